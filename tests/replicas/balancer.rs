@@ -13,9 +13,9 @@ use crate::group::until;
 use crate::harness::{Log, ShownLog, TempFile};
 use crate::ports;
 
-/// A load balancer; it is killed when this is dropped.
+/// A load balancer; dropping it kills the process.
 pub(crate) struct Balancer {
-    /// Where clients reach it.
+    /// The address that clients connect to.
     pub(crate) address: SocketAddr,
     pub(crate) _log: ShownLog,
     _child: Child,
@@ -23,7 +23,7 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// nginx, as one process.
+    /// nginx as one process.
     pub(crate) async fn nginx(places: &[Place; 3]) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let path = folder.path().display();
@@ -47,7 +47,7 @@ impl Balancer {
         Self::started(command, address, folder).await
     }
 
-    /// HAProxy, which asks gateways whether they are ready.
+    /// HAProxy, which checks the gateways' readiness.
     pub(crate) async fn haproxy(places: &[Place; 3]) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let text = block("haproxy", places);
@@ -90,7 +90,7 @@ pub(crate) fn page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/replicas.md")).unwrap()
 }
 
-/// The page's block in this language, with these gateways.
+/// The page's code block in this language, with these gateways' addresses.
 fn block(language: &str, places: &[Place; 3]) -> String {
     let page = page();
     let (_, after) = page

@@ -1,4 +1,4 @@
-//! Certificates of replicas that are renewed while requests pass between them.
+//! Renewed certificates of replicas while requests pass between them.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
         .start_two_with(&valkey.url(), [&files[0], &files[1]])
         .await;
     let replicas = [(&owner, &files[0]), (&other, &files[1])];
-    // A session of each, used through the other one.
+    // Each replica owns a session that is used through the other one.
     let [client, reverse] = [
         Client::open(&owner, ANN).await,
         Client::open(&other, BOB).await,
@@ -85,7 +85,7 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
         rotating
     );
     assert!(through_other > 0 && through_owner > 0);
-    // What ran all the time goes on.
+    // The stream that was open all the time goes on.
     backend.stream_of(&session).await.message(NOTE).await;
     while !stream
         .event()
@@ -108,7 +108,7 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
         );
         let new = TlsClient::showing(&next, &replica_of(&next));
         assert_eq!(response_of(replica, &new, &[]).await, Some(421));
-        // What cannot be used changes nothing.
+        // Unusable files change nothing.
         files.put("ca.pem", "garbage");
         let (status, report) = replica.gateway.reload().await;
         assert!(
@@ -121,7 +121,7 @@ async fn authority_is_replaced_at_one_replica_after_the_other_and_nothing_that_p
     assert_eq!(reverse.post(&owner, &say("0")).await.status, 200);
 }
 
-/// Has what arrives over TLS go to a server.
+/// Forwards TLS connections to a server.
 async fn pass_on(
     listener: &TcpListener,
     acceptor: TlsAcceptor,
@@ -132,7 +132,7 @@ async fn pass_on(
         let (stream, _) = listener.accept().await.unwrap();
         let acceptor = acceptor.clone();
         connections.spawn(async move {
-            // Connections that are refused, or break.
+            // The handshake fails on a refused or broken connection.
             let Ok(mut stream) = acceptor.accept(stream).await else {
                 return;
             };
@@ -156,7 +156,8 @@ async fn certificates_for_valkey_are_renewed_while_other_options_of_replicas_wai
     .await;
 }
 
-/// Has Valkey be reached by certificates of another authority after a change of the configuration.
+/// Renews the certificates of Valkey and of the gateways by another authority, through a change of
+/// the configuration.
 async fn renewed_after(change: impl FnOnce(&Gateway)) {
     let (valkey, backend) = (Valkey::start().await, group::backend().await);
     let (authority, next) = (Authority::new(), Authority::new());
@@ -183,7 +184,8 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
     let mut connections = JoinSet::new();
     let renewed = async {
         gateway.log.line_with("cannot connect to Valkey").await;
-        // What cannot be used changes nothing: no authority, or a certificate with the key of another.
+        // Unusable files change nothing: neither a broken authority nor a certificate with another
+        // key.
         for (name, text) in [("ca.pem", "garbage"), ("key.pem", &next.server().key())] {
             files.put(name, text);
             let (status, report) = gateway.reload().await;
@@ -207,13 +209,14 @@ async fn renewed_after(change: impl FnOnce(&Gateway)) {
     }
 }
 
-/// The client of a cluster connects by itself when a server is added or has come back: it must not do so by earlier certificates.
+/// The cluster's client connects by itself to servers that are added or come back. It must not use
+/// the old certificates for that.
 #[tokio::test]
 async fn cluster_of_valkey_that_goes_on_is_reached_anew_with_renewed_certificates() {
     let (authority, next, backend) = (Authority::new(), Authority::new(), group::backend().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // The server names the address at which TLS ends.
+    // The server announces the address at which TLS ends.
     let valkey = Valkey::whole_cluster(address.port()).await;
     let (group, files) = (
         Group::new(backend.entry("only"), ""),

@@ -1,4 +1,5 @@
-//! Faults while clients of both eras call tools through HAProxy: what they see, and that no call runs twice.
+//! Faults while clients of both eras call tools through HAProxy: the clients' results, and that no
+//! call runs twice.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,13 +16,15 @@ use crate::load::{Ledger, Load, Outcomes, WHOLE_WITHIN};
 use crate::proxy::{Network, Proxy};
 use crate::valkey::{Sentinel, Valkey};
 
-/// When clients give a call up: after HAProxy has noticed that a replica is stuck, and before they have to be whole again.
+/// The time after which clients give up a call: after HAProxy has noticed a stuck replica, and
+/// before all clients must be served again.
 const GIVES_UP: Duration = Duration::from_millis(3500);
-/// How long faults last that end by themselves: longer than it takes until the others have noticed.
+/// The duration of faults that end by themselves: longer than the others need to notice.
 const LASTS: Duration = Duration::from_secs(6);
-/// A limit that all replicas count together, so that each call asks Valkey.
+/// A limit that all replicas share, so that each call asks Valkey.
 const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000000/s","shared":"part"}]}"#;
-/// The fault that lasts for as long as the replica does not reach Valkey: there, sessions that it cannot know are answered with 503.
+/// The fault during which one replica does not reach Valkey. It answers 503 to sessions that it
+/// does not know.
 const CUT_OFF: &str = "one replica cut off from Valkey";
 
 /// Three replicas under load, with networks that can fail.
@@ -29,13 +32,13 @@ struct Scene {
     ledger: Ledger,
     fleet: Fleet,
     load: Load,
-    /// What happened, and when.
+    /// The faults with their times.
     faults: Vec<(String, Instant)>,
     _balancer: Balancer,
 }
 
 impl Scene {
-    /// With these ways to Valkey.
+    /// Starts the replicas with these URLs of Valkey.
     async fn start(valkeys: [String; 3]) -> Self {
         let ledger = Ledger::start().await;
         let group = LinkedGroup::new(ledger.entries(), LIMITED);
@@ -57,18 +60,19 @@ impl Scene {
         }
     }
 
-    /// Something happens now.
+    /// Notes a fault that begins now.
     fn now(&mut self, what: &str) {
         self.faults.push((what.to_owned(), Instant::now()));
     }
 
-    /// The fault goes on for a while, which is a part of it; then all clients are served.
+    /// Waits while the fault lasts, and then until all clients are served.
     async fn lasts(&self) {
         sleep(LASTS).await;
         self.load.is_served().await;
     }
 
-    /// Ends the clients, and checks what they have seen: no fault has cost one of them more than so many calls.
+    /// Ends the clients, and checks their results: no fault may have cost a client more than `most`
+    /// calls.
     async fn end(mut self, most: usize) -> Outcomes {
         self.load.is_served().await;
         self.now("");
@@ -101,7 +105,8 @@ async fn killed_replicas_cost_their_calls_and_nothing_else() {
     scene.end(1).await.none_lost();
 }
 
-/// It is taken for dead, and comes back as the owner of sessions that others have taken over.
+/// The others regard the stopped replica as dead. It comes back as the former owner of sessions
+/// that others have taken over.
 #[tokio::test]
 async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
     let valkey = Valkey::start().await;
@@ -166,7 +171,7 @@ async fn slow_valkey_costs_no_call() {
     scene.end(0).await.none_lost();
 }
 
-/// The replicas reach Valkey, and not each other.
+/// All replicas reach Valkey, but not each other.
 #[tokio::test]
 async fn partition_between_replicas_leaves_all_clients_served() {
     let valkey = Valkey::start().await;
@@ -193,12 +198,12 @@ async fn partition_between_replicas_leaves_all_clients_served() {
         .log
         .line_with("has joined the others anew")
         .await;
-    // Each way between two replicas may cost a client a call. A replica that does not reach Valkey cannot tell that a session has
-    // moved, and what is opened there is known to no other.
+    // Each broken link between two replicas may cost a client a call. A replica without Valkey does
+    // not see that a session has moved, and no other replica knows the sessions opened there.
     scene.end(6).await;
 }
 
-/// When a gateway was started, in seconds since the Unix epoch, as it says itself.
+/// The start time of a gateway by its own clock, in seconds since the Unix epoch.
 async fn started_by_its_own_clock(gateway: &Gateway) -> i64 {
     let (own, members) = (
         of_replicas(gateway, &["own"]).await,
@@ -225,7 +230,7 @@ fn seconds_of(time: SystemTime) -> i64 {
         .unwrap()
 }
 
-/// The environment of a process whose clock is off, by the library `faketime`.
+/// Environment variables that offset a process's clock, by the library `faketime`.
 pub(crate) fn clock_off_by(offset: &str) -> [(&'static str, String); 3] {
     let library = format!(
         "/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -242,13 +247,13 @@ pub(crate) fn clock_off_by(offset: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Leases go by Valkey's clock, and what is passed on may be a minute and a half off.
+/// Leases follow Valkey's clock. Forwarded requests tolerate an offset of a minute and a half.
 #[tokio::test]
 async fn replicas_whose_clocks_are_off_serve_as_others_do() {
     let valkey = Valkey::start().await;
     let ledger = Ledger::start().await;
     let group = LinkedGroup::new(ledger.entries(), LIMITED);
-    // The largest difference is less than a minute and a half.
+    // The offsets differ by less than a minute and a half.
     let offsets = [30, -30, 0];
     let variables = offsets.map(|seconds| clock_off_by(&format!("{seconds:+}s")).into());
     let began = SystemTime::now();

@@ -1,6 +1,6 @@
-//! The processor time of calls: with other replicas and without, under a common limit, and passed on.
+//! The processor time of calls: with and without other replicas, under a shared limit, and forwarded.
 //!
-//! Ratios within one run, of builds as they are shipped: `FANLIGHT_TEST_BINARY` names one.
+//! The figures are ratios within one run, of shipped builds: `FANLIGHT_TEST_BINARY` names one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,14 +18,15 @@ use crate::load::figures;
 use crate::raw_client::{JSON_HEADERS, NEWEST_LEGACY, modern_headers, modern_request};
 use crate::valkey::Valkey;
 
-/// Measurements of each kind, in turn; their medians are compared.
+/// Measurements of each kind, made in turn; the test compares their medians.
 const ROUNDS: usize = 7;
-/// Clients that call at the same time, as under load: what is sent to Valkey or another replica at once is sent together.
+/// Concurrent clients, as under load: simultaneous messages to Valkey or another replica are sent
+/// together.
 const CLIENTS: usize = 16;
-/// Calls of each of them in a measurement.
+/// Calls of each client in a measurement.
 const CALLS: u32 = 100;
 
-/// A client that sends one request again and again on its connection.
+/// A client that repeats one request on its connection.
 struct Caller {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
@@ -47,7 +48,7 @@ impl Caller {
         }
     }
 
-    /// One of 2026-07-28.
+    /// A client of 2026-07-28.
     async fn modern(at: SocketAddr) -> Self {
         let body = modern_request("1", "tools/call", r#""name":"say","arguments":{}"#, "");
         let fields = modern_headers(&body);
@@ -58,7 +59,7 @@ impl Caller {
         Self::new(at, &body, &fields).await
     }
 
-    /// One with this session.
+    /// A legacy client with this session.
     async fn legacy(at: SocketAddr, session: &str) -> Self {
         let fields = [
             ("Mcp-Session-Id", session),
@@ -95,7 +96,7 @@ impl Caller {
     }
 }
 
-/// The processor time of a call at these gateways.
+/// The processor time per call of these gateways.
 async fn cost(callers: &mut [Caller], gateways: &[&Gateway]) -> Duration {
     let used = || {
         gateways
@@ -159,7 +160,7 @@ async fn cost_of_calls_with_replicas() {
         }
     }
     let [alone, with, spread, common, kept, passed_on] = rounds.map(|costs| {
-        // The first is of a process that has just begun.
+        // The first measurement is of a process that has just started.
         let mut costs = costs[1..].to_vec();
         costs.sort();
         costs[costs.len() / 2].as_secs_f64() * 1e6

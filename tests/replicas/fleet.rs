@@ -1,4 +1,4 @@
-//! Three gateways at fixed addresses, which can be ended and started again.
+//! Three gateways at fixed addresses, which can be stopped and restarted.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::ports;
 use crate::proxy::{Network, Proxy};
 use crate::valkey::Valkey;
 
-/// Where a gateway listens.
+/// The addresses of a gateway.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) clients: SocketAddr,
@@ -28,14 +28,16 @@ impl Place {
     }
 }
 
-/// Networks that can fail: from each of three gateways to Valkey, and to it from the others.
+/// Networks that can fail: from each of three gateways to Valkey, and from the other gateways to
+/// each.
 pub(crate) struct Networks {
     to_valkey: Vec<Proxy>,
     to_replicas: Vec<Proxy>,
 }
 
 impl Networks {
-    /// The networks of gateways at these places. What others read of a gateway in Valkey is that it is reached through one.
+    /// The networks of gateways at these places. Valkey names the proxied addresses, so that the
+    /// gateways reach each other through the proxies.
     pub(crate) async fn between(places: &[Place; 3], valkey: &Valkey) -> Self {
         let to_replicas = join_all(places.iter().map(|place| Proxy::to(place.replicas))).await;
         let told = places
@@ -50,40 +52,40 @@ impl Networks {
         }
     }
 
-    /// How each gateway reaches Valkey.
+    /// The URLs at which the gateways reach Valkey.
     pub(crate) fn valkeys(&self) -> [String; 3] {
         [0, 1, 2].map(|number| self.to_valkey[number].url())
     }
 
-    /// How the way of one gateway to Valkey is.
+    /// Sets the state of one gateway's network to Valkey.
     pub(crate) fn to_valkey(&self, number: usize, network: Network) {
         self.to_valkey[number].set(network);
     }
 
-    /// How all ways between the gateways are.
+    /// Sets the state of all networks between the gateways.
     pub(crate) fn between_replicas(&self, network: Network) {
         self.to_replicas.iter().for_each(|proxy| proxy.set(network));
     }
 }
 
-/// Three gateways, and where they are.
+/// Three gateways and their addresses.
 pub(crate) struct Fleet {
     group: LinkedGroup,
     pub(crate) places: [Place; 3],
-    /// How each reaches Valkey.
+    /// The URL of Valkey for each gateway.
     valkeys: [String; 3],
-    /// Environment variables of each.
+    /// The environment variables of each gateway.
     variables: [Vec<(&'static str, String)>; 3],
     replicas: Vec<Linked>,
 }
 
 impl Fleet {
-    /// Gateways with this configuration that know each other.
+    /// Starts gateways with this configuration, which know each other.
     pub(crate) async fn start(group: LinkedGroup, valkeys: [String; 3]) -> Self {
         Self::start_with(group, valkeys, <[_; 3]>::default()).await
     }
 
-    /// [`Self::start`], each with these variables in its environment.
+    /// [`Self::start`], each gateway with these environment variables.
     pub(crate) async fn start_with(
         group: LinkedGroup,
         valkeys: [String; 3],
@@ -92,12 +94,12 @@ impl Fleet {
         Self::start_at(Self::places(), group, valkeys, variables).await
     }
 
-    /// Where three gateways can listen.
+    /// Free addresses for three gateways.
     pub(crate) fn places() -> [Place; 3] {
         [(); 3].map(|()| Place::free())
     }
 
-    /// [`Self::start_with`] at these places.
+    /// [`Self::start_with`] at these addresses.
     pub(crate) async fn start_at(
         places: [Place; 3],
         group: LinkedGroup,
@@ -127,29 +129,30 @@ impl Fleet {
             .await
     }
 
-    /// One of them.
+    /// One of the gateways.
     pub(crate) fn replica(&self, number: usize) -> &Linked {
         &self.replicas[number]
     }
 
-    /// Kills one, so that it can finish nothing.
+    /// Kills one gateway, so that it can finish nothing.
     pub(crate) async fn kill(&mut self, number: usize) {
         self.replicas[number].gateway.kill().await;
     }
 
-    /// Starts one again, in the place of the one that was killed.
+    /// Starts a gateway again in the place of a killed one.
     pub(crate) async fn start_again(&mut self, number: usize) {
         self.replicas[number] = self.started(number).await;
         self.is_whole().await;
     }
 
-    /// Ends one by SIGTERM, starts another in its place, and waits until it carries requests.
+    /// Ends one gateway by SIGTERM, starts another in its place, and waits until it carries
+    /// requests.
     pub(crate) async fn replace(&mut self, number: usize) {
         self.renew(number).await;
         self.carries_requests(number).await;
     }
 
-    /// Ends one by SIGTERM, for good: those behind it move up.
+    /// Ends one gateway by SIGTERM for good; the later ones move up.
     pub(crate) async fn end(&mut self, number: usize) {
         assert!(
             self.replicas
@@ -161,7 +164,7 @@ impl Fleet {
         );
     }
 
-    /// Ends one by SIGTERM, and starts another in its place.
+    /// Ends one gateway by SIGTERM, and starts another in its place.
     pub(crate) async fn renew(&mut self, number: usize) {
         self.end(number).await;
         let next = self.started(number).await;
@@ -169,7 +172,7 @@ impl Fleet {
         self.is_whole().await;
     }
 
-    /// Waits until the load balancer sends requests to one.
+    /// Waits until the load balancer sends requests to a gateway.
     pub(crate) async fn carries_requests(&self, number: usize) {
         let gateway = &self.replicas[number].gateway;
         let carries = async || {

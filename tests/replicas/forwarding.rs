@@ -1,4 +1,4 @@
-//! Sessions and suspended calls whose clients come to another replica than the one that keeps them.
+//! Sessions and suspended calls whose clients reach another replica than their owner.
 
 use std::fs;
 use std::future::poll_fn;
@@ -24,7 +24,7 @@ use crate::valkey::Valkey;
 
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 
-/// A legacy server with the tools `say`, which answers, and `ask`, which asks for roots before.
+/// A legacy server with the tools `say`, which answers, and `ask`, which requests the roots first.
 pub(crate) async fn backend() -> Backend {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.offers_tools(&["say", "ask"]);
@@ -58,7 +58,7 @@ fn ask(more: &str) -> String {
     )
 }
 
-/// What a retry adds to its call, given the answer that asks for input.
+/// The members that a retry adds to its call, given the answer that requires input.
 fn input_for(suspended: &str) -> String {
     let state = member(suspended, "result.requestState")
         .unwrap_or_else(|| panic!("not suspended: {suspended}"));
@@ -92,7 +92,7 @@ async fn session_is_served_through_any_replica_and_kept_by_one() {
             "{answer}"
         );
     }
-    // One session at the server, since one replica keeps the client's.
+    // There is one session at the server, since one replica owns the client's session.
     let calls = backend.received("tools/call");
     assert_eq!(calls.len(), 3);
     assert!(
@@ -106,7 +106,8 @@ async fn session_is_served_through_any_replica_and_kept_by_one() {
     }
 }
 
-/// The list of replicas is told each half a second: until then nobody takes one that has joined for one that has ended.
+/// A replica reads the list of replicas every half second. Until then it must not regard a new
+/// replica as ended.
 #[tokio::test]
 async fn session_of_a_replica_that_has_joined_just_now_is_served_through_others() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -152,7 +153,8 @@ async fn stream_of_a_session_passes_through_another_replica_and_is_resumed_there
     );
 }
 
-/// A connection over HTTP/2 by which this session asks for long answers, of which it has taken the beginnings.
+/// An HTTP/2 connection on which this session requests long answers and has read only their
+/// beginnings.
 async fn taking_little(at: &Linked, client: &Client, answers: usize) -> Vec<Incoming> {
     let stream = TokioIo::new(TcpStream::connect(at.gateway.mcp).await.unwrap());
     let mut http2 = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -262,7 +264,7 @@ async fn what_a_killed_replica_kept_is_known_to_be_gone_at_once() {
     );
 }
 
-/// A replica that is stopped takes connections, as one does whose machine has lost its network.
+/// A stopped replica accepts connections, like one whose machine has lost its network.
 #[tokio::test]
 async fn request_to_a_stopped_replica_is_answered_within_three_seconds() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -280,7 +282,8 @@ async fn request_to_a_stopped_replica_is_answered_within_three_seconds() {
         began.elapsed()
     );
     let text = lost.text().await;
-    // Each worker has a connection of its own: where there was none yet, nothing was sent, and the session is taken over.
+    // Each worker has its own connection. A worker without one has sent nothing, so the session is
+    // taken over.
     let is_lost = lost.status == 502 && text.contains("mayHaveRun");
     assert!(
         is_lost || lost.status == 200 && text.contains("said"),
@@ -353,7 +356,7 @@ async fn session_of_one_client_does_not_exist_for_another_at_any_replica() {
     );
 }
 
-/// Takes the key of Ann from the file.
+/// Removes Ann's key from the file.
 fn revoke_ann(group: &LinkedGroup) {
     let of_bob = KEYS
         .lines()
@@ -405,14 +408,15 @@ async fn call_of_a_revoked_key_ends_at_the_replica_that_it_was_passed_on_to() {
     tokio::join!(client.post(&other, &call), revoked);
 }
 
-/// Header fields of clients are never those of a replica, and nobody speaks for a replica without its keys.
+/// Clients cannot inject a replica's header fields, and nobody without the replicas' keys can act
+/// as one.
 #[tokio::test]
 async fn envelopes_of_clients_and_strangers_are_refused() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let owner = group.start(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
-    // At the listener for clients it means nothing, in place of credentials and beside them.
+    // The listener for clients ignores the forged field, instead of credentials and beside them.
     let mut connection = Connection::open(owner.gateway.mcp).await;
     let forged = (
         "Fanlight-Envelope",
@@ -433,13 +437,13 @@ async fn envelopes_of_clients_and_strangers_are_refused() {
             .status,
         200
     );
-    // At the listener for replicas nobody without a certificate is let in.
+    // The listener for replicas admits nobody without a certificate.
     assert!(
         response_of(&owner, &TlsClient::new(&group.authority), &[forged])
             .await
             .is_none()
     );
-    // With one, what has no envelope or a forged one is not looked at.
+    // With a certificate, requests with a missing or forged envelope are refused unread.
     let replica = TlsClient::showing(&group.authority, &group.pair());
     let bearer = format!("Bearer {ANN}");
     for headers in [
@@ -463,7 +467,8 @@ async fn request_with_the_longest_header_is_passed_on() {
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
-    // Of `limits.header`, 64 KiB, most. Each of these characters takes several where it is passed on.
+    // The value nearly exhausts `limits.header`, 64 KiB. Each of these characters takes several
+    // bytes when it is forwarded.
     let long = "\"".repeat(60 << 10);
     let headers: Vec<_> = JSON_HEADERS
         .into_iter()
@@ -481,7 +486,8 @@ fn headers_with(one: (&'static str, &'static str)) -> Vec<(&'static str, &'stati
     JSON_HEADERS.into_iter().chain([one]).collect()
 }
 
-/// The status that the listener for replicas answers with; `None` if it does not even take the connection.
+/// The status with which the listener for replicas answers; `None` if it does not even accept the
+/// connection.
 pub(crate) async fn response_of(
     at: &Linked,
     client: &TlsClient,
@@ -498,7 +504,7 @@ pub(crate) async fn response_of(
     connection
         .request("POST", "/mcp", &headers, say("9").as_bytes())
         .await;
-    // Of TLS 1.3 a client has done its part before the server has seen that a certificate is missing.
+    // In TLS 1.3, a client finishes its handshake before the server notices a missing certificate.
     connection
         .rest()
         .await
@@ -510,7 +516,7 @@ pub(crate) async fn response_of(
 
 #[tokio::test]
 async fn trace_of_a_request_that_is_passed_on_is_one_trace() {
-    // Where spans are exported, to a collector that is not there, Fanlight's own context is sent on.
+    // Spans are exported to a collector that is not there, so Fanlight forwards its own context.
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(
@@ -540,7 +546,7 @@ async fn trace_of_a_request_that_is_passed_on_is_one_trace() {
         })
         .await;
     }
-    // The span of the second replica is below that of the first.
+    // The second replica's span is below the first one's.
     let (_, of_other) = admin(&other.gateway, "GET", &format!("/api/traces/{TRACE}")).await;
     let (_, of_owner) = admin(&owner.gateway, "GET", &format!("/api/traces/{TRACE}")).await;
     let span = plain_string(

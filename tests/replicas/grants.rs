@@ -1,4 +1,4 @@
-//! What users have granted, at all replicas: signed in at one, used and renewed at another, and gone everywhere.
+//! Grants at all replicas: made at one, used and renewed at another, and gone everywhere.
 
 use std::collections::HashSet;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::chaos::clock_off_by;
 use crate::group::until;
 use crate::valkey::Valkey;
 
-/// A gateway whose users sign in, with more replicas of it, which have nothing but Valkey in common with it.
+/// A gateway whose users sign in. Its further replicas share nothing with it but Valkey.
 struct Setting {
     first: SignInSetting,
     valkey: Valkey,
@@ -42,7 +42,7 @@ impl Setting {
         Self::of(valkey, url, WITH_KEYS, r#"{"type":"user"}"#).await
     }
 
-    /// One with this `auth` of clients and of the server.
+    /// A setting with this `auth` for clients and for the server.
     async fn of(valkey: Valkey, url: &str, clients: &str, auth: &str) -> Self {
         let keys = "keys: [\"1111111111111111111111111111111111111111111111111111111111111111\"]\n";
         let more = format!("{clients}{keys}replicas: {{valkey: \"{url}\"}}\n");
@@ -55,7 +55,7 @@ impl Setting {
         Self { first, valkey }
     }
 
-    /// Has each refresh token be good once.
+    /// Makes the authorization server accept each refresh token once.
     fn takes_refresh_tokens_once(&self) {
         let (used, number) = (Mutex::new(HashSet::new()), AtomicUsize::new(1));
         self.first.authorization.on_token(move |asked| {
@@ -68,7 +68,7 @@ impl Setting {
         });
     }
 
-    /// The key of one more client.
+    /// The key of an additional client.
     async fn another_key(&self, name: &str) -> String {
         let output = fanlight()
             .args(["keys", "new", name, "--config"])
@@ -84,12 +84,12 @@ impl Setting {
         key
     }
 
-    /// Has the authorization server answer requests for tokens in this way from now on.
+    /// Sets how the authorization server answers token requests from now on.
     fn conduct(&self, conduct: Conduct) {
         self.first.authorization.conduct("/token", conduct);
     }
 
-    /// Runs `fanlight state` with the configuration of the first.
+    /// Runs `fanlight state` with the first gateway's configuration.
     async fn state(&self, command: &str) -> Output {
         fanlight()
             .args(["state", command, "--config"])
@@ -99,12 +99,12 @@ impl Setting {
             .unwrap()
     }
 
-    /// Another replica, in a folder of its own.
+    /// Starts another replica in a folder of its own.
     async fn another(&self) -> (Gateway, TempFile) {
         self.another_with(&[]).await
     }
 
-    /// [`Self::another`] with these variables in its environment.
+    /// [`Self::another`] with these environment variables.
     async fn another_with(&self, variables: &[(&str, String)]) -> (Gateway, TempFile) {
         let folder = TempFile::folder();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
@@ -126,18 +126,18 @@ async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
         "{}",
         other.log.text()
     );
-    // Nobody else's, and nothing that could be read.
+    // The grant belongs to Ann alone, and Valkey has nothing readable.
     assert!(link_in(&signing_in::call(&other, Some(BOB)).await).is_some());
     let kept = setting.valkey.ask("KEYS *grant*").await;
     assert!(
         kept.contains("fanlight:{grants-") && kept.contains(":grant:of:") && !kept.contains("ann"),
         "{kept}"
     );
-    // Without the replica that the user has signed in at, and after a restart of Valkey.
+    // The grant survives the loss of the first replica and a restart of Valkey.
     setting.first.gateway.kill().await;
     setting.valkey.kill().await;
     other.log.line_with("Valkey is away").await;
-    // Also after others could have changed something.
+    // The result stays the same after others could have changed something.
     let killed = Instant::now();
     while killed.elapsed() < Duration::from_millis(2500) {
         assert!(
@@ -225,7 +225,7 @@ async fn users_whose_sign_ins_have_ended_keep_no_other_from_signing_in() {
         .trim();
     let lives = setting.valkey.ask(&format!("TTL {key}")).await;
     assert!(lives.contains(':') && !lives.contains(":-1"), "{lives}");
-    // Many others have begun one, too, and she has none any more.
+    // Many other users have begun a sign-in too, and hers is gone.
     let owners = format!("{}owners", key.split_once("of:").unwrap().0);
     let names: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     setting.valkey.ask(&format!("DEL {key} {owners}")).await;
@@ -284,7 +284,7 @@ async fn grant_is_renewed_by_one_replica_alone_though_the_clock_of_another_is_ah
     let renewed = async {
         setting.first.authorization.wait_for("/token", 2).await;
         let goes_on = async {
-            // It would ask at once.
+            // A second request would arrive at once.
             let _ = timeout(
                 Duration::from_secs(1),
                 setting.first.authorization.wait_for("/token", 3),
@@ -327,7 +327,7 @@ async fn grant_whose_renewal_valkey_has_lost_asks_for_a_sign_in() {
         "{}",
         setting.first.gateway.log.text()
     );
-    // What a failover to a replica of Valkey may lose: it has the grant of before.
+    // A failover to a replica of Valkey may lose the latest write, so Valkey has the earlier grant.
     setting
         .valkey
         .ask(&format!("HSET {key} notes '{earlier}'"))
@@ -466,7 +466,7 @@ async fn lists_that_cannot_be_removed_beside_grants_are_reported() {
             "{said}"
         );
     }
-    // What users have granted is gone all the same.
+    // The grants are gone all the same.
     let is_out =
         async || link_in(&signing_in::call(&setting.first.gateway, Some(ANN)).await).is_some();
     until("the user to be signed out", is_out).await;

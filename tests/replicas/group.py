@@ -31,7 +31,7 @@ LIBC = ctypes.CDLL(None)
 def main():
     arguments = sys.argv[1:]
     if arguments[0] != "run":
-        # Over stdio there is one process for each client.
+        # Over stdio, each client has one process.
         os.execv(BINARY, [BINARY, *arguments])
     ending = []
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -52,7 +52,7 @@ def serve(folder, arguments, ending):
     operators = [address(one, r"admin on http://([\d.]+:\d+)") for one in replicas]
     for admin in operators:
         until(f"{admin} to know the others", lambda: f"fanlight_replicas {REPLICAS}" in fetched(f"http://{admin}/metrics"))
-    # Whether servers are there is for the test to say.
+    # The test itself decides whether the servers are there.
     until("the replicas to be ready", lambda: all(fetched(f"http://{admin}/readyz") for admin in operators), fails=False)
     listen = free_port()
     background.append(nginx(folder, listen, clients))
@@ -64,7 +64,7 @@ def serve(folder, arguments, ending):
     for one in reversed(background):
         one.end()
     for one in replicas:
-        # The log of the whole, for the test to show.
+        # The complete log, which the test shows.
         print(f"--- {one.name}, ended with {one.process.returncode}\n{one.log.read_text(errors='replace')}", flush=True)
     return max(statuses, key=abs)
 

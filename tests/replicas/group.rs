@@ -14,7 +14,7 @@ use crate::signing_in::KEYS;
 
 const SEAL: &str = r#""keys":["1111111111111111111111111111111111111111111111111111111111111111"]"#;
 
-/// A modern server with the tools `search` and `erase`, which answer.
+/// A modern server with the tools `search` and `erase`, which both answer.
 pub(crate) async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["search", "erase"]);
@@ -25,14 +25,14 @@ pub(crate) async fn backend() -> Backend {
     backend
 }
 
-/// Gateways, whose clients have the keys of [`KEYS`].
+/// Gateways whose clients have the keys of [`KEYS`].
 pub(crate) struct Group {
     keys: TempFile,
     config: String,
 }
 
 impl Group {
-    /// With this entry of a server, and more raw members of the configuration.
+    /// A group with this server entry and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
         Self::with_auth(entry, "", more)
     }
@@ -44,7 +44,7 @@ impl Group {
         Self::with(entry, &format!("{auth}{more}"), keys)
     }
 
-    /// [`Self::new`], whose clients are not authenticated.
+    /// [`Self::new`] with unauthenticated clients.
     pub(crate) fn without_auth(entry: String, more: &str) -> Self {
         Self::with(entry, more, TempFile::new("yaml", KEYS))
     }
@@ -58,7 +58,7 @@ impl Group {
         }
     }
 
-    /// The text of its configuration, at this Valkey, with more raw members of `replicas`.
+    /// The configuration text for this Valkey, with more raw members of `replicas`.
     pub(crate) fn text(&self, valkey: &str, more: &str) -> String {
         debug_assert!(fs::exists(self.keys.path()).unwrap());
         format!(
@@ -67,17 +67,17 @@ impl Group {
         )
     }
 
-    /// The text of the configuration of a gateway without others.
+    /// The configuration text of a gateway without replicas.
     pub(crate) fn alone(&self) -> String {
         format!("{}}}", self.config)
     }
 
-    /// The file with the keys of clients.
+    /// The file with the client keys.
     pub(crate) fn keys(&self) -> &Path {
         self.keys.path()
     }
 
-    /// A gateway that has joined the others.
+    /// Starts a gateway and waits until it has joined the others.
     pub(crate) async fn start(&self, valkey: String) -> Gateway {
         self.start_with(&valkey, "").await
     }
@@ -89,7 +89,7 @@ impl Group {
         gateway
     }
 
-    /// [`Self::start_with`] at the addresses that these members give, with these environment variables.
+    /// [`Self::start_with`] at the addresses in these members, with these environment variables.
     pub(crate) async fn start_at(
         &self,
         valkey: &str,
@@ -103,13 +103,13 @@ impl Group {
         gateway
     }
 
-    /// A gateway, whether or not it reaches Valkey.
+    /// Starts a gateway that need not reach Valkey.
     pub(crate) async fn start_alone(&self, valkey: String) -> Gateway {
         Gateway::start(&self.text(&valkey, "")).await
     }
 }
 
-/// Calls a tool with the key of a client.
+/// Calls a tool with this client key.
 pub(crate) async fn call(gateway: &Gateway, tool: &str, key: &str) -> Response {
     request(
         gateway,
@@ -120,7 +120,7 @@ pub(crate) async fn call(gateway: &Gateway, tool: &str, key: &str) -> Response {
     .await
 }
 
-/// Sends a modern request with the key of a client.
+/// Sends a modern request with this client key.
 pub(crate) async fn request(gateway: &Gateway, method: &str, params: &str, key: &str) -> Response {
     request_with(
         gateway,
@@ -131,7 +131,7 @@ pub(crate) async fn request(gateway: &Gateway, method: &str, params: &str, key: 
     .await
 }
 
-/// Sends a modern request with these fields.
+/// Sends a modern request with these header fields.
 pub(crate) async fn request_with(
     gateway: &Gateway,
     method: &str,
@@ -141,7 +141,7 @@ pub(crate) async fn request_with(
     send(gateway, &modern_request("1", method, params, ""), fields).await
 }
 
-/// Sends a body with these fields besides the usual ones.
+/// Sends a body with these header fields besides the usual ones.
 pub(crate) async fn send(gateway: &Gateway, body: &str, fields: &[(&str, String)]) -> Response {
     let mut headers = modern_headers(body);
     headers.extend(
@@ -171,7 +171,7 @@ pub(crate) async fn admin(gateway: &Gateway, method: &str, path: &str) -> (u16, 
     (response.status, response.text().await)
 }
 
-/// A member of what the overview says of the replicas, as raw text.
+/// A raw member of the overview's section on replicas.
 pub(crate) async fn of_replicas(gateway: &Gateway, path: &[&str]) -> String {
     let (_, overview) = admin(gateway, "GET", "/api/overview").await;
     let path: Vec<_> = ["replicas"].iter().chain(path).copied().collect();
@@ -180,7 +180,7 @@ pub(crate) async fn of_replicas(gateway: &Gateway, path: &[&str]) -> String {
         .to_owned()
 }
 
-/// How many replicas a gateway knows of.
+/// The number of replicas that a gateway knows.
 pub(crate) async fn members(gateway: &Gateway) -> usize {
     of_replicas(gateway, &["members"])
         .await
@@ -188,7 +188,7 @@ pub(crate) async fn members(gateway: &Gateway) -> usize {
         .count()
 }
 
-/// Asks until something holds.
+/// Repeats a question until `holds` says yes.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     within(what, async {
         while !holds().await {

@@ -1,4 +1,4 @@
-//! Limits that all replicas count together, also while Valkey is slow or away.
+//! Limits that all replicas share, also while Valkey is slow or away.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::proxy::{Network, Proxy};
 use crate::signing_in::{ANN, BOB};
 use crate::valkey::Valkey;
 
-/// One limit of each principal: six at once, and hardly any more.
+/// A limit for each principal of six calls at once, and hardly any later.
 fn limited(shared: &str) -> String {
     format!(r#","limits":{{"rates":[{{"rate":"1000/h","burst":6,"shared":"{shared}"}}]}}"#)
 }
 
-/// How many of 20 calls at each gateway are let through.
+/// The number of accepted calls among 20 at each gateway.
 async fn let_through(gateways: &[&Gateway], key: &str) -> Vec<usize> {
     let at = async |gateway: &Gateway| {
         let answers = join_all((0..20).map(|_| call(gateway, "search", key))).await;
@@ -36,7 +36,7 @@ async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
     let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     for key in [ANN, BOB] {
         let all: usize = let_through(&[&one, &other], key).await.iter().sum();
-        // Calls that take long enough earn one or two more.
+        // A slow round earns one or two calls more.
         assert!((6..=8).contains(&all), "{all}");
     }
     let mut refused = call(&other, "search", ANN).await;
@@ -44,7 +44,8 @@ async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=4).contains(&seconds), "{seconds}");
     assert!(refused.text().await.contains(r#""code":-32023"#));
-    // No key names a client, and one server may have all, also where a service has several behind one address.
+    // No key in Valkey names a client. All have one tag, so that they are on the same server also if
+    // several servers are behind the address.
     let keys = valkey.ask("KEYS *rates*").await;
     assert!(
         keys.contains("fanlight:{rates}") && !keys.contains("rates-") && !keys.contains("ann"),
@@ -70,7 +71,8 @@ async fn limit_is_split_or_refuses_while_valkey_is_away() {
             through.iter().all(|through| each.contains(through)),
             "{shared}: {through:?}"
         );
-        // With Valkey the limit is common again: nothing that was used there is known, and no more than once allowed.
+        // With Valkey the limit is shared again. It starts empty, and at most the full amount is
+        // allowed.
         valkey.start_again(true).await;
         until("a call", async || {
             call(&one, "search", BOB).await.status == 200
@@ -86,7 +88,7 @@ async fn slow_valkey_delays_no_request_for_longer_than_the_bound() {
     let group = Group::new(backend.entry("only"), &limited("part"));
     let one = group.start(proxy.url()).await;
     for delay in [200, 2000] {
-        // Each way takes half of it.
+        // Each direction takes half of the delay.
         proxy.set(Network::Takes(Duration::from_millis(delay / 2)));
         let began = Instant::now();
         assert_eq!(call(&one, "search", ANN).await.status, 200, "{delay} ms");

@@ -1,4 +1,4 @@
-//! Gateways that pass requests on to each other, and legacy clients of them.
+//! Gateways that forward requests to each other, and their legacy clients.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,25 +14,25 @@ use crate::raw_client::{
 };
 use crate::tls::{Authority, Pair};
 
-/// Gateways with certificates of one authority.
+/// Gateways whose certificates have one authority.
 pub(crate) struct LinkedGroup {
     pub(crate) group: Group,
     pub(crate) authority: Authority,
     files: LinkFiles,
 }
 
-/// The certificate of a replica, its key, and the authorities of all, in a folder.
+/// A folder with a replica's certificate, its key, and the authorities of all replicas.
 pub(crate) struct LinkFiles(TempFile);
 
 /// A gateway of a [`LinkedGroup`].
 pub(crate) struct Linked {
     pub(crate) gateway: Gateway,
-    /// Where the others reach it.
+    /// The address for other replicas.
     pub(crate) link: SocketAddr,
 }
 
 impl LinkedGroup {
-    /// With this entry of a server, and more raw members of the configuration.
+    /// A group with this server entry and more raw members of the configuration.
     pub(crate) fn new(entry: String, more: &str) -> Self {
         Self::of(Group::new(entry, more))
     }
@@ -47,7 +47,7 @@ impl LinkedGroup {
         }
     }
 
-    /// A gateway that has joined the others, and can be reached by them.
+    /// Starts a gateway that has joined the others and that they can reach.
     pub(crate) async fn start(&self, valkey: &str) -> Linked {
         self.start_with(valkey, &self.files).await
     }
@@ -59,7 +59,7 @@ impl LinkedGroup {
         Linked { gateway, link }
     }
 
-    /// [`Self::start`] at this place, with these environment variables.
+    /// [`Self::start`] at these addresses, with these environment variables.
     pub(crate) async fn start_at(
         &self,
         valkey: &str,
@@ -76,7 +76,7 @@ impl LinkedGroup {
         }
     }
 
-    /// The text of the configuration of one at this place.
+    /// The configuration text of a gateway at these addresses.
     pub(crate) fn text_at(&self, valkey: &str, place: Place) -> String {
         self.group.text(valkey, &self.options_at(place))
     }
@@ -93,13 +93,13 @@ impl LinkedGroup {
         format!("{}{listen}", self.files.options(replicas))
     }
 
-    /// Two that know each other.
+    /// Starts two gateways that know each other.
     pub(crate) async fn start_two(&self, valkey: &str) -> (Linked, Linked) {
         self.start_two_with(valkey, [&self.files, &self.files])
             .await
     }
 
-    /// [`Self::start_two`], each with files of its own.
+    /// [`Self::start_two`], each gateway with files of its own.
     pub(crate) async fn start_two_with(
         &self,
         valkey: &str,
@@ -112,14 +112,14 @@ impl LinkedGroup {
         both
     }
 
-    /// A certificate of a client, by the authority of the replicas.
+    /// A client certificate of the replicas' authority.
     pub(crate) fn pair(&self) -> Pair {
         self.authority.client("spiffe://example.com/replica")
     }
 }
 
 impl LinkFiles {
-    /// A pair of this authority.
+    /// Files with a new certificate of this authority.
     pub(crate) fn of(authority: &Authority) -> Self {
         let files = Self(TempFile::folder());
         files.put("ca.pem", &authority.pem());
@@ -127,27 +127,27 @@ impl LinkFiles {
         files
     }
 
-    /// Has a certificate and its key replace those that are there.
+    /// Replaces the certificate and its key.
     pub(crate) fn put_pair(&self, pair: &Pair) {
         self.put("cert.pem", &pair.pem());
         self.put("key.pem", &pair.key());
     }
 
-    /// Has a file replace the one that is there.
+    /// Replaces a file.
     pub(crate) fn put(&self, name: &str, text: &str) {
         let file = self.0.path().join(name);
         fs::write(file.with_extension("new"), text).unwrap();
         fs::rename(file.with_extension("new"), file).unwrap();
     }
 
-    /// The members of `replicas` for these files to be those with which Valkey is reached.
+    /// The members of `replicas` that use these files for the connection to Valkey.
     pub(crate) fn for_valkey(&self) -> String {
         let file = |name| self.0.path().join(name);
         let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
         format!(r#","caFile":{ca:?},"tls":{{"cert":{cert:?},"key":{key:?}}}"#)
     }
 
-    /// The members of `replicas` for a link there.
+    /// The members of `replicas` for a link at this address.
     fn options(&self, link: SocketAddr) -> String {
         let file = |name| self.0.path().join(name);
         let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
@@ -174,7 +174,7 @@ impl Client {
         client
     }
 
-    /// Opens a session over a connection, but for the notification that says so.
+    /// Opens a session on a connection, without the notification `initialized`.
     pub(crate) async fn open_on(
         connection: Connection,
         key: &'static str,
@@ -196,7 +196,7 @@ impl Client {
         }
     }
 
-    /// One that has no session.
+    /// A client without a session.
     pub(crate) const fn without_session(key: &'static str) -> Self {
         Self {
             key,
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// The same session, as another client names it.
+    /// Another client that uses this client's session id.
     pub(crate) fn stolen_by(&self, key: &'static str) -> Self {
         Self {
             key,
@@ -256,7 +256,7 @@ impl Client {
     }
 }
 
-/// Sends a modern request of a client that can be asked, and returns its answer.
+/// Sends a modern request of a client with capabilities, and returns the answer.
 pub(crate) async fn modern(at: &Linked, key: &str, body: &str) -> String {
     let mut headers = crate::raw_client::modern_headers(body);
     headers.push(("Authorization".to_owned(), format!("Bearer {key}")));

@@ -1,4 +1,4 @@
-//! How many streams of changes several replicas have at a server.
+//! The number of notification streams that several replicas keep at a server.
 
 use crate::group::{Group, request};
 use crate::raw_client::LISTEN;
@@ -8,7 +8,7 @@ use crate::valkey::Valkey;
 
 const CHANGED: &str = "notifications/tools/list_changed";
 
-/// A server whose list of tools holds for so many milliseconds.
+/// A server whose tool list has a `ttlMs` of `ttl`.
 async fn server(tool: &str, ttl: u32) -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.declares(r#"{"tools":{"listChanged":true}}"#);

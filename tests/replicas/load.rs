@@ -1,7 +1,7 @@
-//! Clients of both eras that call tools all the time, and the ledger of what servers have run.
+//! Clients of both eras that call tools continuously, and the ledger of the servers' executed calls.
 //!
-//! Each call has a number of its own, which its answer repeats: what an answer belongs to, and how often a call has run, can be
-//! told for each of them.
+//! Each call has its own number, which its answer repeats. So a test can tell for each call whether the answer belongs to it and how
+//! often it ran.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -27,26 +27,26 @@ use crate::signing_in::{ANN, BOB};
 
 /// Clients of each era.
 const OF_EACH_ERA: usize = 3;
-/// Between two calls of a client, as somebody thinks who makes them.
+/// The pause between two calls of a client, like a user's time to think.
 const PAUSE: Duration = Duration::from_millis(15);
-/// Calls that a failed test shows.
+/// The number of calls that a failed test shows.
 const SHOWN: usize = 20;
-/// Clients are whole again within this time of a fault.
+/// The time after a fault within which all clients must be served again.
 pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Two servers, one of each era, that count what they run.
+/// Two servers, one of each era, that count executed calls.
 pub(crate) struct Ledger {
     old: Backend,
     new: Backend,
 }
 
 impl Ledger {
-    /// Servers over HTTP.
+    /// A ledger with servers over HTTP.
     pub(crate) async fn start() -> Self {
         Self::with(Transport::Http).await
     }
 
-    /// The older of them is reached so.
+    /// A ledger whose legacy server uses this transport.
     pub(crate) async fn with(transport: Transport) -> Self {
         let (old, new) = tokio::join!(
             Backend::start(Era::Legacy, transport),
@@ -72,12 +72,12 @@ impl Ledger {
         Self { old, new }
     }
 
-    /// Their entries in a configuration.
+    /// The servers' entries in a configuration.
     pub(crate) fn entries(&self) -> String {
         [self.old.entry("old"), self.new.entry("new")].join(",")
     }
 
-    /// How often each call has run.
+    /// The number of executions of each call.
     fn runs(&self) -> HashMap<u64, usize> {
         let mut runs = HashMap::new();
         for call in [&self.old, &self.new]
@@ -96,13 +96,13 @@ fn number_of(call: &Received) -> u64 {
         .expect("the number of a call")
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Answered,
-    /// Its session is unknown, so that it was not run.
+    /// The session is unknown, so the call has not run.
     NoSession,
-    /// An error, or no answer in time: the client does not know whether it has run.
+    /// An error, or no answer in time: the client does not know whether the call has run.
     Failed(String),
 }
 
@@ -114,19 +114,20 @@ struct Call {
     outcome: Outcome,
 }
 
-/// Clients that call until they are told to stop.
+/// Clients that call until they are stopped.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
-    /// How many calls of each client were answered.
+    /// The number of answered calls of each client.
     answered: watch::Receiver<Vec<u64>>,
     clients: JoinSet<Vec<Call>>,
 }
 
-/// What came of all calls.
+/// The outcomes of all calls.
 pub(crate) struct Outcomes(Vec<Call>);
 
 impl Load {
-    /// Clients at this address, each of which gives a call up after a while, and has had an answer.
+    /// Starts clients at this address that give up a call after a while, and waits until each has
+    /// had an answer.
     pub(crate) async fn start(entrance: SocketAddr, gives_up_after: Duration) -> Self {
         let (sender, answered) = watch::channel(vec![0; 2 * OF_EACH_ERA]);
         let (stop, sender, next) = (
@@ -158,11 +159,11 @@ impl Load {
         load
     }
 
-    /// Waits until calls of all clients that begin now or later are answered.
+    /// Waits until all clients' calls that begin from now on are answered.
     pub(crate) async fn is_served(&self) {
         let mut answered = self.answered.clone();
         let before = answered.borrow().clone();
-        // One may have been on its way.
+        // One call may have been in flight already.
         let are_served = |now: &Vec<u64>| {
             now.iter()
                 .zip(&before)
@@ -182,7 +183,7 @@ impl Load {
 }
 
 impl Outcomes {
-    /// Whatever happened, no call has run twice, and what was answered has run.
+    /// Checks that no call has run twice, and that each answered call has run.
     pub(crate) fn agree_with(&self, ledger: &Ledger) {
         let runs = ledger.runs();
         let of = |call: &Call| runs.get(&call.number).copied().unwrap_or(0);
@@ -202,12 +203,12 @@ impl Outcomes {
         }
     }
 
-    /// That no call of a modern client has failed, and no legacy client has lost its session.
+    /// Checks that no modern call has failed and no legacy client has lost its session.
     pub(crate) fn all_answered(&self) {
         assert_eq!(self.text_of(|outcome| *outcome != Outcome::Answered), "");
     }
 
-    /// How often each legacy client was told that its session is unknown.
+    /// The number of times that each legacy client lost its session.
     pub(crate) fn lost_sessions(&self) -> Vec<usize> {
         let lost = |client| {
             self.0
@@ -218,17 +219,17 @@ impl Outcomes {
         (OF_EACH_ERA..2 * OF_EACH_ERA).map(lost).collect()
     }
 
-    /// That no legacy client has lost its session.
+    /// Checks that no legacy client has lost its session.
     pub(crate) fn none_lost(&self) {
         assert_eq!(self.text_of_lost(), "");
     }
 
-    /// When sessions were lost, and whose.
+    /// The times of lost sessions, with their clients.
     pub(crate) fn text_of_lost(&self) -> String {
         self.text_of(|outcome| *outcome == Outcome::NoSession)
     }
 
-    /// That nothing has failed but for lost sessions.
+    /// Checks that only lost sessions have failed.
     pub(crate) fn none_failed(&self) {
         assert_eq!(
             self.text_of(|outcome| matches!(outcome, Outcome::Failed(_))),
@@ -236,7 +237,8 @@ impl Outcomes {
         );
     }
 
-    /// How long after a fault the last call ended that was not answered; those after `until` belong to a later fault.
+    /// The time from a fault to the end of its last unanswered call. Calls after `until` belong to
+    /// a later fault.
     pub(crate) fn whole_after(&self, fault: Instant, until: Instant) -> Duration {
         let of_fault = self
             .of(fault, until)
@@ -247,7 +249,8 @@ impl Outcomes {
             .unwrap_or_default()
     }
 
-    /// Notes what clients saw of a fault, and fails if they were not whole again within `within`.
+    /// Records the clients' outcomes of a fault. Fails if they were not all served again within
+    /// `within`.
     pub(crate) fn record(&self, what: &str, fault: Instant, until: Instant, within: Duration) {
         let after = self.whole_after(fault, until);
         let lost = self
@@ -271,7 +274,7 @@ impl Outcomes {
         );
     }
 
-    /// That a fault has cost no client more than so many calls.
+    /// Checks that a fault has cost no client more than `most` calls.
     pub(crate) fn failed_at_most(&self, most: usize, what: &str, fault: Instant, until: Instant) {
         let is_failed = |call: &&Call| matches!(call.outcome, Outcome::Failed(_));
         for client in 0..2 * OF_EACH_ERA {
@@ -295,7 +298,7 @@ impl Outcomes {
             .filter(move |call| call.ended >= fault && call.ended < until)
     }
 
-    /// The first calls with such an outcome.
+    /// The first calls with an outcome that satisfies `is_such`.
     fn text_of(&self, is_such: impl Fn(&Outcome) -> bool) -> String {
         let Some(began) = self.0.iter().map(|call| call.ended).min() else {
             return String::new();
@@ -324,7 +327,7 @@ impl Outcomes {
     }
 }
 
-/// Shows figures, and writes them to the file that `FANLIGHT_FIGURES` names.
+/// Prints figures, and writes them to the file that `FANLIGHT_FIGURES` names.
 pub(crate) fn figures(text: &str) {
     print!("{text}");
     if let Some(file) = std::env::var_os("FANLIGHT_FIGURES") {
@@ -364,7 +367,7 @@ impl Client {
             };
             match outcome {
                 Outcome::Answered => answered.send_modify(|counts| counts[self.name] += 1),
-                // Clients open a new one then (2025-11-25 basic/transports, Session Management).
+                // The client opens a new session (2025-11-25 basic/transports, Session Management).
                 Outcome::NoSession => self.session = None,
                 Outcome::Failed(_) => {}
             }
@@ -436,7 +439,7 @@ impl Client {
         }
     }
 
-    /// The status of the answer, and all of it.
+    /// The status and the whole text of the answer.
     async fn post(&self, body: &str) -> Result<(u16, String), String> {
         let mut head = format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n",

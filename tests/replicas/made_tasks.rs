@@ -1,4 +1,5 @@
-//! Tasks that Fanlight has made: a request about one names its session, and either may be kept by another replica, or have moved.
+//! Tasks made by Fanlight. A request about one names its session; another replica may own either,
+//! and either may have moved.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::signing_in::{ANN, BOB};
 use crate::tasks::{EVERYTHING, backend_over};
 use crate::valkey::Valkey;
 
-/// A modern server with tasks whose tool answers at once.
+/// A modern server with tasks, whose tool answers at once.
 async fn at_once() -> Backend {
     at_once_over(Transport::Http).await
 }
@@ -66,7 +67,7 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
         let maker = Client::open(&owner, ANN).await;
         let id = made_by_fanlight(&maker, &owner, tool).await;
         let elsewhere = Client::open(&other, ANN).await;
-        // Also where neither the session nor the task is.
+        // The same holds at a replica that owns neither the session nor the task.
         for at in [&other, &third, &owner] {
             let got = about(&elsewhere, at, "tasks/get", &id).await;
             assert_eq!(
@@ -97,7 +98,7 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
             (1, 0)
         );
 
-        // To others it is a task that was never made.
+        // For other clients the task never existed.
         let bob = Client::open(&other, BOB).await;
         let never = format!("{}AAAA", &id[..id.len() - 4]);
         let unknown = async |client: &Client, at: &Linked, method: &str, task: &str| {
@@ -115,7 +116,7 @@ async fn task_that_fanlight_has_made_is_known_to_its_client_at_every_replica() {
                 assert_eq!(unknown(&bob, at, method, &id).await, never_made, "{method}");
             }
         }
-        // Its replica has ended, and it with that.
+        // The owning replica has ended, and the task with it.
         owner.gateway.kill().await;
         for (at, method) in [
             (&other, "tasks/get"),
@@ -151,7 +152,8 @@ async fn task_that_fanlight_has_made_is_not_told_of_without_a_session_or_in_that
     let (owner, other) = group.start_two(&valkey.url()).await;
     let maker = Client::open(&owner, ANN).await;
     let id = made_by_fanlight(&maker, &owner, "t").await;
-    // Whoever has no session gets what it would get about any task, at its replica too.
+    // A client without a session gets the same answer as about any task, also at the owning
+    // replica.
     let none = Client::without_session(ANN);
     let wrong = maker.stolen_by(BOB);
     for at in [&owner, &other] {
@@ -174,7 +176,7 @@ async fn task_that_fanlight_has_made_is_not_told_of_without_a_session_or_in_that
     }
 }
 
-/// A group with two servers, whose tool answers at once.
+/// A group with two servers whose tool answers at once.
 struct Scene {
     valkey: Valkey,
     servers: [Backend; 2],
@@ -196,13 +198,13 @@ impl Scene {
         [first.entry("only"), second.entry("more")].join(",")
     }
 
-    /// A member of the configuration: a policy that permits everything.
+    /// A member of the configuration with a policy that permits everything.
     fn policy(&self) -> String {
         format!(r#","policy":{{"files":[{:?}]}}"#, self.policy.path())
     }
 }
 
-/// Has a client say something, so that its session is where it is asked for.
+/// Makes a client send a request, so that its session moves to this replica.
 async fn is_served(client: &Client, at: &Linked) {
     let call = legacy_request("1", "tools/call", r#""name":"only__t","arguments":{}"#);
     let answer = client.post(at, &call).await.messages().await.1;
@@ -219,7 +221,7 @@ async fn is_told(client: &Client, at: &Linked, task: &str) -> bool {
     is_told
 }
 
-/// The id of the session names a replica that has ended.
+/// The session id names a replica that has ended.
 #[tokio::test]
 async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
     for number in 0..3 {
@@ -243,7 +245,7 @@ async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
             let result = about(&client, at, "tasks/result", &id).await;
             assert!(result.contains("done"), "{number}: {result}");
         }
-        // The others are asked for it in no session but this.
+        // The other replicas are asked only for this session.
         let again = Client::open(&third, BOB).await;
         assert!(
             !is_told(&again, &third, &id).await && !is_told(&again, &other, &id).await,
@@ -252,7 +254,7 @@ async fn task_of_a_session_that_was_taken_over_is_known_at_every_replica() {
     }
 }
 
-/// It lives, and is reached again.
+/// The replica lives, and can be reached again.
 #[tokio::test]
 async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica() {
     for is_under_policy in [false, true] {
@@ -282,7 +284,7 @@ async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica()
                 "{number} {more}"
             );
         }
-        // That it could not be reached is remembered for a while.
+        // The replica remembers for a while that it could not reach the owner.
         until("the task", async || {
             is_told(&client, fleet.replica(1), &id).await
         })
@@ -305,7 +307,7 @@ async fn task_is_told_of_by_the_replica_that_takes_its_session_over() {
     until("two replicas", async || members(&third.gateway).await == 2).await;
     assert!(is_told(&client, &third, &id).await);
     third.gateway.log.line_with("session taken over").await;
-    // Where it was answered, without a session, operators see whose request it was.
+    // The answering replica has no such session; operators there still see whose request it was.
     let path = "/api/traces?principal=ann&method=tasks/get";
     until("the trace", async || {
         admin(&other.gateway, "GET", path)
@@ -316,7 +318,7 @@ async fn task_is_told_of_by_the_replica_that_takes_its_session_over() {
     .await;
 }
 
-/// What says that a session lives is its replica, and not a record, which one with a process does not have.
+/// A session with a process has no record in Valkey. Only its replica knows that the session lives.
 #[tokio::test]
 async fn task_is_told_of_in_a_session_that_is_not_on_record() {
     let (valkey, backend) = (Valkey::start().await, at_once_over(Transport::Stdio).await);

@@ -1,4 +1,4 @@
-//! Who the replicas are, and what becomes of one that is away.
+//! The membership of replicas, and replicas that are away.
 
 use std::time::{Duration, Instant};
 
@@ -40,10 +40,10 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
     let details = admin(&one, "GET", "/readyz").await.1;
     assert!(details.contains(r#""replicas":{"own":"#), "{details}");
 
-    // One that ends says so, one that is killed cannot.
+    // A replica that ends releases its lease; a killed one cannot.
     let id = of_replicas(&two, &["own"]).await;
     two.kill().await;
-    // By Valkey's clock, which decides; a lease lasts two seconds after it was renewed.
+    // Valkey's clock decides; a lease lasts two seconds after its renewal.
     let lease_ends = number_in(
         &valkey
             .ask(&format!("ZSCORE fanlight:{{members}}:leases {id}"))
@@ -65,7 +65,7 @@ async fn replicas_know_each_other_and_notice_within_three_seconds_that_one_is_go
     until("one replica", async || members(&one).await == 1).await;
 }
 
-/// The number that is an answer of Valkey.
+/// The number in an answer of Valkey.
 fn number_in(answer: &str) -> u64 {
     let number = answer.lines().find_map(|line| line.trim().parse().ok());
     number.unwrap_or_else(|| panic!("no number: {answer}"))
@@ -83,7 +83,7 @@ async fn replica_that_was_cut_off_gets_another_epoch() {
     let epoch = of_replicas(&cut, &["epoch"]).await;
     assert_ne!(epoch, "null");
     proxy.set(Network::Silent);
-    // Both notice: the others by the end of its lease, and the one itself.
+    // The others notice by the end of its lease; the replica itself notices, too.
     until("one replica", async || members(&one).await == 1).await;
     until("no lease", async || {
         of_replicas(&cut, &["epoch"]).await == "null"

@@ -1,4 +1,4 @@
-//! What is good once: proofs of possession and approvals, at whichever replica they are used.
+//! Single-use things at every replica: proofs of possession and approvals.
 
 use fanlight_testkit::issuer::{Issuer, SigningKey};
 use fanlight_tests::slicer;
@@ -49,13 +49,13 @@ async fn proof_of_possession_is_good_at_one_replica_once() {
     };
     let first = proof();
     assert_eq!(ask(&one, &first).await, 200);
-    // Stolen on its way, it is of no use at another replica, nor at the same one.
+    // A stolen proof is useless at another replica and at the same one.
     assert_eq!(
         (ask(&other, &first).await, ask(&one, &first).await),
         (401, 401)
     );
     assert_eq!(ask(&other, &proof()).await, 200);
-    // Whether it was used cannot be known: that is no yes.
+    // Without Valkey, the gateway cannot know whether the proof was used, so it refuses.
     valkey.kill().await;
     other.log.line_with("Valkey is away").await;
     assert_eq!(ask(&other, &proof()).await, 503);
@@ -68,7 +68,8 @@ async fn proof_of_possession_is_good_at_one_replica_once() {
     );
 }
 
-/// Gateways whose tool `erase` needs the approval of an operator, for which a call waits for so long.
+/// Gateways whose tool `erase` needs an operator's approval. `wait` is the time that a call waits
+/// for it.
 fn asking(backend: &Backend, wait: &str) -> Group {
     let entry = backend.entry_with("only", r#""approval":{"tools":["erase"],"by":"operator"}"#);
     Group::new(
@@ -81,7 +82,7 @@ fn calls(backend: &Backend) -> usize {
     backend.received("tools/call").len()
 }
 
-/// The status of an approval that a call was refused for lack of, and its id.
+/// The status and the id of the approval that a refused call lacks.
 async fn refused(mut response: Response) -> (String, String) {
     let text = response.text().await;
     let member = |name: &str| {
@@ -93,7 +94,7 @@ async fn refused(mut response: Response) -> (String, String) {
     (member("status"), member("approval"))
 }
 
-/// Waits until no call waits any more: its client has been told to send it again.
+/// Waits until no call waits any more, because each client was asked to retry.
 async fn not_waiting(gateway: &Gateway) {
     let is_told = async || {
         let list = admin(gateway, "GET", "/api/approvals").await.1;
@@ -114,7 +115,7 @@ async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used
     let (status, id) = refused(call(&one, "erase", ANN).await).await;
     assert_eq!(status, "open");
     not_waiting(&two).await;
-    // The one that asked is gone, and Valkey has started again.
+    // The replica that created the approval is gone, and Valkey has restarted.
     one.kill().await;
     valkey.kill().await;
     two.log.line_with("Valkey is away").await;
@@ -145,7 +146,7 @@ async fn approval_that_was_asked_for_at_one_replica_is_given_at_another_and_used
             .0,
         409
     );
-    // It is for this call of this client alone, and for one run of it.
+    // The approval covers one run of this call of this client.
     assert_eq!(refused(call(&three, "erase", BOB).await).await.0, "open");
     assert_eq!(calls(&backend), 0);
     let answers = tokio::join!(call(&two, "erase", ANN), call(&three, "erase", ANN));
@@ -194,7 +195,7 @@ async fn call_that_waits_at_one_replica_goes_on_when_another_is_told() {
     }
 }
 
-/// Has a server ask for input in two rounds of each call, and give a state in each.
+/// Makes a server ask for input in two rounds of each call, with a state in each.
 fn asks_twice(backend: &Backend) {
     let required = |state: &str| {
         format!(
@@ -211,7 +212,7 @@ fn asks_twice(backend: &Backend) {
     );
 }
 
-/// A call of `erase` with this path, of a client that can be asked for roots, and whatever else its params have.
+/// A call of `erase` with this path and further params, by a client with roots.
 async fn erase(gateway: &Gateway, key: &str, path: &str, more: &str) -> String {
     let params = format!(r#""name":"erase","arguments":{{"path":"{path}"}}{more}"#);
     let body = modern_request_with(r#"{"roots":{}}"#, "1", "tools/call", &params, "");
@@ -225,7 +226,7 @@ async fn erase(gateway: &Gateway, key: &str, path: &str, more: &str) -> String {
     .await
 }
 
-/// What a client adds to its call to bring the input that this answer asks for.
+/// The params that bring the input that this answer requires.
 fn input_for(answer: &str) -> String {
     let state = slicer::member(answer, "result.requestState")
         .unwrap_or_else(|| panic!("not asked: {answer}"));
@@ -267,7 +268,7 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
         !stored.contains("ann") && !stored.contains("first") && !stored.contains(&id),
         "{stored}"
     );
-    // Neither other arguments, nor another client, nor none of the state go on by the approval.
+    // The approval does not cover other arguments, another client, or a missing state.
     assert_eq!(status(&erase(&other, ANN, "/b", &first).await), "open");
     let stolen = erase(&other, BOB, "/a", &first).await;
     assert_eq!(
@@ -277,7 +278,7 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
     );
     assert_eq!(status(&erase(&other, ANN, "/a", "").await), "open");
     assert_eq!(calls(&backend), 1);
-    // What cannot be known does not run, and is known later.
+    // A call that cannot be checked does not run; it can be checked later.
     valkey.kill().await;
     other.log.line_with("Valkey is away").await;
     assert_eq!(status(&erase(&other, ANN, "/a", &first).await), "away");
@@ -303,13 +304,13 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
         Some("[]"),
         "{last}"
     );
-    // Each state is good once, wherever it is brought.
+    // Each state is good once, at whichever replica.
     for gateway in [&one, &other] {
         for state in [&first, &second] {
             assert_eq!(status(&erase(gateway, ANN, "/a", state).await), "open");
         }
     }
-    // Whoever can write in Valkey cannot have a call go on.
+    // Write access to Valkey does not suffice to continue a call.
     let sealed = slicer::member(stored, "by").unwrap();
     valkey
         .ask(&format!(
@@ -345,6 +346,6 @@ async fn whoever_can_write_in_valkey_can_approve_nothing() {
     valkey.ask(&format!("HSET {table} {id} '{forged}'")).await;
     assert_eq!(refused(call(&one, "erase", ANN).await).await.0, "away");
     assert_eq!(calls(&backend), 0);
-    // A request that needs none is not concerned.
+    // A request that needs no approval is not affected.
     assert_eq!(request(&one, "tools/list", "", ANN).await.status, 200);
 }

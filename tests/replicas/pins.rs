@@ -1,4 +1,4 @@
-//! Definitions of servers that an operator approves at one replica.
+//! Server definitions that an operator approves at one replica.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ const SAFE: &str = r#"{"name":"read","description":"Reads.","inputSchema":{"type
 const CHANGED: &str =
     r#"{"name":"read","description":"Reads all.","inputSchema":{"type":"object"}}"#;
 
-/// A folder of a replica, with its own file of pins.
+/// A replica's folder with its own lock file of pins.
 struct Place(TempFile);
 
 impl Place {
@@ -104,7 +104,7 @@ async fn definition_that_is_approved_at_one_replica_is_approved_at_all_for_the_s
         before,
         "the file is left to whoever keeps it"
     );
-    // It is kept as long as it is read.
+    // The key lives as long as somebody reads it.
     let keys = valkey.ask("KEYS fanlight:{pins}:*").await;
     let key = keys
         .lines()
@@ -119,7 +119,7 @@ async fn definition_that_is_approved_at_one_replica_is_approved_at_all_for_the_s
         .find_map(|line| line.strip_prefix(':'))
         .unwrap();
     assert!(lives.parse::<u64>().unwrap() > 364 * 86_400, "{lives}");
-    // What was approved is not for another file.
+    // An approval does not apply to another lock file.
     let third = Place::new(&config);
     fs::write(third.lock(), before.replacen('{', "{ ", 1)).unwrap();
     let elsewhere = third.gateway().await;

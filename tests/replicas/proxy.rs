@@ -1,4 +1,4 @@
-//! A network between a gateway and Valkey, or another gateway: it delays what is sent, or carries nothing.
+//! A network between a gateway and Valkey, or between two gateways. It delays bytes or drops them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::time::sleep;
 
 use crate::valkey::USER;
 
-/// How it treats what passes.
+/// The behaviour of the network.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Network {
-    /// Each piece takes so long, each way.
+    /// Each piece takes this long in each direction.
     Takes(Duration),
-    /// Nothing arrives, and nobody is told.
+    /// Nothing arrives, and neither side is told.
     Silent,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Proxy {
     task: AbortHandle,
 }
 
-/// Bytes that have passed.
+/// Counters of the forwarded bytes.
 #[derive(Default)]
 struct Carried {
     there: AtomicU64,
@@ -43,7 +43,8 @@ impl Proxy {
         Self::replacing(to, None).await
     }
 
-    /// One that tells the server the address `told` wherever clients say `own`; both are of one length.
+    /// A proxy that replaces the address `own` by `told` in what clients send; both have the same
+    /// length.
     pub(crate) async fn telling(to: SocketAddr, own: SocketAddr, told: SocketAddr) -> Self {
         let texts = [own, told].map(|address| address.to_string().into_bytes());
         assert_eq!(texts[0].len(), texts[1].len());
@@ -66,7 +67,7 @@ impl Proxy {
                     };
                     let ((from_client, to_client), (from_server, to_server)) =
                         (client.into_split(), server.into_split());
-                    // Either way ends both.
+                    // The end of one direction ends both.
                     tokio::select! {
                         () = carry(from_client, to_server, one, texts, &counted.there) => {}
                         () = carry(from_server, to_client, other, None, &counted.back) => {}
@@ -82,7 +83,7 @@ impl Proxy {
         }
     }
 
-    /// The bytes that clients have sent, and those that the server has.
+    /// The bytes that clients have sent, and the bytes that the server has sent.
     pub(crate) fn carried(&self) -> [u64; 2] {
         [&self.carried.there, &self.carried.back].map(|bytes| bytes.load(Ordering::Relaxed))
     }
@@ -119,7 +120,7 @@ async fn carry(
             return;
         };
         if let Network::Takes(time) = now {
-            // The fault itself, and not a wait for something.
+            // The delay is the fault itself, not a wait for something.
             sleep(time).await;
         }
         if let Some([own, told]) = &texts {

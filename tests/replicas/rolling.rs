@@ -1,4 +1,4 @@
-//! Replicas that are updated one after the other, behind nginx in turn, while clients of both eras call tools.
+//! Rolling updates of replicas behind each load balancer, while clients of both eras call tools.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::valkey::Valkey;
 /// Longer than any call takes.
 const NEVER: Duration = Duration::from_secs(30);
 
-/// Updates all replicas under load; returns what clients have seen.
+/// Updates all replicas under load; returns the clients' outcomes.
 async fn updated(ledger: &Ledger, what: &str) -> Outcomes {
     let valkey = Valkey::start().await;
     let group = LinkedGroup::new(ledger.entries(), "");
@@ -57,7 +57,7 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     let ledger = Ledger::with(Transport::Stdio).await;
     let outcomes = updated(&ledger, "a server with processes").await;
     outcomes.none_failed();
-    // A session that was opened anew may be at a replica that is updated later.
+    // A reopened session may be at a replica that is updated later.
     assert!(
         outcomes
             .lost_sessions()
@@ -69,7 +69,7 @@ async fn rolling_update_costs_a_session_with_a_process_one_404_for_each_replica_
     outcomes.agree_with(&ledger);
 }
 
-/// A legacy server that is a process, so that no other replica can take over a session with it.
+/// A legacy stdio server, whose sessions no other replica can take over.
 async fn process() -> Backend {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.offers_tools(&["say"]);
@@ -80,11 +80,11 @@ async fn process() -> Backend {
     backend
 }
 
-/// A load balancer goes on sending requests on connections that are open.
+/// A load balancer keeps sending requests on open connections.
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another() {
     let (valkey, backend) = (Valkey::start().await, process().await);
-    // A connection that has carried nothing has this long for its first request.
+    // A new connection has this long for its first request.
     let group = LinkedGroup::new(
         backend.entry("only"),
         r#","timeouts":{"firstRequest":"30s"}"#,
@@ -109,7 +109,7 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
     assert_eq!(client.post(&other, &forwarding::say("1")).await.status, 200);
 }
 
-/// The connections of the old address end as at a stop, and the replica goes on.
+/// Connections at the old address end as at a shutdown, and the replica goes on.
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opened_there() {
     let (valkey, backend) = (Valkey::start().await, process().await);
@@ -143,7 +143,7 @@ async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opene
     );
 }
 
-/// No client of its own keeps it from ending.
+/// The ending replica has no client of its own that would delay its end.
 #[tokio::test]
 async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends() {
     let (valkey, backend, gate) = (
@@ -166,7 +166,7 @@ async fn call_that_another_replica_has_passed_on_is_finished_before_its_own_ends
             admin(&owner.gateway, "GET", "/readyz").await.0 == 503
         })
         .await;
-        // It ends by itself when it can.
+        // The replica ends by itself when it can.
         owner.gateway.log.line_with("shutting down").await;
         gate.open();
     };

@@ -1,4 +1,4 @@
-//! What replicas cost in Valkey: measured with a few, and computed for many (docs/scale.md).
+//! The cost of replicas in Valkey: measured with a few, and extrapolated to many (docs/scale.md).
 //!
 //! `tests/replicas/figures` writes the tables to the page.
 
@@ -19,38 +19,39 @@ use crate::proxy::Proxy;
 use crate::valkey::Valkey;
 use crate::{forwarding, tasks};
 
-/// How often each thing is done.
+/// Repetitions of each operation.
 const TIMES: u32 = 200;
-/// Replicas in the computed group.
+/// The number of replicas in the computed group.
 const REPLICAS: f64 = 1000.0;
-/// Sessions of legacy clients there, of which each lasts an hour and calls once in half a minute.
+/// Legacy sessions in that group. Each lasts an hour and calls every half minute.
 const SESSIONS: f64 = 1e6;
 const SESSION_SECONDS: f64 = 3600.0;
 const CALL_SECONDS: f64 = 30.0;
-/// The record of a session is prolonged when a quarter of its life is over: of twice `timeouts.sessionIdle` and a minute.
+/// A session's record is prolonged after a quarter of its life, which is twice
+/// `timeouts.sessionIdle` and a minute.
 const PROLONG_SECONDS: f64 = (2.0 * 1800.0 + 60.0) / 4.0;
-/// Calls of modern clients in a second, each of another client, of which all fall under a common limit.
+/// Modern calls per second, each by another client, all under a shared limit.
 const LIMITED_CALLS: f64 = 10_000.0;
-/// How long tasks last, and how many calls make one.
+/// The duration of tasks, and the number of new tasks per second.
 const TASK_SECONDS: f64 = 600.0;
 const TASKS_EACH_SECOND: f64 = 1000.0;
-/// How long a connection between replicas is kept without requests.
+/// The time that a connection between replicas is kept without requests.
 const LINK_SECONDS: f64 = 30.0;
-/// A server of Valkey is used up to this part of one processor.
+/// The share of one processor that a Valkey server may use.
 const BUSY: f64 = 0.5;
 
-/// What one thing costs.
+/// The cost of one operation.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// Scripts that Valkey runs for it.
+    /// Scripts that Valkey runs.
     scripts: f64,
-    /// Microseconds of its processor that they take.
+    /// Microseconds of Valkey's processor time.
     micros: f64,
     /// Bytes to Valkey and back.
     bytes: [f64; 2],
 }
 
-/// Valkey as a group of gateways uses it.
+/// Valkey in use by a group of gateways.
 struct Setting {
     valkey: Valkey,
     proxy: Proxy,
@@ -76,7 +77,7 @@ impl Setting {
         (number("calls"), number("usec"))
     }
 
-    /// The bytes of the keys whose names have this part, and how many they are.
+    /// The bytes and the number of the keys whose names contain `part`.
     async fn keys(&self, part: &str) -> (f64, usize) {
         let names = self.valkey.ask(&format!("KEYS *{part}*")).await;
         let names: Vec<_> = names
@@ -98,11 +99,11 @@ impl Setting {
         (bytes, names.len())
     }
 
-    /// What each of so many costs, without what the gateways do all the time.
+    /// The cost of one of `times` operations, without the gateways' constant load.
     async fn cost(&self, times: u32, idle: Cost, what: impl AsyncFnOnce()) -> Cost {
         let (counts, carried, began) = (self.counts().await, self.proxy.carried(), Instant::now());
         what().await;
-        // What is only noted is written a moment later.
+        // Queued writes follow a moment later.
         sleep(Duration::from_millis(300)).await;
         let seconds = began.elapsed().as_secs_f64();
         let (counts, carried) = (minus(self.counts().await, counts), {
@@ -120,7 +121,7 @@ impl Setting {
         }
     }
 
-    /// What the gateways do in each second.
+    /// The gateways' load per second without requests.
     async fn idle(&self) -> Cost {
         const SECONDS: u32 = 5;
         const NOTHING: Cost = Cost {
@@ -180,7 +181,7 @@ async fn cost_in_valkey_of_replicas() {
     });
     costs.insert("3 call in a session, at another replica", forwarded.await);
     let session = setting.keys(":session").await;
-    // Its replica is told to end: what it releases, and what another takes over.
+    // The replica ends: the cost covers its releases, and another replica's takeovers.
     let released = setting.cost(TIMES, idle, async || {
         signal(&one.gateway, Signal::TERM);
         one.gateway.log.line_with("sessions handed over").await;
@@ -230,7 +231,7 @@ async fn cost_in_valkey_of_replicas() {
             .await;
         }
     });
-    // A call under a common limit as well.
+    // The cost of a call under a shared limit is subtracted.
     costs.insert("7 call that makes a task, besides", less(made.await, calls));
     let task = setting.keys(":task").await;
     let (steady, changing) = members(&setting, &gateway).await;
@@ -257,7 +258,8 @@ async fn cost_in_valkey_of_replicas() {
     ));
 }
 
-/// What one renewal costs among a thousand members: when nothing has changed, and while twenty come or go in a second.
+/// The cost of one renewal among a thousand members: without changes, and while twenty members
+/// change per second.
 async fn members(setting: &Setting, gateway: &Gateway) -> (Cost, Cost) {
     tokio::select! {
         costs = members_that_renew(setting, gateway) => costs,
@@ -266,10 +268,11 @@ async fn members(setting: &Setting, gateway: &Gateway) -> (Cost, Cost) {
 }
 
 const LEASES: &str = "fanlight:{members}:leases";
-/// Replicas beside the real one, which do nothing but renew their leases.
+/// Simulated replicas beside the real one, which only renew their leases.
 const MADE_UP: usize = 999;
 
-/// Renews the leases of the replicas that are made up. Not by a script that has a name: those are counted.
+/// Renews the leases of the simulated replicas. The script has no name, since named scripts are
+/// counted.
 async fn renew(setting: &Setting) {
     let script = format!(
         "local time = redis.call('TIME'); for number = 0, {} do redis.call('ZADD', KEYS[1], \
@@ -297,7 +300,7 @@ async fn members_that_renew(setting: &Setting, gateway: &Gateway) -> (Cost, Cost
             .ask(&format!("HSET {table} id{number:014} \"{text}\""))
             .await;
     }
-    // It is told of all.
+    // The gateway receives the complete list.
     setting
         .valkey
         .ask(&format!("HSET {table} #since 99999999999999"))
@@ -401,7 +404,7 @@ fn computed(
             .expect("a measured cost")
             .1
     };
-    // A prolongation and the end of a session are one script each, like a release.
+    // The prolongation, the end and the release of a session are one script each.
     let small = Cost {
         scripts: 1.0,
         ..of("4")
@@ -455,7 +458,7 @@ fn computed(
         );
     }
     let shards = (all[1] / BUSY).ceil().max(1.0);
-    // Half of all sessions change hands within the time in which each client comes back once.
+    // Half of all sessions move within one calling interval of the clients.
     let moved = SESSIONS / 2.0;
     let moving = moved * (of("4").micros + of("5").micros) / 1e6;
     let listing = renewals * changing.micros / 1e6;
@@ -465,7 +468,8 @@ fn computed(
         "| servers of Valkey, each busy to {:.0}% of a processor | {shards:.0} |",
         BUSY * 100.0
     );
-    // Each call goes to another replica, which this one has passed nothing on to for longer than connections are kept.
+    // Each call goes to another replica, and the connection to it has been idle for longer than
+    // connections are kept.
     let passed_on = SESSIONS / CALL_SECONDS / REPLICAS;
     let _ = writeln!(
         text,

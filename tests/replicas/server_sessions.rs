@@ -1,4 +1,4 @@
-//! Sessions that servers keep for the sessions of clients, and that other replicas go on with.
+//! Sessions at servers that belong to clients' sessions, and that other replicas continue.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::scripted::{Backend, Reply};
 use crate::taking_over::with_networks;
 use crate::valkey::Valkey;
 
-/// The session at the server of the last call of a tool.
+/// The server session of the last tool call.
 fn session_of_last_call(backend: &Backend) -> String {
     backend
         .received("tools/call")
@@ -26,7 +26,7 @@ fn session_of_last_call(backend: &Backend) -> String {
         .to_owned()
 }
 
-/// The sessions that the server was told to end.
+/// The sessions that the server was asked to end.
 fn ended_at(backend: &Backend) -> Vec<String> {
     let ended = backend.received("HTTP DELETE");
     ended
@@ -35,7 +35,7 @@ fn ended_at(backend: &Backend) -> Vec<String> {
         .collect()
 }
 
-/// Calls a tool, and returns the session at the server.
+/// Calls a tool, and returns the server session.
 async fn call(client: &Client, at: &Linked, backend: &Backend, id: &str) -> String {
     let before = backend.received("tools/call").len();
     assert_eq!(client.post(at, &say(id)).await.status, 200);
@@ -47,7 +47,7 @@ async fn call(client: &Client, at: &Linked, backend: &Backend, id: &str) -> Stri
     session_of_last_call(backend)
 }
 
-/// No number of a request is used twice in the session at a server.
+/// Checks that no request id is used twice in a server session.
 fn assert_numbers_differ(backend: &Backend) {
     let calls = backend.received("tools/call");
     let numbers: BTreeSet<_> = calls
@@ -57,7 +57,7 @@ fn assert_numbers_differ(backend: &Backend) {
     assert_eq!(numbers.len(), calls.len(), "{numbers:?}");
 }
 
-/// The replica of a session is killed, and another has noticed.
+/// Kills a session's replica, and waits until another has noticed.
 async fn killed(owner: &mut Linked, other: &Linked) {
     owner.gateway.kill().await;
     until("one replica", async || members(&other.gateway).await == 1).await;
@@ -90,7 +90,7 @@ async fn session_at_a_server_goes_on_when_its_replica_is_killed() {
     assert!(revision(0).is_some() && revision(0) == revision(2));
 }
 
-/// Neither another client nor another server gets hold of it.
+/// Neither another client nor another server gets the session.
 #[tokio::test]
 async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
     let (valkey, server, stranger) = (Valkey::start().await, backend().await, backend().await);
@@ -100,7 +100,7 @@ async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
     let moved = Client::open(&owner, ANN).await;
     let session = call(&client, &owner, &server, "1").await;
     let of_moved = call(&moved, &owner, &server, "2").await;
-    // A replica whose configuration has another server under the name.
+    // The configuration of this replica has another server with the same name.
     let renamed = LinkedGroup::new(stranger.entry("only"), "")
         .start(&valkey.url())
         .await;
@@ -121,7 +121,7 @@ async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
     assert_ne!(call(&moved, &renamed, &stranger, "6").await, of_moved);
     let told = stranger.received_in(&of_moved);
     assert!(told.is_empty(), "{told:?}");
-    // What is in Valkey says nothing of it without the keys of the replicas.
+    // Without the replicas' keys, the data in Valkey does not reveal the session.
     let keys = valkey.ask("KEYS *session*").await;
     for key in keys
         .lines()
@@ -184,7 +184,7 @@ async fn server_that_has_forgotten_the_session_meanwhile_gets_another_and_runs_t
             .count(),
         1
     );
-    // That is on record in its place.
+    // The new session has replaced the old one on record.
     let third = group.start(&valkey.url()).await;
     let mut other = other;
     killed(&mut other, &third).await;
@@ -206,7 +206,7 @@ async fn session_at_a_server_ends_with_the_session_of_its_client_wherever_that_i
     killed(&mut owner, &other).await;
     assert_eq!(call(&used, &other, &backend, "3").await, first);
     assert_eq!(used.send(&other, "DELETE", &[], "").await.status, 204);
-    // The first that its new replica hears of it.
+    // DELETE is the session's first request at its new replica.
     assert_eq!(unused.send(&other, "DELETE", &[], "").await.status, 204);
     backend.wait_for("HTTP DELETE", 2).await;
     assert_eq!(
@@ -215,7 +215,7 @@ async fn session_at_a_server_ends_with_the_session_of_its_client_wherever_that_i
     );
 }
 
-/// Stops a replica, and has another go on with these sessions and those at the server.
+/// Stops a replica, and lets another one continue these client and server sessions.
 async fn taken_over_while_stopped(
     owner: &Linked,
     other: &Linked,
@@ -229,7 +229,7 @@ async fn taken_over_while_stopped(
     }
 }
 
-/// A replica that was away does not end what another has gone on with.
+/// The returning replica must not end a session that another one has continued.
 #[tokio::test]
 async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -254,7 +254,7 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
         .log
         .line_with("has joined the others anew")
         .await;
-    // One that it hears of again, and one that it does not.
+    // The replica gets another request for the first session and none for the second.
     assert_eq!(call(&client, &owner, &backend, "5").await, session);
     assert!(owner.gateway.terminate().await.success());
     assert_eq!(call(&idle, &other, &backend, "6").await, of_idle);
@@ -267,7 +267,7 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     );
 }
 
-/// That another has taken the session over is still true when that has released it.
+/// The other replica has taken the session over and released it since.
 #[tokio::test]
 async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -296,7 +296,7 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
         .log
         .line_with("has joined the others anew")
         .await;
-    // What it still has of it ends, if it has not given that up by now.
+    // Ends the rest of the session at the old replica, unless it has already given that up.
     admin(
         &owner.gateway,
         "POST",
@@ -326,7 +326,7 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
     assert_numbers_differ(&backend);
 }
 
-/// Nobody tells it that another has taken the session over.
+/// Without Valkey, the replica does not learn that another one has taken the session over.
 #[tokio::test]
 async fn replica_that_does_not_reach_valkey_does_not_end_the_session_at_a_server() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -347,7 +347,7 @@ async fn replica_that_does_not_reach_valkey_does_not_end_the_session_at_a_server
         session
     );
     assert_eq!(call(&idle, fleet.replica(1), &backend, "4").await, of_idle);
-    // For all that it knows, the session is its own.
+    // The replica still believes that it owns the session.
     assert_eq!(
         client
             .send(fleet.replica(0), "DELETE", &[], "")
@@ -388,7 +388,7 @@ async fn stream_of_a_session_at_a_server_is_opened_anew() {
     };
     assert_eq!(of_session(), 1);
     killed(&mut owner, &other).await;
-    // This is for no server, and has the session taken over.
+    // A ping is for no server, and causes the takeover of the session.
     assert_eq!(
         client
             .post(&other, &legacy_request("2", "ping", ""))

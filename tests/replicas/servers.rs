@@ -1,4 +1,4 @@
-//! Valkey as a cluster, and with sentinels that have a replica take over.
+//! Valkey as a cluster, and with sentinels that promote a replica.
 
 use crate::group::{Group, admin, backend, call, members, request, until};
 use crate::signing_in::{ANN, BOB};
@@ -6,7 +6,7 @@ use crate::valkey::{Sentinel, Valkey};
 
 const LIMITED: &str = r#","limits":{"rates":[{"rate":"1000/h","burst":3,"shared":"refuse"}]}"#;
 
-/// How many of ten calls in turn at two gateways are let through.
+/// The number of accepted calls among ten, made at two gateways in turn.
 async fn let_through(gateways: [&fanlight_testkit::harness::Gateway; 2]) -> usize {
     let mut through = 0;
     for n in 0..10 {
@@ -15,10 +15,10 @@ async fn let_through(gateways: [&fanlight_testkit::harness::Gateway; 2]) -> usiz
     through
 }
 
-/// Three requests of each client, and four calls of each server.
+/// Three requests for each client, and four calls for each server.
 const MIXED: &str = r#","limits":{"rates":[{"rate":"10/h","burst":3,"shared":"refuse"},{"for":"server","rate":"10/h","burst":4,"shared":"refuse"}]}"#;
 
-/// What the limits of each client have counted.
+/// The counters of the clients' limits.
 async fn taken_by_clients(valkeys: &[Valkey]) -> Vec<String> {
     let mut taken = Vec::new();
     for valkey in valkeys {
@@ -42,14 +42,14 @@ async fn cluster_of_valkey_keeps_what_replicas_share() {
     for gateway in [&one, &other] {
         until("two replicas", async || members(gateway).await == 2).await;
     }
-    // A client whose own limit refuses it takes nothing of what it shares with others,
+    // A client that its own limit refuses takes nothing from the limit shared with others,
     assert_eq!(let_through([&one, &other]).await, 3);
     assert_eq!(call(&one, "search", BOB).await.status, 200);
     let before = taken_by_clients(&valkeys).await;
     for gateway in [&other, &one, &other] {
         assert_eq!(call(gateway, "search", BOB).await.status, 429);
     }
-    // and what a limit refuses that it shares takes nothing of its own.
+    // and a client that the shared limit refuses takes nothing from its own limit.
     until("what was taken to be given back", async || {
         taken_by_clients(&valkeys).await == before
     })
@@ -59,7 +59,7 @@ async fn cluster_of_valkey_keeps_what_replicas_share() {
         statuses.push(request(gateway, "tools/list", "", BOB).await.status);
     }
     assert_eq!(statuses, [200, 200, 429]);
-    // Each client's are together, and not with those of others.
+    // The keys of one client share a slot, and other clients have other slots.
     let keys = [
         valkeys[0].ask("KEYS *rates*").await,
         valkeys[1].ask("KEYS *rates*").await,
@@ -117,7 +117,7 @@ async fn replica_of_valkey_takes_over_with_what_was_shared() {
         };
         until("the connection", is_back).await;
     }
-    // What was used is known where it was replicated to.
+    // The promoted replica knows the replicated usage.
     assert!(let_through([&one, &other]).await <= 1);
     until("two replicas", async || members(&one).await == 2).await;
 }

@@ -1,4 +1,5 @@
-//! What needs no Valkey: what clients carry, sealed by common keys, is good at every replica; and records that name theirs.
+//! Requests without Valkey: state that clients carry, sealed with common keys, is valid at every
+//! replica; and records name their replica.
 
 use std::fs;
 
@@ -26,7 +27,7 @@ async fn cursor_is_good_at_every_replica_for_its_client_alone() {
         .expect("a cursor")
         .to_owned();
     let shown = member(&page, "result.tools").unwrap().to_owned();
-    // Neither the replica that made it nor Valkey is there any more.
+    // Both the replica that sealed the state and Valkey are gone.
     one.kill().await;
     valkey.kill().await;
     let params = format!(r#""cursor":"{cursor}""#);
@@ -95,12 +96,12 @@ async fn modern_requests_ask_valkey_nothing_without_a_rule_in_common() {
             }
         }
     };
-    // Renewals of leases alone have the length of a lease.
+    // Only lease renewals contain the lease's duration.
     let is_of_request =
         |line: &String| !(line.contains("{members}:leases") && line.contains(r#" "2000" "#));
     let sent = valkey.sent_during(served()).await;
     assert!(!sent.iter().any(is_of_request), "{sent:#?}");
-    // What a request does ask is seen.
+    // The check itself works: commands caused by a request appear.
     let of_session = async {
         assert_eq!(
             Client::open(&one, ANN)

@@ -1,4 +1,4 @@
-//! Servers that an operator switches off, at all replicas.
+//! Servers that an operator disables at all replicas.
 
 use rustix::process::Signal;
 
@@ -7,7 +7,8 @@ use crate::harness::Gateway;
 use crate::signing_in::ANN;
 use crate::valkey::Valkey;
 
-/// As another replica has switched it, but for what is published: that is lost where nobody has subscribed just then.
+/// Simulates another replica's change whose publication is lost, since nobody is subscribed at that
+/// moment.
 #[tokio::test]
 async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again() {
     let (cluster, first, second) = (Valkey::cluster().await, backend().await, backend().await);
@@ -15,7 +16,7 @@ async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again(
     let gateway = group.start(cluster[0].cluster_url()).await;
     assert!(shows_second(&gateway).await);
     for server in &cluster {
-        // One of them has the key.
+        // One of the cluster's servers owns the key.
         server
             .ask("HSET fanlight:{switches}:servers second off")
             .await;
@@ -31,7 +32,7 @@ async fn server_of_a_cluster_that_does_not_answer_keeps_no_replica_from_the_othe
     let ([one, two], first, second) = (Valkey::cluster().await, backend().await, backend().await);
     let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
     two.signal(Signal::STOP);
-    // As after a failover.
+    // The slots move, as after a failover.
     for change in ["DELSLOTSRANGE", "ADDSLOTSRANGE"] {
         one.ask(&format!("CLUSTER {change} 8192 16383")).await;
     }
@@ -45,7 +46,7 @@ async fn server_of_a_cluster_that_does_not_answer_keeps_no_replica_from_the_othe
     assert!(shows_second(&gateway).await);
 }
 
-/// Whether clients are shown the tools of the second server.
+/// Whether clients see the second server's tools.
 async fn shows_second(gateway: &Gateway) -> bool {
     request(gateway, "tools/list", "", ANN)
         .await
@@ -86,7 +87,8 @@ async fn server_is_switched_at_all_replicas_and_at_those_that_come_later() {
         !shows_second(&later).await
     })
     .await;
-    // While Valkey is away, it is switched where that is asked, and elsewhere as soon as that is possible.
+    // While Valkey is away, the change applies at the asked replica, and at the others as soon as
+    // possible.
     valkey.kill().await;
     one.log.line_with("Valkey is away").await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Sessions whose replica has ended, which others continue.
+//! Sessions whose replica has ended, and which others continue.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn with_resource() -> Backend {
     backend
 }
 
-/// Three replicas with the ways between them, of which none has been used.
+/// Three replicas and the unused networks between them.
 pub(crate) async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet, Networks) {
     let (group, places) = (LinkedGroup::new(backend.entry("only"), ""), Fleet::places());
     let networks = Networks::between(&places, valkey).await;
@@ -34,12 +34,12 @@ pub(crate) async fn with_networks(backend: &Backend, valkey: &Valkey) -> (Fleet,
     (fleet, networks)
 }
 
-/// Who the replicas are, with their epochs, and the version of that.
+/// The list of replicas, with their epochs and the list's version.
 async fn list_in(valkey: &Valkey) -> String {
     valkey.ask("HGETALL fanlight:{members}:members").await
 }
 
-/// The replica that the only session is kept by, as Valkey has it.
+/// The replica that owns the only session, according to Valkey.
 async fn keeper_in(valkey: &Valkey) -> String {
     let keys = valkey.ask("KEYS fanlight:*:session").await;
     let key = keys
@@ -49,14 +49,14 @@ async fn keeper_in(valkey: &Valkey) -> String {
     valkey.ask(&format!("HGET {key} owner")).await
 }
 
-/// Stops the replica of a session, which another takes over.
+/// Stops a session's replica, and waits until another one has taken the session over.
 async fn taken_over_while_stopped(client: &Client, owner: &Linked, other: &Linked) {
     signal(&owner.gateway, Signal::STOP);
     until("one replica", async || members(&other.gateway).await == 1).await;
     assert_eq!(client.post(other, &say("1")).await.status, 200);
 }
 
-/// Starts Valkey again, and waits until both have noticed.
+/// Starts Valkey again, and waits until both replicas have noticed.
 async fn is_back(valkey: &mut Valkey, keeps_data: bool, both: [&Linked; 2]) {
     for Linked { gateway, .. } in both {
         gateway.log.line_with("Valkey is away").await;
@@ -84,7 +84,7 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     assert_eq!(client.post(&owner, &set_level).await.status, 200);
     owner.gateway.kill().await;
     let began = Instant::now();
-    // What is sent before that is noticed may have run, and is not sent again.
+    // Requests before the loss is noticed may have run, and are not sent again.
     until("two replicas", async || members(&other.gateway).await == 2).await;
     assert_eq!(client.post(&other, &say("3")).await.status, 200);
     assert!(
@@ -93,7 +93,7 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
         began.elapsed()
     );
     backend.wait_for("resources/subscribe", 2).await;
-    // The third replica finds the session where it is now.
+    // The third replica finds the session at its new owner.
     assert_eq!(client.post(&third, &say("4")).await.status, 200);
     assert!(
         third
@@ -103,7 +103,7 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
             .lines()
             .all(|line| !line.contains("taken over"))
     );
-    // The client is told that it may have missed something.
+    // The client learns that it may have missed changes.
     let mut stream = client.stream(&third, None).await;
     let told = [
         stream.event().await.unwrap().unwrap(),
@@ -117,8 +117,7 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     );
 }
 
-/// What a canary goes by is the session's own, and not of the replica that keeps it.
-/// Whoever has asked once where it went does not ask again.
+/// The canary is chosen by the session, not by its replica. A replica that has once looked up the session's owner remembers it.
 #[tokio::test]
 async fn session_that_has_moved_is_served_through_others_while_valkey_is_away() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);
@@ -147,9 +146,9 @@ async fn session_is_not_lost_when_the_client_disconnects_whose_request_it_is_tak
     networks.to_valkey(1, Network::Takes(Duration::from_millis(50)));
     let call = say("1");
     tokio::select! {
-        // It was quicker than this test.
+        // The call was quicker than this test.
         _ = client.post(fleet.replica(1), &call) => {}
-        // The replica does not know yet that the session is its own.
+        // Valkey names the new owner, which does not know yet that it owns the session.
         () = until("another replica", async || keeper_in(&valkey).await != before) => {}
     }
     for number in [1, 2] {
@@ -196,7 +195,7 @@ async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
     );
     owner.gateway.kill().await;
     until("one replica", async || members(&other.gateway).await == 1).await;
-    // In another order, since replicas number sessions in the same way.
+    // The order differs, since all replicas number sessions in the same way.
     let mut after = Vec::new();
     for client in clients.iter().rev() {
         after.insert(0, version(client, &other).await);
@@ -223,12 +222,12 @@ async fn session_that_was_taken_over_is_that_of_its_client_alone() {
     );
     let calls = backend.received("tools/call");
     assert_eq!(calls.len(), 1);
-    // What is in Valkey says nothing of the session without the keys of the replicas.
+    // Without the replicas' keys, the data in Valkey does not reveal the session.
     let keys = valkey.ask("KEYS *session*").await;
     assert!(!keys.contains(&client.session), "{keys}");
 }
 
-/// Valkey answers one request too late, and is there again at once.
+/// Valkey answers one request too late, and works again at once.
 #[tokio::test]
 async fn session_is_taken_over_although_valkey_is_away_for_a_moment() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -248,7 +247,7 @@ async fn session_is_taken_over_although_valkey_is_away_for_a_moment() {
     assert_eq!(backend.received("tools/call").len(), 1);
 }
 
-/// Those who ask at the same time share the session that comes of it.
+/// Concurrent requests share the session that results.
 #[tokio::test]
 async fn session_is_taken_over_once() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -267,7 +266,7 @@ async fn session_is_taken_over_once() {
     assert_eq!(taken.iter().sum::<usize>(), 1, "{taken:?}");
 }
 
-/// A process of the replica has the session's state, which has ended with both.
+/// The state of the session was in a process of the replica, which has ended.
 #[tokio::test]
 async fn session_with_a_process_ends_with_its_replica() {
     let valkey = Valkey::start().await;
@@ -291,7 +290,8 @@ async fn session_with_a_process_ends_with_its_replica() {
     assert_eq!(again.post(&other, &say("3")).await.status, 200);
 }
 
-/// A replica that was away finds that another has taken its session over, and does not serve it a second time.
+/// The returning replica finds that another one has taken its session over, and does not serve it
+/// again.
 #[tokio::test]
 async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -319,7 +319,7 @@ async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     );
 }
 
-/// It must not take what it does not find for what Valkey has lost.
+/// The replica must not mistake an ended session for one that Valkey has lost.
 #[tokio::test]
 async fn replica_that_was_stopped_does_not_bring_back_what_has_ended_elsewhere() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
@@ -372,7 +372,7 @@ async fn session_is_handed_over_when_its_replica_is_told_to_end() {
     );
 }
 
-/// What cannot be taken over of a replica that cannot be reached changes nothing for anybody.
+/// The session cannot be taken over, so nothing changes although the replica is unreachable.
 #[tokio::test]
 async fn replica_that_another_cannot_reach_keeps_its_lease_and_epoch_if_nothing_is_taken_over() {
     let valkey = Valkey::start().await;
@@ -409,7 +409,7 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
         .log
         .line_with("has joined the others anew")
         .await;
-    // It is taken back: the way to the one that has it now is cut, too.
+    // The replica takes the session back, since the link to its present owner is cut as well.
     assert_eq!(client.post(owner, &say("2")).await.status, 200);
     owner
         .gateway
@@ -417,7 +417,7 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
         .line_with("another replica has taken it over")
         .await;
     assert_eq!(backend.received("tools/call").len(), 2);
-    // What it has sent the first time is no part of what it sends now.
+    // Events from the first time are not part of the new stream.
     let mut again = client.stream(owner, Some(&event)).await;
     assert!(
         again
@@ -475,7 +475,7 @@ fn subscribe(uri: &str) -> String {
     legacy_request("1", "resources/subscribe", &format!(r#""uri":"{uri}""#))
 }
 
-/// Neither what its server has refused, nor more than there is room for on record.
+/// The record omits subscriptions that the server refused, and those beyond its capacity.
 #[tokio::test]
 async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
     let (valkey, backend) = (Valkey::start().await, with_resource().await);
@@ -501,7 +501,7 @@ async fn session_is_taken_over_with_the_subscriptions_that_are_on_record() {
     assert_eq!(again, [r#""a:1""#]);
 }
 
-/// The client does not wait until all are made, either.
+/// The client does not wait until all subscriptions are made, either.
 #[tokio::test]
 async fn subscriptions_are_made_again_beside_a_server_that_does_not_answer() {
     let (valkey, stuck, other_server) = (
@@ -545,7 +545,7 @@ async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_after
     let other = fleet.replica(1);
     until("two replicas", async || members(&other.gateway).await == 2).await;
     let before = keeper_in(&valkey).await;
-    // It takes longer than the test does to see that the session was claimed.
+    // Valkey is slow enough for the test to see the claim first.
     networks.to_valkey(1, Network::Takes(Duration::from_millis(100)));
     let goes_away = async {
         until("the claim", async || keeper_in(&valkey).await != before).await;
@@ -564,7 +564,7 @@ async fn session_that_was_claimed_while_valkey_went_away_can_be_taken_over_after
     .await;
 }
 
-/// What it does not know is not what has ended: clients give up sessions that have.
+/// An unknown replica must not count as ended, since clients give up ended sessions.
 #[tokio::test]
 async fn session_of_a_replica_that_is_not_known_yet_is_not_taken_for_one_that_has_ended() {
     let (valkey, backend) = (Valkey::start().await, backend().await);

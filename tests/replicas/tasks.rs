@@ -1,4 +1,4 @@
-//! Tasks that one replica has heard of, asked about at another.
+//! Tasks learnt by one replica, and requests about them at another.
 
 use fanlight_testkit::slicer;
 
@@ -19,7 +19,7 @@ const TASK: Task<'_> = Task {
     poll: 1000,
 };
 
-/// A modern server with tasks and one tool, which knows the task.
+/// A modern server with tasks and one tool; the server knows the task.
 pub(crate) async fn backend() -> Backend {
     backend_over(Transport::Http).await
 }
@@ -70,21 +70,22 @@ async fn task_is_asked_of_its_own_server_at_every_replica_and_belongs_to_its_cli
         "{asked}"
     );
     assert!(first.received("tasks/get").is_empty() && !second.received("tasks/get").is_empty());
-    // To another client it is a task of which nothing is known: all servers are asked.
+    // Another client's task is unknown, so all servers are asked.
     ask(&other, "tasks/get", r#""taskId":"t-1""#, BOB).await;
     assert!(!first.received("tasks/get").is_empty());
 }
 
 pub(crate) const EVERYTHING: &str = "permit(principal, action, resource);";
-/// Nobody may call `erase`, nor look in this folder.
+/// Nobody may call `erase` or look into this folder.
 const LESS: &str = r#"permit(principal, action, resource);
     forbid(principal, action == Action::"call", resource == Tool::"second/erase");
     forbid(principal, action == Action::"call", resource == Tool::"second/look")
         when { context.arguments has path && context.arguments.path like "/private/*" };"#;
-/// Only what says that it reads may be called.
+/// Only tools that declare themselves read-only may be called.
 const READING: &str = r#"permit(principal, action == Action::"call", resource) when { resource has readOnlyHint && resource.readOnlyHint };"#;
 
-/// Two servers, of which the second has three tools that begin tasks, and says of `look` that it reads.
+/// Two servers. The second one has three tools that begin tasks, of which `look` declares itself
+/// read-only.
 struct Scene {
     valkey: Valkey,
     first: Backend,
@@ -111,7 +112,7 @@ impl Scene {
         }
     }
 
-    /// A replica with these policies.
+    /// Starts a replica with these policies.
     async fn replica(&mut self, policies: &str) -> Gateway {
         let file = TempFile::new("cedar", policies);
         let entries = [self.first.entry("first"), self.second.entry("second")].join(",");
@@ -123,7 +124,7 @@ impl Scene {
         group.start(self.valkey.url()).await
     }
 
-    /// Has a client begin a task, which has this id.
+    /// Makes a client begin a task with this id.
     async fn begins(&self, at: &Gateway, tool: &str, task: &str, more: &str, key: &str) {
         let params = format!(r#""name":"second__{tool}","arguments":{{"task":"{task}"{more}}}"#);
         let made = ask(at, "tools/call", &params, key).await;
@@ -134,8 +135,8 @@ impl Scene {
         );
     }
 
-    /// Whether a client is told of a task. If not, the answer is the one about a task that was never made, and no server is
-    /// asked.
+    /// Whether a client is told of a task. If not, checks that the answer is that for a task that
+    /// was never made, and that no server was asked.
     async fn knows(&self, at: &Gateway, task: &str, key: &str) -> bool {
         let asked =
             || self.first.received("tasks/get").len() + self.second.received("tasks/get").len();
@@ -160,7 +161,7 @@ impl Scene {
             .collect()
     }
 
-    /// What Valkey has of a task.
+    /// Valkey's record of a task.
     async fn record(&self, key: &str) -> String {
         let got = self.valkey.ask(&format!("GET {key}")).await;
         got.lines().nth(1).expect("a record").trim().to_owned()
@@ -182,7 +183,7 @@ fn tool(name: &str) -> String {
     )
 }
 
-/// The task that a call begins, with the id that it names.
+/// The task that a call begins, with the id in its arguments.
 fn begun(call: &Received) -> String {
     let id = call
         .member("params.arguments.task")
@@ -226,7 +227,7 @@ async fn task_is_unknown_at_a_replica_whose_own_policy_denies_the_call_that_made
         ("erase", "t-1", "", false),
         ("look", "t-2", r#","path":"/private/a""#, false),
         ("look", "t-3", r#","path":"/public/a""#, true),
-        // Arguments that are too long to be kept are not known to a policy that reads some.
+        // Arguments that are too long to be stored are unknown to a policy that reads one.
         ("t", "t-4", long.as_str(), false),
     ] {
         scene.begins(&one, tool, task, more, ANN).await;
@@ -323,7 +324,7 @@ async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the
             Some(r#""t-1""#),
             "{got}"
         );
-        // It is no task of any other session.
+        // No other session knows the task.
         let unknown = about(&neighbour, &other, "tasks/get", "t-1").await;
         assert_eq!(
             slicer::member(&unknown, "error.code"),
@@ -389,12 +390,12 @@ async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
     for secret in ["second", "look", "public", "t-2"] {
         assert!(!of_permitted.contains(secret), "{of_permitted}");
     }
-    // In the place of one that the policy denies, by another task of the same client.
+    // A permitted task's record of the same client replaces a denied task's record.
     scene.put(&denied, &of_permitted).await;
     assert!(!scene.knows(&less, "t-1", ANN).await);
     scene.put(&permitted, &of_denied).await;
     assert!(!scene.knows(&less, "t-2", ANN).await);
-    // Of the same id and tool, made by another client.
+    // Another client's record has the same id and tool.
     scene.begins(&one, "look", "t-1", "", BOB).await;
     let known = [&denied, &permitted];
     let of_bob = scene
@@ -407,7 +408,7 @@ async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
     assert!(scene.knows(&less, "t-1", BOB).await);
     scene.put(&denied, &of_bob).await;
     assert!(!scene.knows(&less, "t-1", ANN).await);
-    // Changed, cut, or without a seal.
+    // Records that are changed, cut, or unsealed.
     let (clear, sealed) = of_permitted.split_once(' ').expect("a record with a seal");
     let changed = sealed.replacen(
         &sealed[20..21],

@@ -1,4 +1,4 @@
-//! A `valkey-server` of a test.
+//! A `valkey-server` process for a test.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -15,10 +15,11 @@ use crate::group::until;
 use crate::harness::{TempFile, within};
 use crate::ports;
 
-/// The user of gateways and the password, as docs/replicas.md has them.
+/// The user and password of gateways, as in docs/replicas.md.
 pub(crate) const USER: &str = "fanlight:password";
 
-/// A running server, of which gateways use what docs/replicas.md says that their user needs; it is killed when this is dropped.
+/// A running server on which gateways have exactly the rights in docs/replicas.md. Dropping it
+/// kills the process.
 pub(crate) struct Valkey {
     pub(crate) address: SocketAddr,
     folder: TempFile,
@@ -27,12 +28,12 @@ pub(crate) struct Valkey {
 }
 
 impl Valkey {
-    /// One that writes everything to its disk at once.
+    /// Starts a server that writes every change to its disk at once.
     pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
-    /// The same with more arguments.
+    /// [`Self::start`] with more arguments.
     pub(crate) async fn start_with(more: &[&str]) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let more: Vec<_> = more.iter().map(|&argument| argument.to_owned()).collect();
@@ -45,9 +46,9 @@ impl Valkey {
         }
     }
 
-    /// A cluster of two servers, each of which has half of the slots.
+    /// A cluster of two servers, each with half of the slots.
     pub(crate) async fn cluster() -> [Self; 2] {
-        // By itself a server takes the port that is larger by 10,000, which another may have.
+        // By default, the bus uses the port plus 10,000, which may be taken.
         let buses = [
             ports::free().port().to_string(),
             ports::free().port().to_string(),
@@ -86,7 +87,7 @@ impl Valkey {
         servers
     }
 
-    /// A cluster of one server, which others reach at this port.
+    /// A cluster of one server, which announces this port.
     pub(crate) async fn whole_cluster(port: u16) -> Self {
         let (bus, port) = (ports::free().port().to_string(), port.to_string());
         let announced = [
@@ -112,7 +113,7 @@ impl Valkey {
         server
     }
 
-    /// One that has all that another has.
+    /// A replica of another server.
     pub(crate) async fn replica_of(primary: &Self) -> Self {
         let port = primary.address.port().to_string();
         let server = Self::start_with(&["--replicaof", "127.0.0.1", &port]).await;
@@ -126,24 +127,24 @@ impl Valkey {
         server
     }
 
-    /// The URL of the cluster that it belongs to.
+    /// The URL of the server's cluster.
     pub(crate) fn cluster_url(&self) -> String {
         format!("valkey+cluster://{USER}@{}", self.address)
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub(crate) fn url(&self) -> String {
         format!("valkey://{USER}@{}", self.address)
     }
 
-    /// Kills it, so that it can finish nothing.
+    /// Kills the server, so that it can finish nothing.
     pub(crate) async fn kill(&mut self) {
         within("the end of valkey-server", self.child.kill())
             .await
             .unwrap();
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = self
             .child
@@ -153,7 +154,7 @@ impl Valkey {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Starts it again after [`Self::kill`], with the data that it has written, or with none.
+    /// Restarts the server after [`Self::kill`], with the data that it has written, or with none.
     pub(crate) async fn start_again(&mut self, keeps_data: bool) {
         if !keeps_data {
             self.folder = TempFile::folder();
@@ -161,7 +162,7 @@ impl Valkey {
         self.child = started(self.address, &self.folder, &self.more).await;
     }
 
-    /// The commands that clients send while something is done.
+    /// The commands that clients send during `done`.
     pub(crate) async fn sent_during(&self, done: impl Future<Output = ()>) -> Vec<String> {
         const END: &str = "that is all";
         let mut monitor = BufReader::new(TcpStream::connect(self.address).await.unwrap());
@@ -184,14 +185,14 @@ impl Valkey {
                 .unwrap()
             {
                 line if line.contains(END) => return sent,
-                // What scripts do is theirs.
+                // Commands within scripts do not count.
                 line if line.contains(" lua] ") => {}
                 line => sent.push(line),
             }
         }
     }
 
-    /// What it answers to a command that is one line.
+    /// The answer to a one-line command.
     pub(crate) async fn ask(&self, command: &str) -> String {
         within("an answer of valkey-server", async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -200,7 +201,7 @@ impl Valkey {
                 .await
                 .unwrap();
             let mut answer = String::new();
-            // One that becomes the primary ends the connections of its clients.
+            // A server that becomes the primary ends its clients' connections.
             let _ = stream.read_to_string(&mut answer).await;
             answer
         })
@@ -209,11 +210,11 @@ impl Valkey {
 }
 
 impl Drop for Valkey {
-    /// Whatever a test has had gateways do, Valkey has refused none of it for lack of a right.
+    /// Checks that Valkey has refused no command of a gateway for lack of a right.
     fn drop(&mut self) {
         let ask = || {
             let mut stream = std::net::TcpStream::connect(self.address)?;
-            // One that is stopped says nothing.
+            // A stopped server does not answer.
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             stream.write_all(b"ACL LOG\r\nQUIT\r\n")?;
             std::io::read_to_string(stream)
@@ -225,7 +226,7 @@ impl Drop for Valkey {
     }
 }
 
-/// A sentinel, which has a replica take over from a primary that does not answer.
+/// A sentinel, which promotes a replica if the primary does not answer.
 pub(crate) struct Sentinel {
     pub(crate) address: SocketAddr,
     _folder: TempFile,
@@ -233,7 +234,7 @@ pub(crate) struct Sentinel {
 }
 
 impl Sentinel {
-    /// One that calls this primary `main`.
+    /// Starts a sentinel that calls this primary `main`.
     pub(crate) async fn of(primary: &Valkey) -> Self {
         let (address, folder) = (ports::free(), TempFile::folder());
         let file = folder.path().join("sentinel.conf");
@@ -281,7 +282,7 @@ impl Sentinel {
         answer.contains("master-link-status") && answer.contains("ok")
     }
 
-    /// The URL of what it calls `main`.
+    /// The URL of `main`.
     pub(crate) fn url(&self) -> String {
         format!("valkey+sentinel://{USER}@{}/main", self.address)
     }
@@ -295,7 +296,7 @@ fn program() -> Command {
     command
 }
 
-/// The users of servers and of sentinels with their rights, as the page has them.
+/// The users of servers and of sentinels with their rights, as the page states them.
 fn users() -> [String; 2] {
     let (page, command) = (page(), "ACL SETUSER ");
     let users: Vec<_> = page
