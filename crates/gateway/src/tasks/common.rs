@@ -1,4 +1,4 @@
-//! Which server has which task, and which call has made it, as several processes know it together.
+//! The replicas' common knowledge of tasks: which server has a task, and which call created it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,28 +7,31 @@ use std::time::Duration;
 use fanlight_canonical::PolicySubject;
 use futures_util::future::BoxFuture;
 
-/// What several processes know of a task.
+/// The replicas' common knowledge of one task.
 #[derive(Clone, Debug)]
 pub struct CommonTask {
-    /// The name of the server that has it.
+    /// The name of the server that has the task.
     pub server: Box<str>,
-    /// The call that has made it, as a policy decided about it, without the definition of its tool; `None` if there was no
-    /// policy, or that is not known.
+    /// The call that created the task, as a policy decided about it, without the tool's definition.
+    /// `None` if there was no policy, or the call is unknown.
     pub made_by: Option<Arc<PolicySubject>>,
-    /// How long it is known.
+    /// How long the entry is kept.
     pub kept_for: Duration,
 }
 
-/// The owners of tasks of clients without a session, or with one that several processes can continue, known to them. Everything
-/// takes a bounded time, whatever happens: an owner that is not known is asked for. What is found was learnt of this very task: what
-/// anybody else has put in its place is not known.
+/// The task owners that replicas share, for clients without a session or with a session that any
+/// replica can continue.
+///
+/// Each method takes a limited time; if an owner is not found, Fanlight asks the servers. An entry
+/// was learnt for exactly this task, so [`find`](Self::find) ignores anything that somebody else
+/// put in its place.
 pub trait CommonTaskOwners: fmt::Debug + Send + Sync {
-    /// What is known of this task of this client.
+    /// The entry of this client's task.
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>>;
 
-    /// Remembers this of a task. What is known already stays, unless the task was `created` by this server.
+    /// Stores an entry. An earlier entry stays, unless this server `created` the task.
     fn learn(&self, task: Vec<u8>, known: CommonTask, created: bool) -> BoxFuture<'_, ()>;
 
-    /// Forgets this task.
+    /// Removes the entry of this task.
     fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()>;
 }

@@ -1,8 +1,8 @@
-//! `tasks/list`, merged over all backends that list their tasks, for one client.
+//! `tasks/list` for one client, merged from all servers that list their tasks.
 //!
-//! Nothing of it is kept: tasks belong to clients and change all the time. The parts are in configuration
-//! order. A page ends with that of a backend that has more; the cursor then contains the backend's own,
-//! so that the next page continues there.
+//! Fanlight does not cache the list, because tasks belong to clients and change all the time. The
+//! parts are in configuration order. A page ends with the part of a server that has more tasks; the
+//! cursor then contains the server's own cursor, so that the next page continues there.
 
 use fanlight_canonical::{Call, Outcome};
 use fanlight_protocol::capability::has_tasks_extension;
@@ -21,12 +21,12 @@ const MEMBER: &str = "tasks";
 const NEXT: &str = "nextCursor";
 const CURSOR: &str = "cursor";
 
-/// What one backend has for a page.
+/// One server's part of a page.
 enum Part {
-    /// It lists no tasks.
+    /// The server lists no tasks.
     Nothing,
     Page(Json),
-    /// It could not be asked, or did not answer with a list.
+    /// The server could not be asked, or did not answer with a list.
     Failed(Outcome, String),
 }
 
@@ -64,7 +64,7 @@ impl Tasks {
                     )
                 })?;
             page.any = true;
-            // After a backend that is no longer configured there is nothing to list.
+            // A server that is no longer configured has no tasks, and neither has any after it.
             backends = view.beginning_with(&position.backend).collect();
             if !backends.is_empty() {
                 let backend = backends.remove(0);
@@ -96,14 +96,14 @@ impl Tasks {
     }
 }
 
-/// One page of one backend, for the client of `call`.
+/// One page of one server, for the client of `call`.
 async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Part {
     let asked = async {
         let capabilities = view.capabilities(backend.id).await?;
         let lists = capabilities
             .get("tasks")
             .and_then(|tasks| tasks.get("list"));
-        // A server with the extension has no list of its own, but its edge keeps one.
+        // A server with the extension has no list of its own, but Fanlight keeps one for it.
         if !lists.is_some_and(|list| list.is_object()) && !has_tasks_extension(&capabilities) {
             return Ok(None);
         }
@@ -123,18 +123,18 @@ async fn part_of(view: &View, backend: &Member, params: Json, call: &Call) -> Pa
     }
 }
 
-/// A page being put together.
+/// A page while it is built.
 struct Page<'a> {
     tasks: &'a Tasks,
     view: &'a View,
     call: &'a Call,
     seal: &'a CursorSeal,
     contributions: Vec<Contribution>,
-    /// The tasks in them that the client's endpoint shows.
+    /// The listed tasks that the client's endpoint shows.
     shown: Vec<Json>,
-    /// Where the next page begins, once that is in the middle of a backend's list.
+    /// The cursor of the next page, once that begins within a server's list.
     next: Option<String>,
-    /// Whether any backend lists tasks, or may.
+    /// Whether any server lists tasks, or may.
     any: bool,
 }
 
@@ -161,7 +161,7 @@ impl Page<'_> {
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
                 for task in entries(&result) {
-                    // A server lists tasks of tools that the endpoint does not show.
+                    // The server also lists tasks of tools that the endpoint hides.
                     if self.view.filters(Filtered::Tools) {
                         let known = self
                             .tasks
@@ -225,7 +225,7 @@ fn entries(result: &Json) -> Vec<Json> {
     list.elements().map(|element| list.slice(element)).collect()
 }
 
-/// The client's params with a backend's own cursor, or none, in place of the client's.
+/// The client's params with the client's cursor replaced by the server's own, or removed.
 fn params_at(call: &Call, cursor: Option<&Json>) -> Json {
     let params = call.params.clone().unwrap_or_else(Json::empty_object);
     let added = cursor

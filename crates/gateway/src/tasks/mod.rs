@@ -1,11 +1,13 @@
-//! Tasks: a task id belongs to the backend that made it, and requests about the task are sent there.
+//! Tasks: a task id belongs to the server that created it, and Fanlight sends requests about the
+//! task there.
 //!
-//! Ids are never rewritten, so the core remembers which backend has each task (`owners`). Where it does
-//! not know, after a restart or on another replica, it asks the backends that have tasks: asking for the
-//! state of a task changes nothing. Of the two dialects of tasks it reads ids and lifetimes only.
+//! Ids are never rewritten, so the core remembers which server has each task (`owners`). If it does
+//! not know, after a restart or on another replica, it asks the servers that have tasks. Asking for
+//! a task's state changes nothing. Of both dialects of tasks the core reads only ids and lifetimes.
 //!
-//! Under a policy it also remembers the call that has made a task: whoever may not make that call any more is told nothing of
-//! the task. Other processes know both, and decide with the policy and the definition of the tool that they have themselves.
+//! Under a policy the core also remembers the call that created a task. A client that may no longer
+//! make that call learns nothing of the task. Other replicas share both facts, and decide by their
+//! own policy and their own definition of the tool.
 
 mod common;
 mod list;
@@ -35,16 +37,16 @@ use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
 
-/// Tasks of one request whose owners are asked for at the same time. No option: `limits.unknownTasks` is the bound for
-/// users; this only orders the requests.
+/// How many tasks of one request are looked up at the same time. No option: `limits.unknownTasks`
+/// is the limit for users, and this one only orders the requests.
 const ASKED_AT_ONCE: usize = 16;
 
-/// The tasks of all backends.
+/// The tasks of all servers.
 pub(crate) struct Tasks {
     owners: MemoryOwners,
-    /// What other processes know; `None` if there are none.
+    /// The task owners that the replicas share; `None` without replicas.
     common: Option<Arc<dyn CommonTaskOwners>>,
-    /// Weak, since subscriptions at backends, which the lists keep, have the tasks.
+    /// Weak, because subscriptions at servers, which the lists keep, hold the tasks.
     lists: Weak<ListWatcher>,
     limits: TaskLimits,
 }
@@ -75,7 +77,7 @@ impl Tasks {
         )
     }
 
-    /// Answers a request about tasks; also says which backend has answered, unless several have.
+    /// Answers a request about tasks. Also returns the server that answered, unless several did.
     pub(crate) async fn handle(
         &self,
         view: &View,
@@ -100,7 +102,7 @@ impl Tasks {
                 )
                 .await;
             }
-            // This backend does not know the task, or no longer does: the next request asks all backends.
+            // This server does not know the task (any more), so the next request asks all servers.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
                 self.forget(&TaskKey::new(&context.caller, &task)).await;
             }
@@ -109,8 +111,8 @@ impl Tasks {
         Ok((Some(backend), response))
     }
 
-    /// Remembers the owner of a task that the answer of a backend has created, and the call that has made it, as a policy
-    /// decided about that: it may say later that its client must not make that call any more.
+    /// Remembers the owner of a task that a server's answer has created, and the call that created
+    /// it. A later policy may forbid its client to make that call.
     pub(crate) async fn note(
         &self,
         view: &View,
@@ -139,7 +141,8 @@ impl Tasks {
             return;
         };
         let key = TaskKey::new(&context.caller, &task);
-        // Before the client knows of the task, which it may ask another process about; and later seldom, since that takes time.
+        // Stored before the client knows of the task and may ask another replica about it. Later
+        // rarely, since it takes time.
         let to_be_told = self
             .common
             .as_ref()
@@ -164,7 +167,7 @@ impl Tasks {
         self.remember(context, key, known, kept_for, evidence, is_told);
     }
 
-    /// Remembers, in this process alone, the owner of a task that a list has.
+    /// Remembers, in this process alone, the owner of a listed task.
     fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
         if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
             let known = Known {
@@ -211,7 +214,7 @@ impl Tasks {
         }
     }
 
-    /// The backend that has this task. Asks the backends if that is not known.
+    /// The server that has this task. Asks the servers if it is not remembered.
     async fn owner_of(
         &self,
         view: &View,
@@ -220,7 +223,8 @@ impl Tasks {
     ) -> Result<Known, RpcError> {
         match self.remembered_owner(view, context, task).await {
             Some(known) => Ok(known),
-            // A server has tasks of tools that this endpoint does not show, and none that Fanlight has made.
+            // A server has tasks of tools that this endpoint hides, and none that Fanlight made
+            // itself.
             None if view.filters(Filtered::Tools) || HandleSeal::is_task(task) => {
                 Err(fault::unknown_task(&[]))
             }
@@ -231,7 +235,7 @@ impl Tasks {
         }
     }
 
-    /// The backend that has this task, if it is known, and the policy still permits the call that has made it.
+    /// The remembered server of this task, if the policy still permits the call that created it.
     async fn remembered_owner(
         &self,
         view: &View,
@@ -250,9 +254,11 @@ impl Tasks {
         }
     }
 
-    /// What this process knows of the task; `None` if that is not enough, `Some(None)` if the client is to be told nothing of it.
+    /// This process's knowledge of the task. `None` if that is not enough, `Some(None)` if the
+    /// client must not learn of the task.
     fn owner_here(&self, view: &View, task: &TaskKey) -> Option<Option<Known>> {
-        // A policy cannot decide without the call that has made it, which another process may know.
+        // A policy cannot decide without the call that created the task. Another replica may know
+        // it.
         let known = self
             .owners
             .find(task)
@@ -260,7 +266,7 @@ impl Tasks {
         Some(Some(known).filter(|known| is_permitted(view, known)))
     }
 
-    /// What other processes know of this task, and for how long.
+    /// The replicas' common knowledge of this task, and how long it is valid.
     async fn known_in_common(
         &self,
         view: &View,
@@ -279,7 +285,7 @@ impl Tasks {
         let backend = view.backends().find(|backend| backend.name() == &*server)?;
         let made_by = match view.rights() {
             None => None,
-            // Boxed to keep the future of a request small: it may read a list.
+            // Boxed to keep a request's future small, because it may read a list.
             Some(_) => {
                 Some(Box::pin(self.as_defined_here(view, context, backend, &*made_by?)).await?)
             }
@@ -293,8 +299,8 @@ impl Tasks {
         ))
     }
 
-    /// A call that another process has made, with the definition that its tool has here; `None` if the client is not shown
-    /// such a tool.
+    /// A call on another replica, with the tool's definition of this process. `None` if the client
+    /// is not shown such a tool.
     async fn as_defined_here(
         &self,
         view: &View,
@@ -322,7 +328,7 @@ impl Tasks {
         })
     }
 
-    /// Whether the policy permits that the client is told of the task that `params` name.
+    /// Whether the policy lets the client learn of the task that `params` name.
     pub(crate) fn permits_status(
         &self,
         view: &View,
@@ -338,7 +344,7 @@ impl Tasks {
             || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
     }
 
-    /// The backend of the task that `params` name, if it is known.
+    /// The remembered server of the task that `params` name.
     pub(crate) async fn known_owner(
         &self,
         view: &View,
@@ -352,9 +358,11 @@ impl Tasks {
         )
     }
 
-    /// The backends that have these tasks, without the tasks that no backend has. Other processes and backends are asked for the
-    /// first few of unknown owners only, and for all together no longer than for one: a client can name any number of tasks,
-    /// and each of unknown owner is a request to each backend.
+    /// The servers that have these tasks; tasks that no server has are left out.
+    ///
+    /// Other replicas and servers are asked only for the first few unknown owners, and together no
+    /// longer than for one. A client can name any number of tasks, and each unknown owner costs a
+    /// request to each server.
     pub(crate) async fn owners_of(
         &self,
         view: &View,
@@ -389,8 +397,8 @@ impl Tasks {
         owners
     }
 
-    /// Asks every backend at once. Should several know the task, the first in configuration order has
-    /// it, however fast the others are: with guessable ids the answer would otherwise vary.
+    /// Asks all servers at once. If several know the task, the first one in configuration order has
+    /// it, however fast the others are. With guessable ids the answer would otherwise vary.
     async fn find(
         &self,
         view: &View,
@@ -402,7 +410,7 @@ impl Tasks {
         let call = Call {
             method: Method::GetTask,
             params: Some(params.finish()),
-            // Sent as the client's own request: the task may belong to its session.
+            // Sent as the client's own request, because the task may belong to its session.
             context: context.without_progress(),
             messages: ServerMessages::discard(),
         };
@@ -436,12 +444,13 @@ impl Tasks {
     }
 }
 
-/// Whether the client is shown the backend of a task, and the policy still permits the call that has made it.
+/// Whether the client is shown the task's server, and the policy still permits the call that
+/// created the task.
 fn is_permitted(view: &View, known: &Known) -> bool {
     view.shows(known.backend) && view.permits_again(known.made_by.as_deref())
 }
 
-/// The state of the task at a backend; `None` if that does not know it.
+/// The state of the task at a server; `None` if the server does not know it.
 async fn state_of(
     view: &View,
     backend: BackendId,
@@ -464,8 +473,8 @@ async fn state_of(
     Ok(response.result().filter(is_it))
 }
 
-/// `params.taskId`, which alone identifies the task (2025-11-25 basic/utilities/tasks,
-/// Associating Task-Related Messages).
+/// `params.taskId`, which alone identifies the task (2025-11-25 basic/utilities/tasks, Associating
+/// Task-Related Messages).
 fn task_id(params: Option<&Json>) -> Result<String, RpcError> {
     let missing = || fault::invalid_params("params.taskId is missing");
     let params = params.ok_or_else(missing)?;
@@ -484,8 +493,8 @@ pub(crate) fn created_by(response: &Response) -> Option<Json> {
 
 /// The task that the result of such an answer creates.
 fn created(result: &Json) -> Option<Json> {
-    // Almost no result creates one. A short one is searched for the word, which an escape could hide;
-    // of a long one, finding the members is faster, since that skips their values.
+    // Almost no result creates one. A short result is searched for the word, which an escape could
+    // hide. In a long one it is faster to find the members, which skips their values.
     const SHORT: usize = 1 << 10;
     static TASK_ID: LazyLock<memmem::Finder<'static>> =
         LazyLock::new(|| memmem::Finder::new("taskId"));

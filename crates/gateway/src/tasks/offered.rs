@@ -1,7 +1,9 @@
-//! Which tools a client that asks for tasks itself may call as tasks, where the server decides that in the other dialect.
+//! Tools that a client of the 2025-11-25 dialect may call as tasks although their server has the
+//! extension.
 //!
-//! A server with the tasks extension does not say of a tool that it takes tasks, and a client of the other dialect must not
-//! ask for one then. The server's edge makes a task of whatever the server answers, so each of its tools takes tasks.
+//! A server with the tasks extension does not say which tools take tasks. Without such a statement,
+//! a client that asks for tasks itself must not do so. Fanlight makes a task of any answer of such
+//! a server, so all its tools take tasks.
 
 use fanlight_canonical::{CallContext, TaskDialect};
 use fanlight_protocol::capability::has_tasks_extension;
@@ -10,7 +12,7 @@ use futures_util::FutureExt as _;
 
 use crate::topology::{BackendId, Member, View};
 
-/// The backends whose tools the client may call as tasks although they do not say so.
+/// The servers whose tools the client may call as tasks although they do not say so.
 pub(crate) fn backends_that_take_tasks(view: &View, client: &CallContext) -> Vec<BackendId> {
     let backends = view
         .backends()
@@ -18,7 +20,7 @@ pub(crate) fn backends_that_take_tasks(view: &View, client: &CallContext) -> Vec
     backends.map(|backend| backend.id).collect()
 }
 
-/// The only backend's list of tools for a client.
+/// The only server's list of tools for a client.
 pub(crate) fn list_for(only: &Member, client: &CallContext, response: Response) -> Response {
     if !takes_tasks(only, client) {
         return response;
@@ -40,7 +42,7 @@ fn takes_tasks(backend: &Member, client: &CallContext) -> bool {
     let Some(Ok(description)) = backend.client.describe_to(client).now_or_never() else {
         return false;
     };
-    // What a server declares in a session holds for that session, and the extension is not declared there.
+    // A description of a session comes from a session in which the extension is not declared.
     !description.is_of_session()
         && description
             .capabilities()

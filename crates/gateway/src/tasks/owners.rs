@@ -1,7 +1,8 @@
-//! Which backend each task belongs to, as far as that is known.
+//! Remembers which server has each task.
 //!
-//! Bounded, and shared among peers: the one that has most loses first. An entry also expires some time after its task
-//! may. Forgetting costs no more than asking the backends again.
+//! The memory is limited and shared among peers: the peer with the most entries loses some first.
+//! An entry also expires some time after its task may. A forgotten owner only costs requests to the
+//! servers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,39 +13,43 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// Bounds on the memory of owners.
+/// Limits for remembering the owners of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
-    /// Tasks whose owner is remembered.
+    /// The most tasks whose owner is remembered.
     pub owners: usize,
-    /// How much longer than its task an owner is remembered: lifetimes count from the creation of the task by another
-    /// clock.
+    /// How much longer than its task an owner is remembered. A task's lifetime counts from its
+    /// creation by another clock.
     pub grace: Duration,
     /// How long the owner of a task without an end is remembered.
     pub endless: Duration,
-    /// How long any is remembered at most.
+    /// The longest time that any owner is remembered.
     pub longest: Duration,
 }
 
-/// The longest id that is remembered, in bytes. No option: real ids are far shorter, and the owner of a longer one is looked up.
+/// The longest id that is remembered, in bytes. No option: real ids are far shorter, and owners of
+/// longer ones are looked up.
 const LONGEST_ID: usize = 1024;
 
 /// How an owner became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// It made the task for this client: another task of this id is not the client's.
+    /// The server created the task for this client. Another task of the same id is not the
+    /// client's.
     Created,
-    /// It knows a task of this id; an owner that is known already stays.
+    /// The server knows a task of this id. A remembered owner stays.
     Seen,
 }
 
-/// A task of one client: of one session, or of a principal at an endpoint without a session. One that Fanlight has made for a client
-/// that is authenticated belongs to that in all its sessions, and is asked about without one where another replica keeps the session.
+/// A task of one client: of a session, or of a principal at an endpoint without a session.
+///
+/// A task that Fanlight made for an authenticated client belongs to the principal in all its
+/// sessions. Another replica that keeps the session asks about it without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TaskKey {
     holder: Holder,
     session: Option<SessionKey>,
-    /// The number that the session was opened with, where another process can continue it.
+    /// The number that the session was opened with, if another replica can continue it.
     continued_as: Option<u64>,
     task: Box<str>,
 }
@@ -64,14 +69,15 @@ impl TaskKey {
         }
     }
 
-    /// Bytes that no other task has, equal in every process; `None` for one that one process knows alone. Of a session, others need
-    /// to know it only where a policy reads which call has made it: else whoever continues the session asks the servers.
+    /// The key that all replicas use for this task; `None` if only this process knows the task.
+    /// Tasks of sessions are shared only under a policy, which needs the call that created them.
+    /// Without a policy, the replica that continues the session asks the servers.
     pub(super) fn in_common(&self, has_policy: bool) -> Option<Vec<u8>> {
         let is_alone = self.session.is_some() && (self.continued_as.is_none() || !has_policy);
         if is_alone || HandleSeal::is_task(&self.task) {
             return None;
         }
-        // What no length is comes before that of a session.
+        // No holder has this length, so a key with a session differs from all others.
         let session = self
             .continued_as
             .map(|number| [u64::MAX, number].map(u64::to_be_bytes).concat());
@@ -91,19 +97,21 @@ impl TaskKey {
     }
 }
 
-/// What is remembered of a task.
+/// The remembered facts about a task.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) backend: BackendId,
-    /// The call that has made it, as a policy decided about it; `None` if there was no policy, or that is not known.
+    /// The call that created the task, as a policy decided about it. `None` if there was no policy,
+    /// or the call is unknown.
     pub(super) made_by: Option<Arc<PolicySubject>>,
 }
 
-/// Bytes of arguments that are kept with a task. No option: the table has many tasks, and few rules read long arguments.
+/// The most bytes of arguments that are kept with a task. No option: there are many tasks, and few
+/// rules read long arguments.
 const KEPT_ARGUMENTS: usize = 1024;
 
-/// A call as it is kept with its task. In place of arguments that are too long there is a text: where a rule reads arguments,
-/// nothing is permitted by it.
+/// Reduces a call to the form that is stored with its task. Arguments that are too long are
+/// replaced by a text, so that rules about arguments permit nothing.
 pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
     let arguments =
         made_by.arguments.map(
@@ -118,21 +126,21 @@ pub(super) fn kept(made_by: PolicySubject) -> Arc<PolicySubject> {
     })
 }
 
-/// What has become known of a task.
+/// New facts about a task.
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     pub(super) backend: BackendId,
-    /// Whose share of the limit it takes.
+    /// The peer whose share of the limit the entry uses.
     pub(super) peer: Peer,
     pub(super) kept_for: Duration,
     pub(super) evidence: Evidence,
-    /// The call that has made it, if a policy decided about that, and it is known.
+    /// The call that created the task, if Fanlight knows it and a policy decided about it.
     pub(super) made_by: Option<Arc<PolicySubject>>,
-    /// Whether other processes know it now, for as long.
+    /// Whether the replicas now share the entry, for the same time.
     pub(super) is_told: bool,
 }
 
-/// The owners that this process knows.
+/// The owners that this process remembers.
 pub(super) struct MemoryOwners {
     table: Mutex<Table>,
     limit: usize,
@@ -141,7 +149,7 @@ pub(super) struct MemoryOwners {
 #[derive(Default)]
 struct Table {
     owners: fanlight_fair::Table<Peer, TaskKey, Owner>,
-    /// Rises with each use of an entry.
+    /// Incremented by each use of an entry.
     uses: u64,
 }
 
@@ -150,9 +158,9 @@ struct Owner {
     backend: BackendId,
     made_by: Option<Arc<PolicySubject>>,
     until: Instant,
-    /// When other processes are to be told again, if there are any.
+    /// When the entry has to be shared with the replicas again.
     told_until: Instant,
-    /// When it was used last, as a number of [`Table::uses`].
+    /// The number of the last use, from [`Table::uses`].
     used: u64,
 }
 
@@ -170,7 +178,7 @@ impl MemoryOwners {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of this task.
+    /// The remembered facts about this task.
     pub(super) fn find(&self, task: &TaskKey) -> Option<Known> {
         let mut table = self.lock();
         table.uses += 1;
@@ -192,7 +200,7 @@ impl MemoryOwners {
         found
     }
 
-    /// Whether other processes have been told of this task, and know it for some time yet.
+    /// Whether the replicas share this entry and will keep it for some time.
     pub(super) fn is_told(&self, task: &TaskKey) -> bool {
         self.lock()
             .owners
@@ -200,7 +208,7 @@ impl MemoryOwners {
             .is_some_and(|owner| owner.told_until > Instant::now())
     }
 
-    /// Remembers the backend for as long as it says.
+    /// Remembers the task's server for `kept_for`.
     pub(super) fn learn(&self, task: TaskKey, learnt: Learnt) {
         let Learnt {
             backend,
@@ -240,15 +248,16 @@ impl MemoryOwners {
         }
     }
 
-    /// Forgets the backend of this task.
+    /// Forgets the server of this task.
     pub(super) fn forget(&self, task: &TaskKey) {
         self.lock().owners.remove(task);
     }
 }
 
 impl Table {
-    /// Removes what has expired, else what has been unused longest of the peer that has most: some at once, so that a
-    /// flood of new tasks does not search the whole table for each.
+    /// Removes expired entries. If there are none, removes the least recently used entries of the
+    /// largest peer. It removes several at once, so that a flood of new tasks does not search the
+    /// whole table each time.
     fn make_space(&mut self, limit: usize, newcomer: &Peer) {
         let now = Instant::now();
         drop(self.owners.remove_if(|_, owner| owner.until <= now));
@@ -265,8 +274,8 @@ impl Table {
     }
 }
 
-/// The id of a task and how long its owner is to be remembered, from the state of the task; `None` if
-/// the id is missing or too long.
+/// The id of a task and how long to remember its owner, from the task's state. `None` if the id is
+/// missing or too long.
 pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, Duration)> {
     let id = state
         .get("taskId")?

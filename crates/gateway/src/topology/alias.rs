@@ -1,21 +1,23 @@
-//! Aliases: URIs under which a backend's resource is reached although another backend claims its own URI.
+//! Aliases: URIs for resources whose own URI belongs to another server.
 //!
-//! An alias keeps the scheme, since clients decide by it what a resource is (`ui://`: MCP Apps 2026-01-26,
-//! UI Resource Format), and has one more path segment in front, so that relative references within a
-//! skill lead to aliases, too (SEP-2640, Relative References). It is made of the backend's name and the
-//! URI alone: every replica makes the same one, and finds the original without any memory.
+//! An alias keeps the scheme, because clients tell by it what a resource is (`ui://`: MCP Apps
+//! 2026-01-26, UI Resource Format). It has one more path segment in front, so that relative
+//! references within a skill lead to aliases too (SEP-2640, Relative References). It contains only
+//! the server's name and the URI, so every replica makes the same alias, and finds the original
+//! without any memory.
 
 use fanlight_rights::hash;
 
-/// Begins the segment that an alias has in front.
+/// The beginning of an alias's first segment.
 const MARK: &str = "fanlight--";
-/// Ends it where a client may fetch the resource itself, so that it asks no host for it: a name that never
-/// resolves (RFC 6761, section 6.4).
+/// The end of the first segment if clients may fetch the resource themselves: a host name that
+/// never resolves (RFC 6761, section 6.4).
 const NO_HOST: &str = ".invalid";
-/// The scheme of aliases of what has no scheme, such as the template `{+uri}`.
+/// The scheme of aliases for URIs without a scheme, such as the template `{+uri}`.
 const BARE: &str = "fanlight-uri";
 
-/// The labels by which aliases name backends, in the same order: each made of the backend's name alone.
+/// The labels that name servers in aliases, in the same order. Each depends on the server's name
+/// alone, unless two labels would be equal.
 pub(super) fn labels<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for name in names {
@@ -28,7 +30,7 @@ pub(super) fn labels<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     labels
 }
 
-/// A name in the characters that the host of a URI may have. Other names get a hash: hosts are compared
+/// A name in the characters that a URI's host may have. Other names get a hash: hosts are compared
 /// without regard to case, and two names must not become one.
 fn label(name: &str) -> String {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
@@ -47,7 +49,7 @@ fn hashed(label: &str, name: &str) -> String {
     format!("{label}-{:08x}", hash(name))
 }
 
-/// The alias of `uri`, or of a URI template, whose expansions then are aliases.
+/// The alias of `uri`. For a URI template, the alias expands to aliases.
 pub(super) fn of(label: &str, uri: &str) -> String {
     match split(uri) {
         Some((scheme, slashes, rest)) if scheme != BARE => {
@@ -72,13 +74,13 @@ pub(super) fn original(label: &str, uri: &str) -> Option<String> {
     }
 }
 
-/// Whether `uri` has the form of an alias, of whatever backend.
+/// Whether `uri` has the form of an alias, of any server.
 pub(super) fn has_form(uri: &str) -> bool {
     let segment = split(uri).and_then(|(_, _, rest)| rest.split_once('/'));
     segment.is_some_and(|(segment, _)| strip_prefix_ignoring_case(segment, MARK).is_some())
 }
 
-/// The scheme (RFC 3986, section 3.1), the slashes that begin an authority, and the rest.
+/// The scheme (RFC 3986, section 3.1), the slashes before an authority, and the rest.
 fn split(uri: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = uri.split_once(':')?;
     let may_follow = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');

@@ -1,4 +1,4 @@
-//! The endpoints of a topology: which paths there are, and what each shows.
+//! The endpoints of a topology: their paths, and the servers and entries that each shows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,29 +10,31 @@ use foldhash::fast::RandomState;
 
 use super::Member;
 
-/// Which endpoints there are.
+/// The configured endpoints.
 #[derive(Clone)]
 pub struct EndpointSettings {
     /// The path of the default endpoint.
     pub default_path: String,
-    /// All endpoints. If there are none, the default one shows everything; else it exists only if it is among them.
+    /// All endpoints. If there are none, the default endpoint shows everything. Otherwise it exists
+    /// only if it is listed.
     pub endpoints: Vec<EndpointEntry>,
 }
 
 /// One endpoint.
 #[derive(Clone)]
 pub struct EndpointEntry {
-    /// Its path, compared exactly.
+    /// The path, compared exactly.
     pub path: Arc<str>,
-    /// The backends that it shows, by name; `None` for all.
+    /// The servers that the endpoint shows, by name; `None` shows all.
     pub servers: Option<Vec<String>>,
-    /// The tools that it shows, by server and its own name; `None` for all.
+    /// The tools that the endpoint shows, by server and original name; `None` shows all.
     pub tools: Option<ItemFilter>,
-    /// The prompts that it shows, by server and its own name; `None` for all.
+    /// The prompts that the endpoint shows, by server and original name; `None` shows all.
     pub prompts: Option<ItemFilter>,
-    /// The resources, templates and skills that it shows, by server and the URI that it knows; `None` for all.
+    /// The resources, templates and skills that the endpoint shows, by server and the server's URI;
+    /// `None` shows all.
     pub resources: Option<ItemFilter>,
-    /// What its clients get in place of the backends' instructions.
+    /// The instructions that clients get instead of the servers' instructions.
     pub instructions: Option<String>,
 }
 
@@ -47,7 +49,7 @@ pub(crate) enum Filtered {
 impl Filtered {
     pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
-    /// The capability of servers that have such entries.
+    /// The capability of servers with such entries.
     pub(crate) fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -60,15 +62,15 @@ impl Filtered {
 /// The endpoints of a topology.
 pub(crate) struct Endpoints {
     default_path: String,
-    /// The last one is of no path and shows nothing.
+    /// The rules of all endpoints. The last ones have no path and show nothing.
     all: Vec<Rules>,
     by_path: HashMap<Arc<str>, usize, RandomState>,
 }
 
-/// What one endpoint shows.
+/// The servers and entries that one endpoint shows.
 pub(crate) struct Rules {
     path: Arc<str>,
-    /// For each backend of the topology, whether it is shown; `None` for all.
+    /// Whether the endpoint shows each server of the topology; `None` shows all.
     backends: Option<Vec<bool>>,
     tools: Option<ItemFilter>,
     prompts: Option<ItemFilter>,
@@ -99,8 +101,8 @@ impl Endpoints {
         })
     }
 
-    /// The endpoint at this path of a request, compared exactly; only where no endpoints are configured, slashes at the
-    /// end make no difference.
+    /// The endpoint at this request path, compared exactly. Only if no endpoints are configured,
+    /// slashes at the end are ignored.
     pub(crate) fn at(&self, path: &str) -> Option<Endpoint> {
         if !self.are_configured() {
             let is_default = path.trim_end_matches('/') == self.default_path.trim_end_matches('/');
@@ -129,7 +131,8 @@ impl Endpoints {
             .collect()
     }
 
-    /// The position of what an endpoint shows; `None` if it shows everything. One that is not configured shows nothing.
+    /// The position of an endpoint's rules; `None` if it shows everything. An unknown endpoint
+    /// shows nothing.
     pub(super) fn position(&self, endpoint: &Endpoint) -> Option<usize> {
         let path = match endpoint {
             Endpoint::Everything => return None,
@@ -145,7 +148,7 @@ impl Endpoints {
             .then_some(position)
     }
 
-    /// The position of what an endpoint shows; `None` if it shows every entry.
+    /// The position of an endpoint's rules; `None` if it shows every entry.
     pub(crate) fn hiding(&self, endpoint: &Endpoint) -> Option<usize> {
         self.position(endpoint).filter(|position| {
             self.rules(*position)
@@ -157,12 +160,12 @@ impl Endpoints {
         self.all.get(position)
     }
 
-    /// How many there are, with the one that shows nothing.
+    /// The number of rules, including those that show nothing.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether they have the same rules.
+    /// Whether both have the same rules.
     pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
         self.default_path == other.default_path
             && self.all.len() == other.all.len()
@@ -236,7 +239,7 @@ impl Rules {
         self.backends.is_none() && !self.has_filters() && self.instructions.is_none()
     }
 
-    /// Whether it shows all entries of all backends.
+    /// Whether the endpoint shows all entries of all servers.
     pub(super) fn shows_all_entries(&self) -> bool {
         self.backends.is_none() && !self.has_filters()
     }

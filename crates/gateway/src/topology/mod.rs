@@ -1,8 +1,8 @@
-//! The topology: which backends there are, under which names, with which filters and limits, as one
-//! value that never changes.
+//! The topology: the servers with their names, filters and limits, as one immutable value.
 //!
-//! [`CurrentTopology`] holds the newest one. A request takes it once, at its beginning, and uses it to
-//! its end. State that outlives a request belongs to a [`BackendId`], never to a backend's position.
+//! [`CurrentTopology`] holds the newest one. A request takes it once, at its beginning, and uses it
+//! to its end. State that outlives a request belongs to a [`BackendId`], never to a server's
+//! position.
 
 mod alias;
 mod endpoint;
@@ -37,27 +37,27 @@ pub(crate) use view::View;
 
 use crate::list_store::ListStore;
 
-/// Identifies a backend while this process runs. A backend that a changed configuration keeps has the
+/// Identifies a server while this process runs. A server that a changed configuration keeps has the
 /// same id before and after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackendId(u64);
 
 impl BackendId {
-    /// An id that no other backend of this process has.
+    /// An id that no other server of this process has.
     #[must_use]
     pub fn fresh() -> Self {
         Self(next_number())
     }
 }
 
-/// The backends, their names, filters and limits, and the endpoints.
+/// The servers, their names, filters and limits, and the endpoints.
 pub(crate) struct Topology {
     number: u64,
-    /// In configuration order, which decides merging.
+    /// The servers in configuration order, which decides merging.
     backends: Vec<Member>,
-    /// Where each backend stands in `backends`.
+    /// The index of each server in `backends`.
     positions: HashMap<BackendId, usize, RandomState>,
-    /// Other versions of them, which serve no client under a name of their own.
+    /// Other versions of servers, which clients cannot use by name.
     hidden: Vec<Arc<dyn BackendClient>>,
     has_approvals: bool,
     has_canaries: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Topology {
     pub(crate) policy: Option<Arc<dyn Policy>>,
 }
 
-/// One backend of a topology.
+/// One server of a topology.
 pub(crate) struct Member {
     pub(crate) id: BackendId,
     pub(crate) client: Arc<dyn BackendClient>,
@@ -74,10 +74,11 @@ pub(crate) struct Member {
     pub(crate) naming: Naming,
     pub(crate) rewritings: ToolRewritings,
     tools: Option<ItemFilter>,
-    /// Whether nothing of it is renamed, rewritten or hidden, and its lists need not be kept.
+    /// Whether everything of the server passes unchanged: nothing is renamed, rewritten, hidden or
+    /// kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
-    /// Unknown methods that pass although something of it is hidden or rewritten.
+    /// Unknown methods that the server gets although entries of it are hidden or rewritten.
     methods: Vec<String>,
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
@@ -127,11 +128,11 @@ impl Topology {
             let rewritings = ToolRewritings::new(&rewriting);
             let is_guarded = guard.as_ref().is_some_and(|guard| guard.can_withhold());
             let has_rules = tools.is_some() || approval.is_some() || is_guarded;
-            // A guard sees the lists that are made here alone.
+            // A guard sees only lists that are made here.
             let is_unchanged =
                 !has_rules && guard.is_none() && naming.is_identity() && rewritings.is_empty();
-            // Lists that are to be served while it rests have to be kept here, and those of principals that have not signed
-            // in are made here.
+            // Lists that are served while the server rests have to be kept here. Lists for
+            // principals that have not signed in are made here.
             let is_transparent = is_unchanged && !client.may_rest() && !client.knows_principals();
             let has_listed_tools_only =
                 has_rules || naming.renames_any() || rewritings.guard_arguments();
@@ -173,8 +174,8 @@ impl Topology {
         }
     }
 
-    /// The topology that replaces `earlier`. It has the same number if clients see no difference: then lists, cursors
-    /// and listeners stay valid.
+    /// The topology that replaces `earlier`. It has the same number if clients see no difference,
+    /// so that lists, cursors and listeners stay valid.
     pub(crate) fn replacing(
         earlier: &Self,
         entries: Vec<BackendEntry>,
@@ -196,13 +197,13 @@ impl Topology {
         Arc::new(new)
     }
 
-    /// Whether clients may do the same as by another one's policy.
+    /// Whether both have the same policy.
     pub(crate) fn has_policy_of(&self, other: &Self) -> bool {
         let number = |topology: &Self| topology.policy.as_ref().map(|policy| policy.number());
         number(self) == number(other)
     }
 
-    /// Whether the same clients are served by the same canaries as in another one.
+    /// Whether the same canaries serve the same clients in both.
     pub(crate) fn has_canaries_of(&self, other: &Self) -> bool {
         let is_same = |backend: &Member| match (
             &backend.canary,
@@ -214,17 +215,17 @@ impl Topology {
         self.backends.iter().all(is_same)
     }
 
-    /// Tells topologies apart; a later one has a greater number.
+    /// The number of the topology; a later one has a greater number.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The backends in configuration order.
+    /// The servers in configuration order.
     pub(crate) fn backends(&self) -> &[Member] {
         &self.backends
     }
 
-    /// All backends, behind them those that serve no client under a name of their own.
+    /// The clients of all servers, followed by the clients of their other versions.
     pub(crate) fn clients(&self) -> impl Iterator<Item = &Arc<dyn BackendClient>> {
         self.backends
             .iter()
@@ -232,7 +233,7 @@ impl Topology {
             .chain(&self.hidden)
     }
 
-    /// The ids of the backends in configuration order.
+    /// The ids of the servers in configuration order.
     pub(crate) fn ids(
         &self,
     ) -> impl DoubleEndedIterator<Item = BackendId> + ExactSizeIterator + Clone + '_ {
@@ -243,17 +244,17 @@ impl Topology {
         self.backends.get(self.position(backend)?)
     }
 
-    /// Where a backend stands in configuration order.
+    /// The position of a server in configuration order.
     fn position(&self, backend: BackendId) -> Option<usize> {
         self.positions.get(&backend).copied()
     }
 
-    /// The name of a backend; empty for one that is not in this topology.
+    /// The name of a server; empty if it is not in this topology.
     pub(crate) fn name(&self, backend: BackendId) -> &str {
         self.get(backend).map_or("", Member::name)
     }
 
-    /// The backend whose alias `uri` is, and the URI that the backend itself has for it.
+    /// The server that an alias belongs to, and the server's own URI for the resource.
     pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
         if !alias::has_form(uri) {
             return None;
@@ -263,18 +264,18 @@ impl Topology {
             .find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
-    /// Whether somebody has to agree to calls of any tool.
+    /// Whether calls of any tool need approval.
     pub(crate) fn has_approvals(&self) -> bool {
         self.has_approvals
     }
 
-    /// Whether any backend has a canary.
+    /// Whether any server has a canary.
     pub(crate) fn has_canaries(&self) -> bool {
         self.has_canaries
     }
 
-    /// The only backend, if there is but one and nothing is renamed, rewritten or hidden: then everything passes
-    /// unchanged, cursors and unknown methods included.
+    /// The only server, if nothing is renamed, rewritten or hidden. Then everything passes
+    /// unchanged, including cursors and unknown methods.
     pub(crate) fn transparent(&self) -> Option<&Member> {
         match self.backends.as_slice() {
             [only] if only.is_transparent => Some(only),
@@ -284,7 +285,7 @@ impl Topology {
 }
 
 impl Member {
-    /// Whether clients see the same backend under the same names as in `other`.
+    /// Whether clients see the same server under the same names as in `other`.
     fn is_seen_as(&self, other: &Self) -> bool {
         let has_same_names = self.naming == other.naming && self.rewritings == other.rewritings;
         let guard = |member: &Self| member.guard.as_ref().map(|guard| guard.number());
@@ -295,18 +296,18 @@ impl Member {
             && guard(self) == guard(other)
     }
 
-    /// The name that the configuration gives the backend.
+    /// The server's name in the configuration.
     pub(crate) fn name(&self) -> &str {
         self.client.name()
     }
 
-    /// The canary that serves this caller in its place.
+    /// The canary that serves this caller instead.
     pub(crate) fn canary_of(&self, caller: &Caller) -> Option<&Canary> {
         self.canary.as_ref().filter(|canary| canary.takes(caller))
     }
 
-    /// The version of it whose lists `reader` sees. What a reading of them shows of its caller is not enough to choose by: it
-    /// belongs to no session.
+    /// The version of the server whose lists `reader` sees. It has to be given, because a reading
+    /// of lists belongs to no session by which the version could be chosen.
     pub(crate) fn client_for(&self, reader: Option<&Reader>) -> &Arc<dyn BackendClient> {
         match (&self.canary, reader) {
             (Some(canary), Some(reader)) if reader.is_moved_from(self.id) => &canary.client,
@@ -315,34 +316,35 @@ impl Member {
         }
     }
 
-    /// Whether somebody has to agree to calls of any of its tools.
+    /// Whether calls of any of its tools need approval.
     pub(crate) fn has_approvals(&self) -> bool {
         self.approval.is_some()
     }
 
-    /// The rule by which somebody has to agree to calls of one of its tools, given by its own name; of one that no list has,
-    /// the rule for any.
+    /// The approval rule for calls of one of its tools, by original name. For an unlisted tool, the
+    /// rule for all.
     pub(crate) fn approval(&self, tool: Option<&str>) -> Option<ApprovalRule> {
         let ApprovalSettings { without, rule } = self.approval.as_ref()?;
         let is_free = tool.is_some_and(|tool| without.permits(self.name(), tool));
         (!is_free).then_some(*rule)
     }
 
-    /// Whether only listed tools may be called: where any is hidden, renamed or to be agreed to, or has arguments that clients
-    /// may not send, the server could know it by further names than the configuration does.
+    /// Whether only listed tools may be called. That holds if a tool is hidden, renamed or needs
+    /// approval, or if arguments are restricted: the server might know the tool by names that the
+    /// configuration does not.
     pub(crate) fn has_listed_tools_only(&self) -> bool {
         self.has_listed_tools_only
     }
 
-    /// Whether a method or notification that Fanlight does not know may reach it: its parameters could name anything, in
-    /// any form, so that no filter or rule about arguments would hold.
+    /// Whether the server may get a method or notification that Fanlight does not know. Its
+    /// parameters could name anything in any form, so no filter or rule about arguments would hold.
     pub(crate) fn takes_unknown(&self, method: &str, is_filtered: bool) -> bool {
         !(is_filtered || self.has_listed_tools_only)
             || self.methods.iter().any(|listed| listed == method)
     }
 
-    /// Whether it has a tool or prompt of this name that clients must not reach by that, or not without a check of its
-    /// arguments.
+    /// Whether clients must not reach the tool or prompt `original` by this name, or only after a
+    /// check of the arguments.
     pub(crate) fn withholds(&self, original: &str) -> bool {
         self.naming.bare(original) != original
             || self
@@ -351,7 +353,7 @@ impl Member {
                 .is_some_and(|tool| tool.guards_arguments())
     }
 
-    /// Whether a call with these params must run once at most, as the configuration says of its tool.
+    /// Whether the configuration forbids to repeat a call with these params.
     pub(crate) fn runs_once(&self, params: &Json) -> bool {
         let name = params.peek("name");
         let tool = name
@@ -360,7 +362,7 @@ impl Member {
         tool.is_some_and(|tool| tool.runs_once())
     }
 
-    /// Whether this is the tool that may stand for all others in its list, and no rule withholds it.
+    /// Whether this is the server's stand-in tool, and no rule withholds it.
     pub(crate) fn is_stand_in(&self, original: &str) -> bool {
         !self.can_withhold()
             && self.client.stand_in() == Some(original)
@@ -368,26 +370,26 @@ impl Member {
             && !self.withholds(original)
     }
 
-    /// Whether only listed prompts may be asked for.
+    /// Whether clients may only ask for listed prompts.
     pub(crate) fn has_listed_prompts_only(&self) -> bool {
         self.naming.renames_any() || self.can_withhold()
     }
 
-    /// Whether definitions of it can be withheld from clients.
+    /// Whether definitions of the server can be withheld from clients.
     pub(crate) fn can_withhold(&self) -> bool {
         self.guard
             .as_ref()
             .is_some_and(|guard| guard.can_withhold())
     }
 
-    /// Whether clients are told of a definition as the backend gives it.
+    /// Whether clients may see a definition as the server gives it.
     pub(crate) fn admits(&self, kind: PolicyKind, name: &str, definition: &Json) -> bool {
         self.guard
             .as_ref()
             .is_none_or(|guard| guard.admits(kind, self.name(), name, definition))
     }
 
-    /// Whether the tool that the backend calls `original` exists for clients.
+    /// Whether the tool that the server calls `original` exists for clients.
     pub(crate) fn permits_tool(&self, original: &str) -> bool {
         self.tools
             .as_ref()
@@ -403,10 +405,10 @@ impl std::fmt::Debug for Topology {
     }
 }
 
-/// The topology that new requests begin with.
+/// The topology for new requests.
 pub(crate) struct CurrentTopology {
     value: ArcSwap<Topology>,
-    /// Notified of each replacement, for the one task that listens to backends.
+    /// Notified of each replacement, for the one task that listens to servers.
     pub(crate) replaced: Notify,
 }
 
@@ -422,7 +424,7 @@ impl CurrentTopology {
         self.value.load_full()
     }
 
-    /// Has new requests begin with `topology`. Running ones keep theirs.
+    /// Replaces the topology for new requests. Running requests keep theirs.
     pub(crate) fn replace(&self, topology: Arc<Topology>) {
         self.value.store(topology);
         self.replaced.notify_one();

@@ -1,9 +1,10 @@
-//! The naming policy: what a backend's tools, prompts and resources are called by clients.
+//! The naming policy: the names and URIs by which clients know a server's tools, prompts and
+//! resources.
 //!
-//! With one backend nothing is renamed. With several, tools and prompts become
-//! `<server>__<name>`, unless the configuration gives another prefix. The configuration may give single tools and
-//! prompts other names, and bound the length of all. URIs stay; one that an earlier
-//! backend claims as well is reached under an alias (`alias`).
+//! With one server nothing is renamed. With several, tools and prompts become `<server>__<name>`,
+//! unless the configuration gives another prefix. The configuration may also rename single tools
+//! and prompts, and limit the length of names. URIs stay as they are. If an earlier server claims
+//! the same URI, the resource gets an alias (`alias`).
 
 use std::collections::HashMap;
 
@@ -16,26 +17,27 @@ use super::alias;
 /// The longest tool name that common clients accept, in characters.
 const MAX_CLIENT_NAME: usize = 64;
 
-/// How names are made of those that servers give.
+/// How clients' names are made from the servers' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamingPolicy {
-    /// Whether names have a prefix also where there is only one server.
+    /// Whether names have a prefix even if there is only one server.
     pub always: bool,
-    /// What stands between the name of a server and that of its tool.
+    /// The text between the server's name and the tool's name.
     pub separator: String,
-    /// The most characters of a name that clients see; longer ones are shortened.
+    /// The most characters in a name for clients; longer names are shortened.
     pub max_length: Option<usize>,
-    /// All servers of the configuration in its order, with their prefixes. Those that are switched off count, too, so that
-    /// names stay when a server is; any that are missing here come after them.
+    /// All servers of the configuration in its order, with their prefixes. Disabled servers count
+    /// too, so that names stay the same when one is disabled. Servers that are missing here come
+    /// after them.
     pub servers: Vec<NamedServer>,
 }
 
-/// A server of the configuration, as far as names depend on it.
+/// The properties of a configured server that names depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedServer {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// Its prefix, if the configuration gives it one.
+    /// The configured prefix, if there is one.
     pub prefix: Option<String>,
 }
 
@@ -50,17 +52,17 @@ impl Default for NamingPolicy {
     }
 }
 
-/// How one backend's names are translated.
+/// How one server's names are translated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
     prefix: String,
-    /// Names the backend in aliases of URIs.
+    /// The server's label in aliases of URIs.
     alias_label: String,
     renames: Renames,
     max_length: Option<usize>,
 }
 
-/// The names that the configuration gives single tools and prompts.
+/// The names that the configuration gives to single tools and prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Renames {
     by_original: HashMap<String, String>,
@@ -69,9 +71,9 @@ struct Renames {
 
 /// The name of a tool or prompt for clients.
 pub(crate) struct VisibleName {
-    /// A JSON string.
+    /// The name as a JSON string.
     pub(crate) key: Json,
-    /// Whether the configuration has changed more of it than its prefix.
+    /// Marks a name that the configuration has changed by more than a prefix.
     pub(crate) rewritten: Rewritten,
 }
 
@@ -81,13 +83,13 @@ impl VisibleName {
     }
 }
 
-/// The namings of backends, given by name and configured prefix, in the same order.
+/// The namings of servers, which are given by name and configured prefix, in the same order.
 #[must_use]
 pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let mut labels: Vec<String> = Vec::with_capacity(backends.len());
     for (name, _) in backends {
         let plain = label(name);
-        // Names that differ only in characters that labels lack get different labels all the same.
+        // Names that differ only in characters that labels lack still get different labels.
         let unique = (1..).map(|n| {
             if n == 1 {
                 plain.clone()
@@ -118,7 +120,8 @@ pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<
         .collect()
 }
 
-/// The namings of those `backends` that run, in the same order, among all servers of the configuration.
+/// The namings of the running `backends`, in the same order, among all servers of the
+/// configuration.
 pub(super) fn running(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let is_missing = |name: &str| policy.servers.iter().all(|server| server.name != name);
     let configured = policy
@@ -142,7 +145,7 @@ pub(super) fn running(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) 
 }
 
 impl Naming {
-    /// With other names for single tools and prompts, given as pairs of the old and the new one.
+    /// Renames single tools and prompts, given as pairs of the old and the new name.
     #[must_use]
     pub fn with_renames(mut self, renames: &[(String, String)]) -> Self {
         let renames = || {
@@ -162,13 +165,13 @@ impl Naming {
         self.prefix.is_empty() && self.max_length.is_none() && !self.renames_any()
     }
 
-    /// Whether single tools or prompts have other names.
+    /// Whether any tool or prompt is renamed.
     #[must_use]
     pub fn renames_any(&self) -> bool {
         !self.renames.by_original.is_empty()
     }
 
-    /// The tools and prompts with other names, by original name and in alphabetical order.
+    /// The original names of the renamed tools and prompts, in alphabetical order.
     pub(crate) fn renamed(&self) -> Vec<&str> {
         let mut names: Vec<_> = self
             .renames
@@ -189,19 +192,20 @@ impl Naming {
             .map_or(original, String::as_str)
     }
 
-    /// The backend's name of the item that clients call `original`, if it is another one.
+    /// The server's name of the item that clients call `original`, if the two names differ.
     pub(crate) fn renamed_to(&self, original: &str) -> Option<&str> {
         let renamed = self.renames.by_new.get(original).map(String::as_str);
         renamed.filter(|_| !self.renames.by_original.contains_key(original))
     }
 
-    /// The name that clients see for the backend's `original`, a JSON string, whose escapes are kept.
+    /// The clients' name for the server's `original`. Both are JSON strings; escapes are kept.
     #[must_use]
     pub fn visible(&self, original: &Json) -> Json {
         self.rewritten(original).key
     }
 
-    /// The name that clients see for the backend's `original`, a JSON string, whose escapes are kept.
+    /// The clients' name for the server's `original`, and whether the configuration changed it.
+    /// Escapes are kept.
     pub(crate) fn rewritten(&self, original: &Json) -> VisibleName {
         let new = match self.renames_any() {
             true => original
@@ -233,14 +237,14 @@ impl Naming {
         }
     }
 
-    /// The backend's own name for what clients call `visible`, if that has this backend's prefix. `None` also for a name
-    /// of which only the list knows what it stands for.
+    /// The server's own name for the clients' name `visible`, if it has this server's prefix.
+    /// `None` for a name that only the list can resolve.
     #[must_use]
     pub fn original<'a>(&'a self, visible: &'a str) -> Option<&'a str> {
         let own = visible
             .strip_prefix(&self.prefix)
             .filter(|own| !own.is_empty())?;
-        // A name of the greatest length may be a shortened one, and a longer one is none.
+        // A name of the greatest length may be shortened, and a longer one cannot exist.
         if self
             .max_length
             .is_some_and(|max| visible.chars().nth(max.saturating_sub(1)).is_some())
@@ -260,7 +264,7 @@ impl Naming {
         self.prefix.len()
     }
 
-    /// The URI under which a resource is reached whose own URI another backend claims.
+    /// The alias for a resource whose own URI another server claims.
     #[must_use]
     pub fn alias(&self, uri: &str) -> String {
         alias::of(&self.alias_label, uri)
@@ -273,7 +277,7 @@ impl Naming {
     }
 }
 
-/// Why common clients would reject a tool's name; `None` if they would not.
+/// The reason why common clients would reject a tool's name, if they would.
 pub(crate) fn client_objection(name: &str) -> Option<String> {
     if name.chars().count() > MAX_CLIENT_NAME {
         return Some(format!(
@@ -407,7 +411,7 @@ mod tests {
                 .into_owned()
         };
         assert_eq!(visible("sixteen_letters_"), "sixteen_letters_");
-        // Clients keep names: they must not change with a release.
+        // Clients keep names, so these must not change with a release.
         assert_eq!(visible("seventeen_letters"), "sevente_87010b44");
         assert_ne!(visible("seventeen_letterz"), visible("seventeen_letters"));
         assert_eq!(visible(&"é".repeat(17)).chars().count(), 16);

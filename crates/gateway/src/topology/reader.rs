@@ -1,21 +1,22 @@
-//! Whose lists a view shows.
+//! The principal and canaries whose lists a view shows.
 
 use fanlight_canonical::{Caller, Principal};
 
 use super::{BackendId, Topology};
 
-/// Clients that see lists that others do not: those of a principal that are private, and those of another version of a
-/// server.
+/// Clients that see lists of their own: private lists of a principal, and lists of another version
+/// of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reader {
     principal: Principal,
-    /// The servers whose canary serves these clients, each with the canary: what was read of an earlier one is of no use.
+    /// The servers whose canary serves these clients, each with the canary's id. Readings of an
+    /// earlier canary are useless.
     moved: Vec<(BackendId, BackendId)>,
 }
 
 impl Reader {
-    /// Whose lists a client sees; `None` for those that Fanlight reads for itself, which all clients get where none is
-    /// authenticated.
+    /// The reader that a client belongs to. `None` for clients that get the common lists: those
+    /// without authentication, unless a canary serves them.
     pub(crate) fn of(topology: &Topology, caller: &Caller) -> Option<Self> {
         let moved = match topology.has_canaries() {
             true => topology
@@ -32,22 +33,23 @@ impl Reader {
         })
     }
 
-    /// In whose name lists are read.
+    /// The principal for whom lists are read.
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The backends whose canary serves it.
+    /// The servers whose canary serves this reader.
     pub(crate) fn moved_from(&self) -> impl Iterator<Item = BackendId> {
         self.moved.iter().map(|(from, _)| *from)
     }
 
-    /// Whether the canary of this backend serves it.
+    /// Whether the canary of this server serves this reader.
     pub(crate) fn is_moved_from(&self, backend: BackendId) -> bool {
         self.moved_from().any(|from| from == backend)
     }
 
-    /// Whether its part of this backend's list is its own; `is_private` if the backend says that of everybody's.
+    /// Whether the reader has its own part of this server's list; `is_private` says whether the
+    /// server calls its list private.
     pub(crate) fn has_own_part(&self, backend: BackendId, is_private: bool) -> bool {
         (is_private && self.principal.is_named()) || self.is_moved_from(backend)
     }

@@ -1,4 +1,4 @@
-//! What a topology is made of.
+//! The settings from which a topology is made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,113 +12,115 @@ use super::BackendId;
 use super::rewriting::Rewriting;
 use crate::list_store::ListStore;
 
-/// One backend, its name to clients and its filter.
+/// One server, its name to clients and its filter.
 pub struct BackendEntry {
-    /// Identifies it. A changed configuration that keeps the backend must keep the id.
+    /// Identifies the server. A changed configuration that keeps the server must keep the id.
     pub id: BackendId,
-    /// Sends requests to it.
+    /// Sends requests to the server.
     pub client: Arc<dyn BackendClient>,
-    /// What precedes its tools' and prompts' names; `None` for the default, which is nothing with
-    /// one backend and `<name>__` with several.
+    /// The prefix of its tools' and prompts' names. `None` means the default: no prefix with one
+    /// server, and `<name>__` with several.
     pub prefix: Option<String>,
-    /// Which of its tools exist for clients; `None` for all.
+    /// The tools that exist for clients; `None` for all.
     pub tools: Option<ItemFilter>,
-    /// Methods and notifications unknown to Fanlight that reach it although something of it is hidden or rewritten.
+    /// Methods and notifications unknown to Fanlight that the server gets although entries of it
+    /// are hidden or rewritten.
     pub methods: Vec<String>,
-    /// What is changed of its tools and prompts.
+    /// The changes of its tools and prompts.
     pub rewriting: Rewriting,
-    /// Calls that somebody has to agree to.
+    /// The calls that need approval.
     pub approval: Option<ApprovalSettings>,
-    /// Judges what it says of what it has; `None` if everything passes.
+    /// Checks the definitions that the server sends; `None` lets everything pass.
     pub guard: Option<Arc<dyn DefinitionGuard>>,
     /// Keeps its lists beyond the end of the process.
     pub store: Option<Arc<dyn ListStore>>,
-    /// The version of it that serves some of its clients. `client` has to send their requests there.
+    /// The version that serves some of its clients. `client` has to send their requests there.
     pub canary: Option<Canary>,
-    /// It is no server of clients, only another version of one, which operators see.
+    /// Set for another version of a server, which operators see and clients cannot use by name.
     pub is_hidden: bool,
 }
 
-/// A version of a backend that serves some of its clients.
+/// A version of a server that serves some of its clients.
 #[derive(Clone)]
 pub struct Canary {
-    /// Identifies it, as that of a [`BackendEntry`] does.
+    /// Identifies the canary, like the id of a [`BackendEntry`].
     pub id: BackendId,
-    /// Sends requests to it.
+    /// Sends requests to the canary.
     pub client: Arc<dyn BackendClient>,
-    /// Sends requests to the version that serves all others, whoever the caller is.
+    /// Sends requests to the version that serves all other clients, whoever the caller is.
     pub others: Arc<dyn BackendClient>,
-    /// Which clients it serves.
+    /// Selects the clients that the canary serves.
     pub rule: Arc<CanaryRule>,
 }
 
 impl Canary {
-    /// Whether it serves this caller.
+    /// Whether the canary serves this caller.
     pub(crate) fn takes(&self, caller: &Caller) -> bool {
         self.rule.takes(caller)
     }
 
-    /// Whether it is the same server for the same clients.
+    /// Whether both are the same server for the same clients.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.rule == other.rule
     }
 }
 
-/// Calls of a server's tools that somebody has to agree to.
+/// The calls of a server's tools that need approval.
 #[derive(Clone, Debug)]
 pub struct ApprovalSettings {
-    /// Permits the tools that need nobody's agreement.
+    /// Permits the tools that need no approval.
     pub without: ItemFilter,
     /// The rule for all others.
     pub rule: ApprovalRule,
 }
 
-/// Bounds on the bytes of lists.
+/// Limits on the bytes of lists.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteLimits {
-    /// Of one list of one backend.
+    /// The most bytes of one list of one server.
     pub one: usize,
-    /// Of all lists of all backends together.
+    /// The most bytes of all lists of all servers together.
     pub all: usize,
 }
 
-/// Bounds for reading the lists of backends, and for what is decided by them.
+/// Limits for reading the lists of servers, and for decisions based on lists.
 #[derive(Clone, Copy, Debug)]
 pub struct ListLimits {
-    /// How long one backend may take for one list, all pages together.
+    /// How long one server may take for one list, all pages together.
     pub timeout: Duration,
-    /// How many pages are read from one backend.
+    /// The most pages that are read from one server.
     pub pages: usize,
-    /// How many entries are read from one backend.
+    /// The most entries that are read from one server.
     pub entries: usize,
-    /// How many entries a page towards clients has.
+    /// The number of entries on a page for clients.
     pub page_size: usize,
-    /// Earlier states of a list kept for clients that are still paging through them.
+    /// How many earlier snapshots of a list are kept for clients that are still paging through
+    /// them.
     pub generations: usize,
-    /// How long changes of one kind are collected, so that a burst is announced, and read, once.
+    /// How long changes of one kind are collected, so that a burst is read and announced once.
     pub settle: Duration,
-    /// The least time between two announcements of changes that no backend announced: a server whose
-    /// list differs at each request would otherwise make clients ask without end.
+    /// The least time between two announcements of changes that no server announced. Otherwise a
+    /// server whose list differs at each request would make clients ask without end.
     pub unannounced: Duration,
     /// The longest URI, in bytes, that is compared with lists and templates.
     pub uri: usize,
-    /// Tasks of unknown owners that backends are asked for because of one request.
+    /// How many tasks of unknown owners one request may make Fanlight look up at the servers.
     pub unknown_tasks: usize,
-    /// How long an unknown name stays unknown before backends are asked again.
+    /// How long an unknown name stays unknown before servers are asked again.
     pub unknown: Duration,
-    /// Pauses before asking again to listen to a backend that refused.
+    /// Pauses before listening again to a server that refused.
     pub listen_retry: RetryDelays,
-    /// Whether backends are listened to only while a client listens, or a list of theirs does not say for how long it holds: where
-    /// several processes have the same servers.
+    /// Whether Fanlight listens to a server only while a client listens, or while a list of that
+    /// server has no lifetime. Set with replicas.
     pub spares_streams: bool,
-    /// How many bytes lists may have.
+    /// The most bytes that lists may have.
     pub bytes: ByteLimits,
-    /// How long the last whole list of a backend is served after its list could not be read again.
+    /// How long the last whole list of a server is served after the list could not be read again.
     pub stale: Duration,
-    /// Notifications of clients, of unknown kinds, that are on their way to backends at the same time.
+    /// How many unknown notifications from clients are being forwarded at the same time.
     pub client_notifications: usize,
-    /// Extensions of clients that are declared when lists are read.
+    /// How many extensions of clients are declared when lists are read.
     pub client_extensions: usize,
-    /// URIs in one result whose backend is remembered.
+    /// How many URIs of one result are remembered with their server.
     pub result_uris: usize,
 }

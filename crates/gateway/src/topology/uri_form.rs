@@ -1,13 +1,14 @@
-//! Whether a URI has only one reading: a server resolves `..`, decodes `%2e` and ignores case, a pattern does not.
+//! Tests whether a URI has only one reading. A server resolves `..`, decodes `%2e` and ignores
+//! case; a pattern does not.
 
 use std::string::FromUtf8Error;
 
-/// A text in which what a pattern denies is searched: the URI decoded and in lower case.
+/// The URI decoded and in lower case, to search it for text that a pattern denies.
 pub(super) fn folded(uri: &str) -> String {
     String::from_utf8_lossy(&decoded_bytes(uri)).to_lowercase()
 }
 
-/// The text with its escapes replaced once, if that is UTF-8.
+/// The text with its escapes decoded once, if that is UTF-8.
 fn decoded(text: &str) -> Result<String, FromUtf8Error> {
     String::from_utf8(decoded_bytes(text))
 }
@@ -30,10 +31,13 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whether servers have no other reading of a URI than its text: visible ASCII, no dot segments or empty segments, no
-/// escapes of what needs none (RFC 3986, section 6.2.2), scheme and authority in lower case, no fragment, and no host in
-/// a `file:` URI, where all hosts may mean this machine (RFC 8089, section 2). There are servers for which the path goes on
-/// after `?`, or which leave out what follows a `;`, so that nothing there may look like a dot segment either.
+/// Whether servers can read a URI only as its text says.
+///
+/// It must be visible ASCII without dot segments, empty segments or a fragment. It must not escape
+/// characters that need no escape (RFC 3986, section 6.2.2). Scheme and authority must be in lower
+/// case. A `file:` URI must have no host, because any host may mean this machine (RFC 8089, section
+/// 2). Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
+/// dot segment either.
 pub(super) fn is_plain(uri: &str) -> bool {
     let is_visible = uri
         .bytes()
@@ -44,7 +48,7 @@ pub(super) fn is_plain(uri: &str) -> bool {
     let is_lower = |text: &str| !text.bytes().any(|byte| byte.is_ascii_uppercase());
     let (authority, after) = match rest.strip_prefix("//") {
         Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
-        // `x:/a` may mean what `x:///a` does (RFC 8089, appendix B).
+        // `x:/a` may mean the same as `x:///a` (RFC 8089, appendix B).
         None if rest.starts_with('/') => return false,
         None => ("", rest),
     };
@@ -57,7 +61,8 @@ pub(super) fn is_plain(uri: &str) -> bool {
         && decoded(after).is_ok_and(|text| has_one_form(&text))
 }
 
-/// Whether there is no other way to write the authority: no user, escape, empty or default port, or dot at the end.
+/// Whether the authority has only one spelling: no user, escape, empty or default port, or dot at
+/// the end.
 fn is_plain_authority(scheme: &str, authority: &str) -> bool {
     let port = authority.rsplit_once(':').map(|(_, port)| port);
     let is_default = matches!(
@@ -73,7 +78,7 @@ fn is_plain_authority(scheme: &str, authority: &str) -> bool {
         && (scheme != "file" || authority.is_empty())
 }
 
-/// Whether a path, with its escapes, has no parameters, and of empty segments only a last one.
+/// Whether a path has no parameters and no empty segment except the last one.
 fn is_plain_path(scheme: &str, path: &str) -> bool {
     let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     let last = segments.len().saturating_sub(1);
@@ -88,8 +93,9 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
             .all(|(at, segment)| !segment.is_empty() || at == last)
 }
 
-/// Whether no part of a decoded text, whatever ends parts, is or becomes a dot segment: some systems leave out dots and
-/// spaces at the end of a name, and some servers replace characters by those that look alike.
+/// Whether no part of a decoded text is or becomes a dot segment, whatever separates parts. Some
+/// systems drop dots and spaces at the end of a name, and some servers replace look-alike
+/// characters.
 fn has_one_form(text: &str) -> bool {
     let ends_part = |c: char| matches!(c, '/' | '?' | '#' | ';' | '&' | '=' | '\\' | ',');
     text.split(ends_part)
@@ -97,8 +103,8 @@ fn has_one_form(text: &str) -> bool {
         && !text.contains(looks_like_punctuation)
 }
 
-/// Whether normalization (Unicode, NFKC) can make punctuation of a character: dots, slashes, and the full-width forms of
-/// all ASCII.
+/// Whether Unicode normalization (NFKC) can turn a character into punctuation: dots, slashes, and
+/// the full-width forms of all ASCII.
 fn looks_like_punctuation(c: char) -> bool {
     matches!(c, '\u{2024}'..='\u{2026}' | '\u{2100}'..='\u{2106}' | '\u{fe10}'..='\u{fe6f}' | '\u{ff00}'..='\u{ffef}')
         || c.is_control()

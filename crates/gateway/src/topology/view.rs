@@ -1,5 +1,5 @@
-//! What one endpoint shows of a topology. All requests of clients go through a [`View`]: what that does not show does not
-//! exist for them.
+//! The servers and entries that one client may see. All requests of clients go through a [`View`]:
+//! what it does not show does not exist for them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,17 +20,16 @@ use crate::fault;
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     topology: Arc<Topology>,
-    /// The position of its rules among those of the topology's endpoints; `None` if it shows everything.
+    /// The position of the endpoint's rules; `None` if it shows everything.
     rules: Option<usize>,
-    /// Whose lists it shows; `None` for those that Fanlight reads for itself, and that all clients get where none is
-    /// authenticated.
+    /// The reader whose lists it shows; `None` for the common lists.
     reader: Option<Reader>,
-    /// What the policy lets the client do; `None` for everything.
+    /// The client's rights under the policy; `None` without a policy.
     rights: Option<Arc<dyn Rights>>,
 }
 
 impl View {
-    /// What a client is shown; nothing if there is no such endpoint as its.
+    /// The view of a client. Shows nothing if the client's endpoint does not exist.
     pub(crate) fn of(topology: Arc<Topology>, client: &CallContext) -> Self {
         let caller = &client.caller;
         let reader = Reader::of(&topology, caller);
@@ -45,8 +44,8 @@ impl View {
         }
     }
 
-    /// What `endpoint` shows of what is the same for all, whatever the policy lets clients do; nothing if there is no such
-    /// endpoint.
+    /// The view of `endpoint` with the common lists and without a policy. Shows nothing if the
+    /// endpoint does not exist.
     pub(crate) fn at(topology: Arc<Topology>, endpoint: &Endpoint) -> Self {
         let rules = topology.endpoints.position(endpoint);
         Self {
@@ -57,12 +56,12 @@ impl View {
         }
     }
 
-    /// Everything that is the same for all.
+    /// The view of all servers and entries, with the common lists.
     pub(crate) fn everything(topology: &Arc<Topology>) -> Self {
         Self::everything_for(topology, None)
     }
 
-    /// Everything, with the lists that a reader sees.
+    /// The view of all servers and entries, with the lists of a reader.
     pub(crate) fn everything_for(topology: &Arc<Topology>, reader: Option<&Reader>) -> Self {
         Self {
             topology: Arc::clone(topology),
@@ -72,7 +71,7 @@ impl View {
         }
     }
 
-    /// The same with the lists that another reader sees.
+    /// The same view with the lists of another reader.
     pub(crate) fn read_by(self, reader: Option<&Reader>) -> Self {
         Self {
             reader: reader.cloned(),
@@ -80,17 +79,17 @@ impl View {
         }
     }
 
-    /// Whose lists it shows.
+    /// The reader whose lists it shows; `None` for the common lists.
     pub(crate) fn reader(&self) -> Option<&Reader> {
         self.reader.as_ref()
     }
 
-    /// What the policy lets the client do; `None` for everything.
+    /// The client's rights under the policy; `None` without a policy.
     pub(crate) fn rights(&self) -> Option<&Arc<dyn Rights>> {
         self.rights.as_ref()
     }
 
-    /// The same, whatever the policy lets the client do.
+    /// The same view without the policy.
     pub(crate) fn without_policy(&self) -> Self {
         Self {
             rights: None,
@@ -98,7 +97,7 @@ impl View {
         }
     }
 
-    /// What the policy says of an action with something that it shows; `None` without a policy.
+    /// The policy's verdict about an action on a visible item; `None` without a policy.
     pub(crate) fn verdict(
         &self,
         action: PolicyAction,
@@ -120,7 +119,7 @@ impl View {
         &self.topology.limits
     }
 
-    /// The position of its rules, by which what is made of them can be kept; `None` if it shows every entry.
+    /// The position of its rules, for caching results by them; `None` if it shows every entry.
     pub(crate) fn position(&self) -> Option<usize> {
         self.rules
             .filter(|_| self.rules().is_some_and(|rules| !rules.shows_all_entries()))
@@ -130,7 +129,7 @@ impl View {
         self.topology.endpoints.rules(self.rules?)
     }
 
-    /// The backends that it shows, in configuration order.
+    /// The visible servers in configuration order.
     pub(crate) fn backends(&self) -> impl DoubleEndedIterator<Item = &Member> + Clone {
         let shown = |(position, backend)| self.shows_at(position, backend).then_some(backend);
         self.topology
@@ -140,7 +139,8 @@ impl View {
             .filter_map(shown)
     }
 
-    /// Whether the endpoint shows the backend at a position, and the policy lets the client use anything of it.
+    /// Whether the endpoint shows the server at a position, and the policy lets the client use
+    /// anything of it.
     fn shows_at(&self, position: usize, backend: &Member) -> bool {
         self.rules()
             .is_none_or(|rules| rules.shows_backend(position))
@@ -150,12 +150,12 @@ impl View {
                 .is_none_or(|rights| rights.reaches(backend.name()))
     }
 
-    /// The ids of the backends that it shows, in configuration order.
+    /// The ids of the visible servers in configuration order.
     pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = BackendId> + Clone {
         self.backends().map(|backend| backend.id)
     }
 
-    /// A backend that it shows.
+    /// A visible server.
     pub(crate) fn get(&self, backend: BackendId) -> Option<&Member> {
         let position = self.topology.position(backend)?;
         self.topology
@@ -164,17 +164,17 @@ impl View {
             .filter(|backend| self.shows_at(position, backend))
     }
 
-    /// Whether it shows a backend.
+    /// Whether a server is visible.
     pub(crate) fn shows(&self, backend: BackendId) -> bool {
         self.get(backend).is_some()
     }
 
-    /// The name of a backend; empty for one that it does not show.
+    /// The name of a server; empty if it is not visible.
     pub(crate) fn name(&self, backend: BackendId) -> &str {
         self.get(backend).map_or("", Member::name)
     }
 
-    /// The backends that it shows from the one with this name on; none if it shows none of this name.
+    /// The visible servers from the one with this name on; none if no visible server has the name.
     pub(crate) fn beginning_with<'a>(
         &'a self,
         name: &str,
@@ -189,26 +189,26 @@ impl View {
         all.filter(move |_| first.is_some())
     }
 
-    /// The only backend of the topology, if everything of it passes unchanged.
+    /// The only server of the topology, if everything of it passes unchanged.
     pub(crate) fn transparent(&self) -> Option<&Member> {
         let is_whole = self.rights.is_none() && self.rules().is_none_or(Rules::shows_all_entries);
         self.topology.transparent().filter(|_| is_whole)
     }
 
-    /// The only backend that it shows, if it shows all entries of that.
+    /// The only visible server, if all its entries are visible.
     pub(crate) fn only(&self) -> Option<&Member> {
         let mut backends = self.backends();
         let only = backends.next().filter(|_| !self.has_filters())?;
         backends.next().is_none().then_some(only)
     }
 
-    /// Whether it hides tools, prompts or resources of backends that it shows. Then methods and notifications that
-    /// Fanlight does not know do not pass: they could name anything.
+    /// Whether entries of visible servers are hidden. Then unknown methods and notifications do not
+    /// pass, because they could name anything.
     pub(crate) fn has_filters(&self) -> bool {
         self.rights.is_some() || self.rules().is_some_and(Rules::has_filters)
     }
 
-    /// Whether it hides entries of this kind.
+    /// Whether entries of this kind are hidden.
     pub(crate) fn filters(&self, kind: Filtered) -> bool {
         self.rights.is_some()
             || self
@@ -216,14 +216,14 @@ impl View {
                 .is_some_and(|rules| rules.filter(kind).is_some())
     }
 
-    /// Whether it shows no entry of this kind.
+    /// Whether no entry of this kind is visible.
     pub(crate) fn shows_none(&self, kind: Filtered) -> bool {
         let filter = self.rules().and_then(|rules| rules.filter(kind));
         filter.is_some_and(|filter| filter.permits_nothing())
     }
 
-    /// Whether it shows the tool or prompt that `backend` calls `original`, and defines so; where the policy asks what a
-    /// tool's definition says, none without it.
+    /// Whether the tool or prompt that `backend` calls `original`, with this definition, is
+    /// visible. If the policy depends on a tool's definition, the tool is hidden without one.
     pub(crate) fn permits_name(
         &self,
         kind: Filtered,
@@ -253,12 +253,12 @@ impl View {
             && (!signs_in || self.permits_sign_in(backend))
     }
 
-    /// Whether it shows the resource that `backend` calls `uri`, or the template with this text, and that a list has.
+    /// Whether the listed resource or template with the server's URI `uri` is visible.
     pub(crate) fn permits_uri(&self, backend: BackendId, uri: &str) -> bool {
         self.is_shown_uri(backend, uri) && self.may_use(&self.resource(backend, uri))
     }
 
-    /// Whether it shows the skill that `backend` calls `uri`, as far as that does not depend on the skill's files.
+    /// Whether the skill with the server's URI `uri` is visible, apart from the check of its files.
     pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
         let server = self.topology.name(backend);
         let skill = PolicyItem {
@@ -270,7 +270,7 @@ impl View {
         self.permits_uri(backend, uri) && self.may_use(&skill)
     }
 
-    /// The resource, or template, that `backend` calls `uri`.
+    /// The resource or template with the server's URI `uri`, as policies see it.
     pub(crate) fn resource<'a>(&'a self, backend: BackendId, uri: &'a str) -> PolicyItem<'a> {
         PolicyItem {
             kind: PolicyKind::of_uri(uri),
@@ -280,7 +280,8 @@ impl View {
         }
     }
 
-    /// Whether the policy lets the client subscribe to what it shows, and `backend` calls `uri`.
+    /// Whether the policy lets the client subscribe to the visible resource with the server's URI
+    /// `uri`.
     pub(crate) fn permits_subscription(&self, backend: BackendId, uri: &str) -> bool {
         let verdict = self.verdict(PolicyAction::Subscribe, &self.resource(backend, uri), None);
         verdict.is_none_or(|verdict| {
@@ -288,12 +289,13 @@ impl View {
         })
     }
 
-    /// Whether the policy lets the client sign in at a backend.
+    /// Whether the policy lets the client sign in at a server.
     pub(crate) fn permits_sign_in(&self, backend: BackendId) -> bool {
         self.may_use(&PolicyItem::of_server(self.topology.name(backend)))
     }
 
-    /// The error for a request that a backend did not answer. Nobody is asked to sign in who may not.
+    /// The error for a request that a server did not answer. It asks only clients to sign in that
+    /// may do so.
     pub(crate) fn no_answer(&self, backend: BackendId, error: &BackendError) -> RpcError {
         match error.sign_in() {
             Some(_) if !self.permits_sign_in(backend) => fault::no_sign_in(self.name(backend)),
@@ -301,7 +303,8 @@ impl View {
         }
     }
 
-    /// Whether the policy still permits what a client did with something; `None` if it is not known what that was.
+    /// Whether the policy still permits an earlier action of the client; `None` if that action is
+    /// unknown.
     pub(crate) fn permits_again(&self, done: Option<&PolicySubject>) -> bool {
         if self.rights.is_none() {
             return true;
@@ -310,7 +313,7 @@ impl View {
         verdict.is_some_and(|verdict| verdict.is_ok_and(|verdict| !verdict.outcome.is_denial()))
     }
 
-    /// What the policy says now of what a client did with something; `None` without a policy.
+    /// The policy's current verdict about an earlier action of the client; `None` without a policy.
     pub(crate) fn verdict_again(
         &self,
         done: &PolicySubject,
@@ -323,7 +326,7 @@ impl View {
         })
     }
 
-    /// Whether the client may be told that a resource has changed which `backend` calls `uri`.
+    /// Whether the client may learn that the resource with the server's URI `uri` has changed.
     pub(crate) fn permits_update(&self, backend: BackendId, uri: &str) -> bool {
         self.permits_uri(backend, uri) && self.permits_subscription(backend, uri)
     }
@@ -345,30 +348,31 @@ impl View {
         }
         let folded = folded(uri);
         let path = folded.split(['?', '#']).next().unwrap_or_default();
-        // To many servers a slash at the end makes no difference.
+        // For many servers a slash at the end makes no difference.
         [&*folded, path, path.trim_end_matches('/')]
             .into_iter()
             .all(|text| !filter.denies_lower_case(server, text))
     }
 
-    /// Whether it shows the resource that `backend` calls `uri`, and that no list has: a URI that its server may read
-    /// in another way than a pattern does not exist.
+    /// Whether the unlisted resource with the server's URI `uri` is visible. With a filter, only a
+    /// URI that has a single reading exists, because the server may read others in another way than
+    /// the pattern.
     pub(crate) fn permits_unlisted_uri(&self, backend: BackendId, uri: &str) -> bool {
         !self.filters(Filtered::Resources) || (is_plain(uri) && self.permits_uri(backend, uri))
     }
 
-    /// The instructions of the endpoint, if it has its own.
+    /// The endpoint's own instructions, if it has any.
     pub(crate) fn instructions(&self) -> Option<&Json> {
         self.rules()?.instructions.as_ref()
     }
 
-    /// Sends a request to a backend that it shows, and waits for as long as a call may take.
+    /// Sends a request to a visible server, and waits as long as a call may take.
     pub(crate) async fn send(&self, backend: BackendId, call: Call) -> Result<Response, RpcError> {
         let answer = self.request(backend, call).await;
         answer.map_err(|error| self.no_answer(backend, &error))
     }
 
-    /// Sends a request to a backend that it shows; the error is the backend's own.
+    /// Sends a request to a visible server; the error is the server's own.
     pub(crate) fn request(&self, backend: BackendId, call: Call) -> Pending<'_, Response> {
         match self.get(backend) {
             Some(backend) => backend.client.request(call),
@@ -376,7 +380,7 @@ impl View {
         }
     }
 
-    /// What a backend can do; connects first if needed.
+    /// The capabilities of a server; connects first if needed.
     pub(crate) async fn capabilities(&self, backend: BackendId) -> Result<Json, BackendError> {
         let Some(backend) = self.get(backend) else {
             return Err(BackendError::ShuttingDown);
@@ -389,13 +393,13 @@ impl View {
             .unwrap_or_else(Json::empty_object))
     }
 
-    /// Whether a backend says within the time for a list that it has `capability`.
+    /// Whether a server has `capability`. `false` if it does not answer within the time for a list.
     pub(crate) async fn has_capability(&self, backend: BackendId, capability: &str) -> bool {
         let capabilities = self.briefly(self.capabilities(backend)).await;
         capabilities.is_ok_and(|all| all.get(capability).is_some())
     }
 
-    /// Waits for no longer than one backend may take for a list.
+    /// Waits no longer than one server may take for a list.
     pub(crate) async fn briefly<T>(
         &self,
         answer: impl Future<Output = Result<T, BackendError>>,

@@ -1,4 +1,4 @@
-//! Whose a URI is, where several backends claim it.
+//! Decides which server owns a URI that several servers claim.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use super::is_app;
 use crate::catalogue::{ListKind, ListWatcher, Snapshot};
 use crate::topology::{BackendId, Topology, View};
 
-/// The lists of all backends, which decide whose a URI is at every endpoint, as far as they have been read: the first that has the URI counts, and in it
-/// the first backend.
+/// The lists that decide who owns a URI, at every endpoint, as far as they have been read. The
+/// first list that has the URI counts, and in it the first server.
 pub(crate) struct Claims<'a> {
     topology: &'a Topology,
     lists: [Option<Arc<Snapshot>>; 3],
     templates: Option<Arc<Snapshot>>,
 }
 
-/// What names a URI itself. Tools name those of their apps, which servers need not list (MCP Apps 2026-01-26, Resource
-/// Discovery), and skills those of their files.
+/// The lists whose entries name URIs. Tools name the URIs of their apps, which servers need not
+/// list (MCP Apps 2026-01-26, UI Resource Discovery), and skills name the URIs of their files.
 const NAMING: [ListKind; 3] = [ListKind::Resources, ListKind::Skills, ListKind::Tools];
 
 impl<'a> Claims<'a> {
-    /// By the lists that have been read.
+    /// Uses the lists that have been read.
     pub(crate) fn newest(view: &'a View, lists: &ListWatcher) -> Self {
         let topology = view.topology();
         let newest = |kind| {
@@ -37,14 +37,15 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// By all lists that may have one of `uris`; reads those that have not been read yet, within `trace`.
+    /// Uses all lists that may have one of `uris`; reads missing ones within `trace`.
     pub(crate) async fn read(
         everything: &'a View,
         lists: &Arc<ListWatcher>,
         mut uris: impl Iterator<Item = &str>,
         trace: &Parent,
     ) -> Self {
-        // Tools name apps alone, and a server that is slow to list its tools must not delay other resources.
+        // Tools name only apps. A server that is slow to list its tools must not delay other
+        // resources.
         let has_app = uris.any(is_app);
         let topology = everything.topology();
         let known = async |kind| match kind == ListKind::Tools && !has_app {
@@ -70,7 +71,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// The backend that has `uri`.
+    /// The server that owns `uri`.
     pub(crate) fn owner(&self, uri: &str) -> Option<BackendId> {
         if let Some((backend, _)) = self.topology.unalias(uri) {
             return Some(backend.id);
@@ -90,8 +91,8 @@ impl<'a> Claims<'a> {
         named.or_else(by_template)
     }
 
-    /// Whether clients must use an alias for what `backend` calls `uri`: another backend has that URI, or it has the
-    /// form of an alias. `None` if no list says whose it is.
+    /// Whether clients need an alias for the resource that `backend` calls `uri`: another server
+    /// owns that URI, or it has the form of an alias. `None` if no list has the URI.
     pub(crate) fn needs_alias(&self, uri: &str, backend: BackendId) -> Option<bool> {
         if self.topology.unalias(uri).is_some() {
             return Some(true);

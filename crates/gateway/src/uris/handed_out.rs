@@ -1,8 +1,9 @@
-//! Which backend handed out which URI, and whose apps a client has open.
+//! Remembers which server sent a URI to a client, and the servers whose apps the client has open.
 //!
-//! A server may put a URI in a result that no list has (server/tools, Resource Links), and the client reads it
-//! later. Belongs to one caller, so that no client's requests depend on what another was given. Bounded;
-//! forgetting costs no more than asking the backends in turn.
+//! A server may put an unlisted URI into a result (server/tools, Resource Links), which the client
+//! reads later. Each entry belongs to one caller, so that no client's requests depend on another
+//! one's answers. The memory is limited: a forgotten URI only makes Fanlight ask the servers in
+//! turn.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,22 +14,22 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// Longer URIs are not remembered, in bytes. No option: with `limits.handedOutUris` it bounds memory, and a longer one
-/// gets an alias.
+/// The longest URI that is remembered, in bytes. No option: with `limits.handedOutUris` it limits
+/// memory, and a longer URI gets an alias.
 const LONGEST: usize = 2 << 10;
-/// Backends whose apps one client has open, at most. No option: with `limits.handedOutUris` it bounds memory, and no
-/// client shows that many apps.
+/// The most servers whose apps one client has open. No option: with `limits.handedOutUris` it
+/// limits memory, and no client shows that many apps.
 const ORIGINS: usize = 32;
 
-/// The URIs that backends have handed out.
+/// The URIs that servers have handed out, and the apps that clients have open.
 pub(crate) struct HandedOut {
     owners: Mutex<Cache<Key, BackendId>>,
     apps: Mutex<Cache<Client, Apps>>,
-    /// How long an app counts as open after its last use: nobody says when it is closed.
+    /// How long an app counts as open after its last use, since nobody reports when it is closed.
     open_for: Duration,
 }
 
-/// A client: one session, or a principal at an endpoint without one.
+/// A client: one session, or a principal at an endpoint without sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Client {
     holder: Holder,
@@ -41,24 +42,24 @@ struct Key {
     uri: Box<str>,
 }
 
-/// The backends whose apps one client has.
+/// The servers whose apps one client has open.
 #[derive(Clone, Debug, Default)]
 struct Apps {
-    /// It called a tool that is shown by an app.
+    /// The client called a tool that an app shows.
     called: Vec<App>,
-    /// It read an app, perhaps only to have it ready.
+    /// The client read an app, perhaps only to have it ready.
     read: Vec<App>,
 }
 
-/// An app of a backend, and when it was used last.
+/// A server with an app, and the time of its last use.
 type App = (BackendId, Instant);
 
-/// How a backend's app became a client's.
+/// How a client opened an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// By calling a tool that the app shows.
+    /// It called a tool that the app shows.
     ByCall,
-    /// By reading the app.
+    /// It read the app.
     ByRead,
 }
 
@@ -82,7 +83,7 @@ impl HandedOut {
         }
     }
 
-    /// The backend that handed out `uri` to this caller.
+    /// The server that handed out `uri` to this caller.
     pub(crate) fn owner(&self, caller: &Caller, uri: &str) -> Option<BackendId> {
         if uri.len() > LONGEST {
             return None;
@@ -95,8 +96,8 @@ impl HandedOut {
             .copied()
     }
 
-    /// The backend that has handed out `uri` to this caller: `backend`, unless another has before. `None` if the URI
-    /// is too long to be remembered.
+    /// Remembers that `backend` handed out `uri` to this caller, and returns the first server that
+    /// did. `None` if the URI is too long to be remembered.
     pub(crate) fn remember(
         &self,
         caller: &Caller,
@@ -119,7 +120,7 @@ impl HandedOut {
         Some(backend)
     }
 
-    /// Notes that a client has an app of this backend.
+    /// Records that a client has opened an app of this server.
     pub(crate) fn opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
         let client = Client::of(caller);
         let mut all = lock(&self.apps);
@@ -135,8 +136,9 @@ impl HandedOut {
         }
     }
 
-    /// The only one of `candidates` whose apps the client has: of those it called tools of, else of those it read.
-    /// `None` if there are several, since nothing in a request says which app makes it.
+    /// The only one of `candidates` whose app the client has open. Apps opened by a call count
+    /// first, then apps that were read. `None` if there are several, because a request does not
+    /// tell which app makes it.
     pub(crate) fn only_origin(
         &self,
         caller: &Caller,
@@ -157,7 +159,7 @@ impl HandedOut {
         if open.next().is_some() {
             return None;
         }
-        // It is in use.
+        // The app is in use.
         *used = Instant::now();
         Some(*backend)
     }

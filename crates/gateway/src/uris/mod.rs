@@ -1,8 +1,9 @@
-//! URIs of resources among several backends: whose each is, and what clients call it.
+//! URIs of resources of several servers: who owns each, and which URI clients use.
 //!
-//! A URI that one backend claims stays. Of those that claim the same, the first has it ([`Claims`]), and clients know
-//! what the others call so under aliases ([`crate::Naming::alias`]), wherever it stands in what these send (`uri_places`).
-//! What no list has belongs to the first that hands it out to a client ([`HandedOut`]).
+//! A URI that one server claims stays as it is. If several claim it, the first one owns it
+//! ([`Claims`]). Clients know the others' resources by aliases ([`crate::Naming::alias`]) wherever
+//! their URIs are in a message (`uri_places`). An unlisted URI belongs to the first server that
+//! hands it out to a client ([`HandedOut`]).
 
 mod claims;
 mod handed_out;
@@ -14,7 +15,8 @@ pub(crate) use claims::Claims;
 pub(crate) use handed_out::{HandedOut, Opened};
 pub(crate) use renaming::{Asked, Renaming};
 
-/// Whether apps may call a tool: its `visibility` says so, or it has none (MCP Apps 2026-01-26, Visibility).
+/// Whether apps may call a tool: its `visibility` includes `app`, or is missing (MCP Apps
+/// 2026-01-26, Visibility).
 pub(crate) fn is_for_apps(tool: &Json) -> bool {
     let ui = tool.get("_meta").and_then(|meta| meta.get("ui"));
     let Some(visibility) = ui.and_then(|ui| ui.get("visibility")) else {

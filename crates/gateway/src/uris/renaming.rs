@@ -1,4 +1,4 @@
-//! Renaming the URIs in a backend's answer to what the client calls them.
+//! Replaces the URIs in a server's answer by the client's URIs.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use super::{Claims, HandedOut};
 use crate::catalogue::ListWatcher;
 use crate::topology::{Member, View};
 
-/// The resource that a request was for.
+/// The resource that a request asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// What the backend calls it.
+    /// The server's URI for it.
     pub(crate) original: String,
-    /// What the client called it.
+    /// The client's URI for it.
     pub(crate) visible: String,
 }
 
-/// What is needed to rename the URIs in answers of one backend to one client.
+/// Everything needed to rename the URIs in one server's answers to one client.
 pub(crate) struct Renaming<'a> {
     pub(crate) view: &'a View,
     pub(crate) lists: &'a Arc<ListWatcher>,
@@ -31,8 +31,8 @@ pub(crate) struct Renaming<'a> {
 }
 
 impl Renaming<'_> {
-    /// `response` with the URIs at `places` of its result under the client's names. Those that no list has belong to
-    /// the backend from now on.
+    /// Puts the client's URIs at `places` in the result of `response`. An unlisted URI belongs to
+    /// this server from now on.
     pub(crate) async fn apply(
         &self,
         response: Response,
@@ -50,14 +50,14 @@ impl Renaming<'_> {
         let alias = |uri: &str| Some(self.backend.naming.alias(uri));
         let mut names: HashMap<&str, Option<String>> = HashMap::new();
         if asked.is_some_and(|asked| asked.original != asked.visible) {
-            // What was asked for by its alias, and what is in it, is answered so.
+            // The client asked for the resource by its alias, so the answer uses aliases too.
             names.extend(uris.iter().map(|(_, uri)| (uri.as_str(), alias(uri))));
         } else if uris.iter().any(|(_, uri)| !is_asked(uri)) {
             let all = uris.iter().map(|(_, uri)| uri.as_str());
             let everything = View::everything_for(self.view.topology(), self.view.reader());
             let claims = Claims::read(&everything, self.lists, all, &self.context.trace).await;
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
-                // Further ones get aliases, which need no memory.
+                // URIs beyond the limit get aliases, which need no memory.
                 let remembers = names.len() < self.view.limits().result_uris;
                 let name = || {
                     if self.needs_alias(&claims, uri, remembers) {

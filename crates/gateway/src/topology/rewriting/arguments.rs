@@ -1,8 +1,9 @@
-//! The arguments of a call as the backend gets them.
+//! Rewrites the arguments of a call for its server.
 //!
-//! A client must not be able to send an argument that the configuration fixes or hides: neither itself nor a name that a
-//! lenient server takes for it ([`fanlight_protocol::member_name`]), nor in a form of `arguments` that is read
-//! differently here and there. Whatever is in doubt is refused.
+//! A client must not be able to send an argument that the configuration fixes or hides. That
+//! includes names that a lenient server takes for it ([`fanlight_protocol::member_name`]), and
+//! forms of `arguments` that Fanlight and the server read differently. Doubtful arguments are
+//! refused.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ const MEMBER: &str = "arguments";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
     all: Vec<Argument>,
-    /// The names of those that clients may not send.
+    /// The names that clients may not send.
     refused: FoldedNames,
     /// The members that each call gets, without outer commas.
     fixed: Bytes,
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
 pub(crate) struct Argument {
     name: String,
     rule: ArgumentRule,
-    /// The member with its default, if it has one.
+    /// The member with its default; empty if it has none.
     default: Bytes,
 }
 
@@ -74,29 +75,29 @@ impl Arguments {
         self.all.is_empty()
     }
 
-    /// The arguments in the order of the configuration.
+    /// The arguments in configuration order.
     pub(crate) fn all(&self) -> &[Argument] {
         &self.all
     }
 
-    /// Whether clients may not send some of them.
+    /// Whether clients may not send some arguments.
     pub(super) fn refuses(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Whether calls get anything that their clients did not send.
+    /// Whether calls get arguments that their clients did not send.
     pub(crate) fn adds(&self) -> bool {
         self.all
             .iter()
             .any(|argument| argument.rule != ArgumentRule::Hidden)
     }
 
-    /// The parameters of a call with the arguments that the backend is to get, and with `name` at its place, if there is
-    /// another one.
+    /// The parameters of a call with the arguments for the server, and with `name` at its place if
+    /// given.
     ///
     /// # Errors
     ///
-    /// If the client sends what it may not.
+    /// If the client sends an argument that it may not send.
     pub(crate) fn apply(
         &self,
         params: &Json,
@@ -178,7 +179,7 @@ impl Arguments {
             .filter(|argument| !argument.default.is_empty())
     }
 
-    /// The members that `given` lacks, of which it has some default.
+    /// The members that `given` lacks, if it has some of the defaults.
     fn missing(&self, given: &Json) -> Bytes {
         let defaults = self
             .defaults()
@@ -194,7 +195,7 @@ impl Arguments {
     }
 }
 
-/// `params` with the name at its place, and with `new` and what follows it at `place`.
+/// Edits `params`: puts the name at its place, `new` at `place`, and `after` behind that.
 fn edited(
     params: &Json,
     name: Option<(Range<usize>, &Json)>,
@@ -222,7 +223,7 @@ impl Argument {
         &self.rule
     }
 
-    /// The value of calls without the argument, if clients may send another.
+    /// The value for calls without the argument, if clients may send another one.
     pub(super) fn default(&self) -> Option<&Json> {
         match &self.rule {
             ArgumentRule::Default(value) => Some(value),

@@ -1,4 +1,4 @@
-//! The definition of a tool as clients see it.
+//! Rewrites the definition of a tool for clients.
 
 use bytes::Bytes;
 use fanlight_canonical::Rewritten;
@@ -43,8 +43,8 @@ impl DefinitionMember {
 }
 
 impl ToolRewriting {
-    /// The definition `tool` as clients see it. A member that occurs twice is changed twice: which of them counts,
-    /// readers decide differently.
+    /// The definition `tool` as clients see it. A member that occurs twice is changed twice,
+    /// because readers differ in which one counts.
     pub(crate) fn definition(&self, tool: &Json) -> Json {
         let mut edits = Edits::new(tool.bytes().clone());
         let members: Vec<_> = tool.members().collect();
@@ -90,8 +90,8 @@ impl ToolRewriting {
 }
 
 impl Arguments {
-    /// Edits the input schema that begins at `start`: of arguments that clients may not send nothing is left in
-    /// `properties` and `required`, and one with a default is not required.
+    /// Edits the input schema that begins at `start`. Arguments that clients may not send are
+    /// removed from `properties` and `required`. An argument with a default is not required.
     fn edit_schema(&self, edits: &mut Edits, start: usize, schema: &Json) {
         let members: Vec<_> = schema.members().collect();
         let changes = members.iter().map(|member| {
@@ -147,7 +147,7 @@ impl Arguments {
         };
         match argument.default() {
             None => MemberChange::Remove,
-            // The schema `true` accepts everything, and so does one with nothing but a default.
+            // The schema `true` accepts everything, and so does one that has only a default.
             Some(default)
                 if properties
                     .at(member.value.clone())
@@ -167,7 +167,7 @@ impl Arguments {
             .find(|argument| member.is(object, argument.name()))
     }
 
-    /// Whether clients need not send the argument of this name, a JSON string.
+    /// Whether clients need not send the argument of this name, which is a JSON string.
     fn is_optional(&self, name: &Json) -> bool {
         name.kind() == Kind::String
             && self
@@ -176,7 +176,8 @@ impl Arguments {
                 .any(|argument| name.is_str(argument.name()))
     }
 
-    /// Whether a list of required arguments becomes empty, which JSON Schema allows only since draft 6.
+    /// Whether a list of required arguments becomes empty, which JSON Schema allows only since
+    /// draft 6.
     fn requires_nothing_else(&self, required: &Json) -> bool {
         let mut names = required
             .elements()
@@ -186,7 +187,8 @@ impl Arguments {
     }
 }
 
-/// Sets `default` of the property's schema that begins at `start`. `false` and what is no schema stay.
+/// Sets `default` in the property's schema that begins at `start`. Leaves `false` and invalid
+/// schemas unchanged.
 fn set_default(edits: &mut Edits, start: usize, property: &Json, default: &Json) {
     if !property.is_object() {
         return;

@@ -1,8 +1,8 @@
-//! The rewriting policy: what the configuration changes of a backend's tools besides their names, which are the naming
-//! policy's (`naming`).
+//! The rewriting policy: changes of a server's tools other than their names, which belong to the
+//! naming policy (`naming`).
 //!
-//! Definitions are rewritten once, when a list is merged; arguments with each call. Both are splices: what the
-//! configuration does not name keeps its bytes.
+//! Definitions are rewritten once, when a list is merged; arguments with each call. Both are
+//! splices: everything that the configuration does not name keeps its bytes.
 
 mod arguments;
 mod definition;
@@ -18,24 +18,24 @@ pub(crate) use arguments::Argument;
 use arguments::Arguments;
 pub use definition::DefinitionMember;
 
-/// What is changed of one backend's tools and prompts, by the names that the backend gives them.
+/// The changes of one server's tools and prompts, by the server's names.
 #[derive(Clone, Debug, Default)]
 pub struct Rewriting {
-    /// Other names of tools and prompts.
+    /// New names of tools and prompts.
     pub renames: Named<String>,
-    /// Members of definitions of tools: their new values; `None` removes them.
+    /// New values for members of tools' definitions; `None` removes a member.
     pub definitions: Named<Vec<(DefinitionMember, Option<Json>)>>,
-    /// Arguments of tools.
+    /// Rules for arguments of tools.
     pub arguments: Named<Named<ArgumentRule>>,
 }
 
-/// Values by name, in the order of the configuration.
+/// Values by name, in configuration order.
 type Named<T> = Vec<(String, T)>;
 
-/// What is changed of one argument.
+/// The change of one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArgumentRule {
-    /// Each call has this value. Clients neither see the argument nor may send it.
+    /// Each call gets this value. Clients neither see the argument nor may send it.
     Value(Json),
     /// Calls without the argument get this value.
     Default(Json),
@@ -43,7 +43,7 @@ pub enum ArgumentRule {
     Hidden,
 }
 
-/// The rewriting of the tools of one backend, by original name.
+/// The rewriting of one server's tools, by original name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToolRewritings(HashMap<String, Arc<ToolRewriting>>);
 
@@ -79,17 +79,17 @@ impl ToolRewritings {
         self.0.is_empty()
     }
 
-    /// Whether it keeps clients from sending some arguments of any tool.
+    /// Whether clients may not send some arguments of any tool.
     pub(crate) fn guard_arguments(&self) -> bool {
         self.0.values().any(|tool| tool.guards_arguments())
     }
 
-    /// The rewriting of the tool that the backend calls `original`.
+    /// The rewriting of the tool that the server calls `original`.
     pub(crate) fn of(&self, original: &str) -> Option<&Arc<ToolRewriting>> {
         self.0.get(original)
     }
 
-    /// The definition that clients see of the tool that the backend calls `original`, and defines as `tool`.
+    /// The clients' definition of the tool that the server calls `original` and defines as `tool`.
     pub(crate) fn definition(&self, original: &str, tool: Arc<Json>) -> Arc<Json> {
         match self.of(original) {
             Some(rewriting) => Arc::new(rewriting.definition(&tool)),
@@ -106,7 +106,7 @@ impl ToolRewritings {
 }
 
 impl ToolRewriting {
-    /// What it changes of the definition.
+    /// The kinds of changes that it makes to the definition.
     pub(crate) fn changes(&self) -> Rewritten {
         let members = self.members.iter().map(|(member, _)| member.rewritten());
         members.fold(
@@ -115,13 +115,13 @@ impl ToolRewriting {
         )
     }
 
-    /// Whether it keeps clients from sending some arguments.
+    /// Whether clients may not send some arguments.
     pub(crate) fn guards_arguments(&self) -> bool {
         self.arguments.refuses()
     }
 
-    /// Whether the annotations that it gives the tool say neither that it changes nothing nor that it can be called twice without
-    /// harm, whatever those of the server say.
+    /// Whether a call must not be repeated: the configured annotations call the tool neither
+    /// read-only nor idempotent, whatever the server's annotations say.
     pub(crate) fn runs_once(&self) -> bool {
         let annotations = self
             .members
