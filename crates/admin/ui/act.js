@@ -1,12 +1,9 @@
-// What a button has the server do.
+// Actions of buttons.
 
 import { ask } from "./api.js";
 import { say } from "./dom.js";
 
-/**
- * Posts to a path, says `done`, and shows what has become of it by `refresh`. The buttons are off meanwhile, and on again only
- * after a failure.
- */
+/** Posts to a path, shows `done`, and calls `refresh`. The buttons are disabled meanwhile, and enabled again only after a failure. */
 export async function act(buttons, path, done, refresh) {
   const disable = (disabled) => buttons.forEach((button) => { button.disabled = disabled; });
   disable(true);

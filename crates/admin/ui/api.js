@@ -1,4 +1,4 @@
-// Requests to /api, which the browser sends with the cookie of the session; errors have a readable message.
+// Requests to /api. The browser adds the session's cookie; errors have a readable message.
 
 /** An error with a message for the page. */
 export class ApiError extends Error {
@@ -8,7 +8,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A response, or an ApiError. */
+/** The response of a request; throws an ApiError otherwise. */
 export async function ask(path, options = {}) {
   let response;
   try {
@@ -22,7 +22,7 @@ export async function ask(path, options = {}) {
   try {
     message = JSON.parse(await response.text()).error ?? message;
   } catch {
-    // The status alone, then.
+    // The body has no message: use the status alone.
   }
   throw new ApiError(response.status, message);
 }

@@ -38,7 +38,7 @@ const PAGES = [
 const main = document.getElementById("main");
 let leaving = new AbortController();
 let shown = "";
-/** Whether somebody who may look at it uses the page. */
+/** Whether the user is signed in, or no sign-in is needed. */
 let isOpen = false;
 
 /** The path segments and the query of the address. */
@@ -66,7 +66,7 @@ async function show() {
   const page = id === "traces" && at.rest.length > 0 ? trace : isLog ? log : render;
   try {
     await page(main, { ...at, signal, title });
-    // Not at the link.
+    // Move the focus from the link to the new part.
     if (shown && shown !== location.hash && !signal.aborted && !main.contains(document.activeElement)) {
       focusHeading();
     }
@@ -76,7 +76,7 @@ async function show() {
   }
 }
 
-/** Keyboard and screen reader continue at the heading, which names the part. */
+/** Moves the focus of keyboard and screen reader to the heading, which names the part. */
 function focusHeading() {
   const heading = main.querySelector("h1") ?? main;
   heading.tabIndex = -1;
@@ -89,7 +89,7 @@ function failed(error) {
   fill(main, h("h1", null, "Something went wrong"), empty(error.message), h("button", { type: "button", onclick: show }, "Try again"));
 }
 
-/** Asks again who uses the page, and for a sign-in if nobody is known. */
+/** Asks the API again who the user is, and shows the sign-in if nobody is signed in. */
 async function locked(hasEnded = true) {
   leaving.abort();
   leaving = new AbortController();
@@ -105,7 +105,7 @@ async function locked(hasEnded = true) {
   signIn(main, hasEnded, opened);
 }
 
-/** Shows the part of the address, live. */
+/** Shows the part that the address names, and follows Fanlight's events. */
 async function opened() {
   isOpen = true;
   state("waiting");
@@ -113,7 +113,7 @@ async function opened() {
   live.follow();
 }
 
-/** Since when Fanlight has not answered. */
+/** The time at which Fanlight stopped answering. */
 let lostSince;
 
 function state(now) {
@@ -121,11 +121,11 @@ function state(now) {
   const element = document.getElementById("live");
   element.className = `live ${now}`;
   element.textContent = words[now];
-  // Between two attempts to reach it, it is as lost as before.
+  // While the page waits between two attempts, the banner stays as it is.
   if (now !== "waiting") lost(now === "lost");
 }
 
-/** Says above all else that what is shown is not from now. */
+/** Shows or hides the banner that says the page is out of date. */
 function lost(isLost) {
   lostSince = isLost ? (lostSince ?? Date.now()) : undefined;
   const banner = document.getElementById("lost");

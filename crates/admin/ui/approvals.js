@@ -19,7 +19,7 @@ export async function approvals(main, { signal }) {
   }, stable);
 }
 
-/** One call; `refresh` shows what has become of it. */
+/** A card for one call; `refresh` reloads the list after an answer. */
 function card(one, refresh) {
   const fact = (name, value, kind) => h("div", { class: "fact" }, h("span", { class: "note" }, name), h("span", { class: kind ?? "words" }, value));
   return h("section", { class: "card", "aria-label": `Call of ${one.server}/${one.tool} by ${one.client}` },

@@ -1,4 +1,4 @@
-// Who called what, and how much, from the record.
+// The audit log: who called what, and how often.
 
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";

@@ -1,4 +1,4 @@
-// Two traces side by side: which spans took longer, and what is different.
+// Two traces side by side: the spans that took longer, and other differences.
 
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { clock, duration } from "./format.js";
 import { spansOf } from "./spans.js";
 import { table } from "./table.js";
 
-/** Attributes that differ between any two traces. */
+/** Attributes that differ between any two traces, and so are not compared. */
 const OWN = new Set(["jsonrpc.request.id", "client.port", "mcp.session.id"]);
 
 export async function compare(main, one, other, signal) {
@@ -38,7 +38,7 @@ function back() {
   return h("p", { class: "back" }, h("a", { href: "#/traces" }, "All traces"));
 }
 
-/** Spans of both that are alike: the n-th of a kind, name and server in each. */
+/** Pairs of matching spans: the n-th of each kind, name and server. */
 function aligned(first, second) {
   const keyed = (spans) => {
     const seen = new Map();

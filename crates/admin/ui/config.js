@@ -1,4 +1,4 @@
-// The configuration in force, and reading it again.
+// The configuration in force, and the button that reloads it.
 
 import { ask, text } from "./api.js";
 import { badge, fill, h, say } from "./dom.js";
@@ -21,7 +21,7 @@ export async function config(main, { signal }) {
     try {
       await ask(path, { method: "POST", signal });
     } catch (error) {
-      // A configuration that cannot be used is shown with its problems.
+      // The problems of an unusable configuration are shown.
       if (error.status !== 422) return say(error.message);
     }
     await config(main, { signal });
@@ -33,7 +33,7 @@ export async function config(main, { signal }) {
     Object.entries(mcpServers).map(([name, server]) => row(name, server.enabled, change))));
 }
 
-/** A server and what can be done to it. */
+/** A server with its buttons. */
 function row(name, enabled, change) {
   const button = (action, label) => h("button", {
     type: "button", class: "small", "aria-label": `${label} ${name}`,

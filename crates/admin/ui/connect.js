@@ -1,9 +1,9 @@
-// What to write into each client, so that it connects to this gateway.
+// The entry for each client that connects it to this gateway.
 
 import { get } from "./api.js";
 import { copyButton, empty, fill, h } from "./dom.js";
 
-/** What the server writes where a client reads no variable. */
+/** The server's placeholder for a token, in entries of clients that read no variable. */
 const PLACEHOLDER = "YOUR_TOKEN";
 
 export async function connect(main, { signal, rest: [chosen] }) {
@@ -50,7 +50,7 @@ function tokens() {
   return ["An operator creates one for you: ", h("span", { class: "mono" }, "fanlight keys new"), "."];
 }
 
-/** A field for the token, which stays in this page: it is put into the texts alone. */
+/** A field for the token. The page only inserts it into the entries. */
 function tokenField(show) {
   const control = h("input", { id: "connect-token", type: "password", autocomplete: "off", spellcheck: false, "aria-describedby": "connect-token-help", oninput: () => show(control.value.trim()) });
   return h("div", { class: "field token" }, h("label", { for: "connect-token" }, "Your token"), control,

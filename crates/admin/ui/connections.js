@@ -1,4 +1,4 @@
-// What users have granted at servers that each of them signs in to.
+// Where users are signed in, server by server.
 
 import { act } from "./act.js";
 import { empty, fill, h } from "./dom.js";
@@ -29,7 +29,7 @@ function list(all, refresh) {
 
 const moment = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-/** A button that ends a connection: the user has to sign in anew. */
+/** A button that ends a connection; afterwards the user has to sign in again. */
 function end(one, refresh) {
   const now = (event) => act([event.target], `/api/connections/${encodeURIComponent(one.id)}/end`, "Ended", refresh);
   return h("button", { type: "button", class: "small", onclick: now, "aria-label": `End the connection of ${one.principal} with ${one.server}` }, "End");

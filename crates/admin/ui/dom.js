@@ -1,4 +1,4 @@
-// Elements built without markup, so that text always stays text, with escapes for what cannot be seen.
+// Elements built without markup, so that text stays text. Invisible characters are escaped.
 
 import { visible } from "./visible.js";
 
@@ -29,7 +29,7 @@ export function h(tag, props, ...children) {
   return element;
 }
 
-/** The value of an attribute that a person may read. */
+/** An attribute's value, with invisible characters escaped. */
 function shown(value) {
   return typeof value === "string" ? visible(value) : value;
 }

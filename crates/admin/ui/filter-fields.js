@@ -1,10 +1,10 @@
-// The fields of a filter: each is a member of an object with texts.
+// The fields of a filter. Each edits one text of an object.
 
 import { h } from "./dom.js";
 
 const TYPING = 250;
 
-/** Makes fields for members of `filter`; `changed` is called soon after a change of one. */
+/** Makes fields for members of `filter`; calls `changed` shortly after an edit. */
 export function filterFields(filter, changed) {
   let timer;
   const change = (key) => (event) => {

@@ -1,4 +1,5 @@
-// JSON as text: formatted and sliced without being decoded, so that 1.0 stays 1.0 and members keep their order.
+// JSON as text: formatted and sliced without decoding, so that 1.0 stays 1.0 and members keep their
+// order.
 
 import { copyButton, h } from "./dom.js";
 import { visible } from "./visible.js";
@@ -91,7 +92,7 @@ export function pretty(text) {
 
 /** A formatted JSON text, with a button that copies the original. */
 export function view(text, label = "JSON") {
-  // An escape in JSON is the same JSON.
+  // An escaped character in JSON is still the same JSON.
   const shown = visible(pretty(text));
   const code = h("code", null);
   if (shown.length > MOST_COLOURED) code.textContent = shown;

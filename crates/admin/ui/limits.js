@@ -1,4 +1,4 @@
-// How often clients may ask, and who is nearest to that.
+// Rate limits, and the clients closest to them.
 
 import { empty, fill, h } from "./dom.js";
 import { watch } from "./live.js";

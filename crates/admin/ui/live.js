@@ -9,7 +9,7 @@ const listeners = new Map();
 const latest = new Map();
 let running = false;
 
-/** Calls back for each event of a name until `signal` aborts, at once if one is known. */
+/** Calls back for each event of this name until `signal` aborts, and at once with the last known one. */
 export function on(name, callback, signal) {
   const all = listeners.get(name) ?? new Set();
   listeners.set(name, all);
@@ -19,8 +19,8 @@ export function on(name, callback, signal) {
 }
 
 /**
- * Calls back again and again until `signal` aborts, while the page is visible: as often as the server says. What the callback
- * throws is a lost connection, which the state at the top shows.
+ * Calls back repeatedly until `signal` aborts, while the page is visible, at the server's interval. A callback's error
+ * means a lost connection, which the page's head shows.
  */
 export function repeat(callback, signal) {
   let timer;
@@ -35,9 +35,9 @@ export function repeat(callback, signal) {
 }
 
 /**
- * Reads a part of the API now, and then as `repeat` does, until `signal` aborts. `render` gets what was read, and what reads it
- * anew at once. It is called only where something but what `stable` leaves out has changed, so that the focus stays on its
- * button.
+ * Reads a part of the API at once, then as `repeat` does, until `signal` aborts. `render` gets the answer, and a
+ * function that reads it again at once. Changes that `stable` hides do not call `render`, so that the focus
+ * stays on its button.
  */
 export async function watch(path, signal, render, stable = (answer) => answer) {
   let shown;

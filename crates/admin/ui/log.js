@@ -1,4 +1,4 @@
-// What the processes of one server have written besides messages.
+// The log of one server's processes.
 
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
@@ -15,14 +15,14 @@ export async function log(main, { rest, signal }) {
   await logLines(content, name, signal);
 }
 
-/** Shows the lines of a server in an element, and those that come. */
+/** Shows the lines of a server in an element, and adds new ones. */
 export async function logLines(content, name, signal) {
   const path = `/api/servers/${encodeURIComponent(name)}/log`;
   let now = await get(path, {}, signal);
   fill(content, page(now));
   repeat(async () => {
     const next = await get(path, {}, signal);
-    // Without a change nothing is rendered, so that a selection stays.
+    // Render only changes, so that a selection stays.
     if (JSON.stringify(next) !== JSON.stringify(now)) fill(content, page(next));
     now = next;
   }, signal);

@@ -1,4 +1,4 @@
-// The overview: the process and each backend.
+// The overview: the process and each server.
 
 import { get } from "./api.js";
 import { badge, empty, fill, h } from "./dom.js";
@@ -10,7 +10,7 @@ import { statistics } from "./statistics.js";
 import { isNarrow, numberCell, table } from "./table.js";
 import { trouble } from "./trouble.js";
 
-/** Most running requests that are shown, and fewer in a narrow window; the others are on the page of traces. */
+/** Running requests shown here, fewer in a narrow window; the page of traces has the others. */
 const RUNNING = { wide: 5, narrow: 3 };
 
 export async function overview(main, { signal }) {
@@ -21,7 +21,7 @@ export async function overview(main, { signal }) {
   fill(main, h("h1", { class: "hidden" }, "Overview"), wrong, tiles, running(signal, isNarrow() ? RUNNING.narrow : RUNNING.wide),
     replicas, h("h2", null, "Servers"), backends, h("h2", null, "Tools in the last hour"), tools);
   let [last, statisticsNow, isAll] = [first, called, false];
-  // Without a change nothing is rendered, so that focus and selection stay.
+  // Render only changes, so that focus and selection stay.
   const shown = new Map();
   const update = (place, now, render) => {
     const text = JSON.stringify(now);
@@ -82,7 +82,7 @@ function tile(label, value, note, kind, href) {
     : h("div", { class: `tile ${kind ?? ""}` }, inside);
 }
 
-/** The processes that are one with this one to clients. */
+/** The group of replicas that this process belongs to. */
 function replicasOf({ own, valkey, members }) {
   const state = valkey.trouble
     ? [badge("bad", "away", "away"), ` since ${clock(valkey.sinceMs)}: ${valkey.trouble}`]
@@ -97,7 +97,7 @@ function replicasOf({ own, valkey, members }) {
     table("Replicas", ["Replica", "Host", "Address", "Version", "Started"], members.map(row), { compact: true })];
 }
 
-/** The worst first; then in the order of the configuration. */
+/** Server states, worst first; equal ones stay in the order of the configuration. */
 const ORDER = Object.keys(STATES).reverse();
 
 function list(backends) {
@@ -127,7 +127,7 @@ function logOf(one) {
   return one.transport === "stdio" ? [" ", h("a", { href: `#/log/${encodeURIComponent(one.name)}`, title }, "log")] : null;
 }
 
-/** How many of several endpoints can be used; each of them in the title. */
+/** The number of usable endpoints; the title lists each. */
 function endpointsOf(one) {
   if (!one.endpoints) return null;
   const usable = one.endpoints.filter((endpoint) => endpoint.state === "ready").length;
@@ -135,7 +135,7 @@ function endpointsOf(one) {
   return [" ", h("span", { class: "chip", title }, `${usable} of ${plural(one.endpoints.length, "endpoint")}`)];
 }
 
-/** The other versions of a server, with what they do in the title. */
+/** The canary and mirror of a server; titles explain them. */
 function versionsOf({ canary, mirror }) {
   return [
     canary ? [" ", h("span", { class: "chip", title: `Serves ${percent(canary.share)} of the clients (${canary.state})` }, `canary ${canary.server}`)] : null,
@@ -150,7 +150,7 @@ function lastError(one) {
   return link ?? h("span", { class: "faint" }, "none");
 }
 
-/** A number, or a dash where there was nothing. */
+/** A number, or a dash for zero. */
 function some(number) {
   return number > 0 ? count(number) : "–";
 }

@@ -1,4 +1,4 @@
-// What was sent to servers and what they answered, where a trace has it, and how to send it again.
+// The recorded arguments and results of a trace's calls, and ways to repeat them.
 
 import { copyButton, fill, h } from "./dom.js";
 import { view } from "./json.js";
@@ -6,7 +6,7 @@ import { view } from "./json.js";
 const ARGUMENTS = "gen_ai.tool.call.arguments";
 const RESULT = "gen_ai.tool.call.result";
 const TOOL = "gen_ai.tool.name";
-/** What stands in place of a secret, and of what is too long (docs/tracing.md). */
+/** The marks of a removed secret and of a cut value (docs/tracing.md). */
 const MASK = "[redacted]";
 const CUT = "…";
 const REVISION = "2026-07-28";
@@ -29,7 +29,7 @@ export function payload(spans) {
     part(`From ${span.backend ?? "the server"}: result`, attribute(span, RESULT))));
 }
 
-/** One text, formatted or as it was recorded. */
+/** One text, formatted or as recorded. */
 function part(title, text) {
   if (text === undefined) return h("section", null, h("h3", null, title), h("p", { class: "note" }, "not recorded"));
   const isWhole = isJson(text);
@@ -58,7 +58,7 @@ function isJson(text) {
   }
 }
 
-/** The call that a trace is about, to be made again; null if it is not of a tool. */
+/** The call of a trace, for repeating it; null if the trace is not about a tool call. */
 export function callOf(spans) {
   const top = spans[0];
   const name = attribute(top, TOOL);
@@ -69,18 +69,18 @@ export function callOf(spans) {
   return { name, endpoint: attribute(top, "fanlight.endpoint") ?? "", arguments: isKnown ? text : "{}", isKnown, isMasked: isKnown && text.includes(MASK) };
 }
 
-/** A word for a POSIX shell. */
+/** A text quoted for a POSIX shell. */
 function quoted(text) {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** A value of a header; one that ASCII cannot carry is encoded (2026-07-28 basic/transports/streamable-http, Value Encoding). */
+/** A header's value, encoded if ASCII cannot carry it (2026-07-28 basic/transports/streamable-http, Value Encoding). */
 function headerValue(text) {
   if (/^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/.test(text) && !text.startsWith("=?base64?")) return text;
   return `=?base64?${btoa(String.fromCharCode(...new TextEncoder().encode(text)))}?=`;
 }
 
-/** The request as a command of curl, to the endpoint that clients use. */
+/** The request as a curl command to the endpoint that clients use. */
 export function asCurl(call, url, needsToken) {
   const at = new URL(url);
   if (call.endpoint) at.pathname = call.endpoint;
@@ -91,19 +91,19 @@ export function asCurl(call, url, needsToken) {
     `MCP-Protocol-Version: ${REVISION}`, "Mcp-Method: tools/call", `Mcp-Name: ${headerValue(call.name)}`,
   ];
   const lines = [`curl -sS ${quoted(at.href)}`, ...headers.map((header) => `-H ${quoted(header)}`)];
-  // A placeholder that the shell fills in: no secret is ever copied.
+  // The shell fills in the token, so no secret is ever copied.
   if (needsToken) lines.push('-H "Authorization: Bearer $FANLIGHT_TOKEN"');
   lines.push(`-d ${quoted(body)}`);
   return lines.join(" \\\n  ");
 }
 
-/** The call as a command of Fanlight, in the folder of the configuration. */
+/** The call as a `fanlight` command, for the folder of the configuration. */
 export function asCommand(call) {
   const through = call.endpoint ? ` --endpoint ${quoted(call.endpoint)}` : "";
   return `fanlight call ${quoted(call.name)} ${quoted(call.arguments)}${through}`;
 }
 
-/** Where the form of the catalogue makes the call again. */
+/** The address of the catalogue's form, filled in for this call. */
 export function replayAddress(call) {
   const query = new URLSearchParams();
   if (call.endpoint) query.set("endpoint", call.endpoint);

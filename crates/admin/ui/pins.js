@@ -1,4 +1,4 @@
-// Definitions of servers that are not as they were approved, beside what was approved.
+// Definitions of servers that differ from the approved ones, beside these.
 
 import { act } from "./act.js";
 import { badge, empty, fill, h } from "./dom.js";
@@ -20,7 +20,7 @@ function compared(all, refresh) {
   return all.definitions.map((one) => card(one, all.held, refresh));
 }
 
-/** What deserves a look whether or not it has changed. */
+/** Suspicious definitions, changed or not. */
 function look(flags) {
   const line = (one) => h("li", null, badge("warn", one.what), ` ${one.kind} ${one.server}/${one.name}: ${one.text}`);
   return h("section", { class: "card" }, h("h2", null, "Suspicious"), h("ul", null, flags.map(line)));

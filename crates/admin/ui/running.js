@@ -1,4 +1,4 @@
-// The requests of clients that run now, with a button that cancels each.
+// Running requests of clients, each with a button that cancels it.
 
 import { ask, get } from "./api.js";
 import { fill, h, say } from "./dom.js";
@@ -9,7 +9,7 @@ import { numberCell, table } from "./table.js";
 
 const SECOND = 1000;
 
-/** A section with the running requests, the oldest `most` of them; hidden while none runs. */
+/** A section with the oldest `most` running requests; hidden if there are none. */
 export function running(signal, most = Infinity) {
   const content = h("div", null);
   const section = h("section", { hidden: true, class: "running-calls" }, h("h2", null, "Running now"), content);
@@ -19,7 +19,7 @@ export function running(signal, most = Infinity) {
     section.hidden = calls.length === 0;
     const shownCalls = calls.slice(0, most);
     const now = JSON.stringify(calls.map(({ spanId, cancelled }) => [spanId, cancelled]));
-    // Without a change the rows stay, so that the focus stays on its button.
+    // Keep the rows if nothing changed, so that the focus stays on its button.
     if (now === shown) return;
     shown = now;
     const more = callCount - shownCalls.length;

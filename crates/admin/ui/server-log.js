@@ -1,14 +1,14 @@
-// What the processes of the servers of a trace wrote while it lasted.
+// The log of a trace's servers from the time of the trace.
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { clock, plural } from "./format.js";
 
-/** Lines are read a little later than they were written, in milliseconds. */
+/** Margins in milliseconds, since lines are read a little after they were written. */
 const BEFORE = 50;
 const AFTER = 500;
 
-/** A part that is opened on demand; null if no server of the trace is a process. */
+/** A section loaded on demand; null if no server of the trace is a process. */
 export function serverLog(spans, signal) {
   const isProcess = (span) => span.backend !== undefined && span.attributes.some(([key, value]) => key === "network.transport" && value === "pipe");
   const names = [...new Set(spans.filter((span) => span.kind !== "server" && isProcess(span)).map((span) => span.backend))];

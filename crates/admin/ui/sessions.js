@@ -13,7 +13,7 @@ export async function sessions(main, { signal }) {
   await watch("/api/sessions", signal, (now) => fill(content, page(now)), stable);
 }
 
-/** The answer without values that always change. */
+/** The answer without constantly changing values. */
 function stable(now) {
   return {
     ...now,
@@ -51,7 +51,7 @@ function sessionTable(all) {
     h("td", null, h("a", { href: one.digest ? `#/traces?text=${one.digest}` : "#/traces" }, "its traces"), end(one)))));
 }
 
-/** A button that ends a session over HTTP; that of standard input and output ends with the process. */
+/** A button that ends a session over HTTP. A session over standard input and output ends with its process. */
 function end(one) {
   if (!one.digest || !mayChange()) return null;
   const now = async (event) => {

@@ -2,7 +2,7 @@
 
 const KINDS = { 1: "internal", 2: "server", 3: "client", 4: "producer", 5: "consumer" };
 
-/** Most spans of one answer of a server that are shown, and characters of their texts. */
+/** Limits of a server's own spans: how many are shown, and the length of their texts. */
 const MOST_OF_SERVER = 200;
 const LONGEST_OF_SERVER = 500;
 
@@ -36,7 +36,7 @@ function listOf(resourceSpans) {
   return list(resourceSpans).flatMap((resource) => list(resource?.scopeSpans).flatMap((scope) => list(scope?.spans)));
 }
 
-/** Spans that a server returned, below the span of the request that it answered. Anything may be in them. */
+/** The spans that a server returned, placed below the span of the request that it answered. Their content is untrusted. */
 function ofServer({ backend, spanId, resourceSpans }, index, own) {
   const above = own.find((span) => span.id === spanId);
   if (!above) return [];
@@ -53,7 +53,7 @@ function ofServer({ backend, spanId, resourceSpans }, index, own) {
   const endNs = above.startNs + BigInt(Math.round(above.durationMs * 1e6));
   const within = (at) => (at < above.startNs ? above.startNs : at > endNs ? endNs : at);
   return given.map((span) => {
-    // Its clock may be another: nothing is drawn outside of the request.
+    // The server's clock may differ, so its spans are drawn within the request.
     const startNs = within(span.startNs);
     const end = within(span.startNs + BigInt(Math.round(Math.max(0, span.durationMs) * 1e6)));
     return {
@@ -93,7 +93,7 @@ function read(span) {
     sampled: ((span.flags ?? 0) & 1) === 1,
     failed: span.status?.code === 2,
     message: span.status?.message ?? attributes.find(([key]) => key === "fanlight.error.message")?.[1] ?? "",
-    // A mistake of the sender leaves only its code.
+    // A mistake of the sender has only a code, no `error.type`.
     error: (attributes.find(([key]) => key === "error.type") ?? attributes.find(([key]) => key === "rpc.response.status_code"))?.[1],
     backend: attributes.find(([key]) => key === "fanlight.backend.name")?.[1],
     children: [],
@@ -108,7 +108,7 @@ function valueOf(value) {
   return String(first);
 }
 
-/** The `traceparent` by which another request becomes a child of a span. */
+/** The `traceparent` that makes another request a child of a span. */
 export function traceparent(span) {
   return `00-${span.traceId}-${span.id}-${span.sampled ? "01" : "00"}`;
 }

@@ -9,10 +9,10 @@ const HEIGHT = 22;
 /** Width of a minute, and of the gap after it. */
 const MINUTE = 2;
 
-/** Most tools that are shown at first, so that the page stays short, also in a narrow window. */
+/** Tools shown at first, so that the page stays short; fewer in a narrow window. */
 const FIRST = { wide: 8, narrow: 6 };
 
-/** The table of `GET /api/tools/statistics`; `all` shows more than the most called ones. */
+/** The table of `GET /api/tools/statistics`; `all` also shows the less called ones. */
 export function statistics({ tools, toolCount }, all, showAll) {
   if (tools.length === 0) return empty("No tool was called in the last hour", "This counts calls of clients and from the catalogue page.");
   const right = (text, kind = "") => ({ text, class: `right ${kind}`.trim() });
@@ -54,12 +54,12 @@ function errors({ calls, errors: failed }) {
   return `${count(failed)} (${percent < 1 ? "< 1" : Math.round(percent)} %)`;
 }
 
-/** Bars of the calls in each minute, the failed ones at the foot. */
+/** Bars of the calls in each minute, failed ones at the bottom. */
 function sparkline(calls, failed) {
   const most = Math.max(1, ...calls);
   const svg = element("svg", { viewBox: `0 0 ${calls.length * MINUTE} ${HEIGHT}`, role: "img", class: "sparkline" });
   svg.setAttribute("aria-label", `Calls in each minute, at most ${count(Math.max(...calls))}`);
-  // Minutes without a call have a dot, so that an empty hour is not taken for a missing picture.
+  // A minute without calls gets a dot, so that an empty hour does not look like a missing picture.
   const bar = (index, value, kind) => element("rect", {
     x: index * MINUTE, width: MINUTE - 0.5, class: kind,
     y: HEIGHT - Math.max(1, (value / most) * HEIGHT), height: Math.max(1, (value / most) * HEIGHT),
@@ -74,7 +74,7 @@ function sparkline(calls, failed) {
 /** Width of a range of durations. */
 const RANGE = 7;
 
-/** Bars of how many calls took how long, the quickest first: each range but the last ends at `toMs`. */
+/** Bars of calls by duration, quickest first. Each range but the last ends at `toMs`. */
 function histogram(ranges) {
   const last = ranges.findLastIndex(({ calls }) => calls > 0);
   if (last < 0) return "–";

@@ -1,14 +1,14 @@
-// Tables that sort by every column.
+// Tables that can be sorted by each column.
 
 import { h } from "./dom.js";
 
-/** How each table was sorted last, by its caption: a table that is made anew keeps its order. */
+/** The last order of each table by its caption, so that a new table keeps it. */
 const orders = new Map();
 
 /**
- * A table with a caption for screen readers. Every column with a name sorts, by `data-sort` of its cells where they have
- * one. In a narrow window each row is a card, in which every cell has the head of its column, or with `compact` a line; the
- * roles keep it a table for screen readers then.
+ * A table with a caption for screen readers. Each named column sorts, by its cells' `data-sort` if present. In a narrow
+ * window each row becomes a card of labelled cells, or with `compact` a line; explicit roles keep it a table for screen
+ * readers.
  */
 export function table(caption, heads, rows, { compact = false } = {}) {
   const all = rows.flat(Infinity);
@@ -30,10 +30,10 @@ export function table(caption, heads, rows, { compact = false } = {}) {
       body));
 }
 
-/** Whether tables are lists: the style says the same. */
+/** Whether tables are shown as lists. The style sheet has the same limit. */
 export const isNarrow = () => matchMedia("(max-width: 760px)").matches;
 
-/** A cell with a number that sorts by it, and is shown as a text; one without a number needs no place in a narrow window. */
+/** A cell that shows a text and sorts by a number. In a narrow window, it is left out if there is no number. */
 export function numberCell(value, text, kind = "") {
   return h("td", { class: `right number ${value ? "" : "nothing"} ${kind}`.trim(), "data-sort": String(value ?? -1) }, text);
 }
@@ -48,7 +48,7 @@ class Sorting {
     this.apply();
   }
 
-  /** The heads of the columns, each with a button where there is something to sort. */
+  /** The column heads, each with a button if there is something to sort. */
   heads() {
     this.cells = this.named.map((head, at) => {
       const isSorting = isNamed(head) && this.rows.length > 1;
@@ -59,7 +59,7 @@ class Sorting {
     return this.cells;
   }
 
-  /** The same for a narrow window, which has no heads. */
+  /** A menu for sorting in a narrow window, which has no column heads. */
   choice() {
     if (this.rows.length < 2) return null;
     const order = orders.get(this.caption);
@@ -70,7 +70,7 @@ class Sorting {
     return h("div", { class: "sort-by" }, select, turn);
   }
 
-  /** Sorts by a column, or the other way round if it is sorted by that. Numbers begin with the largest. */
+  /** Sorts by a column, or reverses its order. Numbers start with the largest. */
   by(at) {
     const before = orders.get(this.caption);
     const isNumber = this.named[at].class?.includes("right") ?? false;

@@ -1,4 +1,4 @@
-// The filters above the traces, and the parameters of GET /api/traces that they stand for.
+// The filters above the traces, and their parameters of GET /api/traces.
 
 import { h } from "./dom.js";
 import { filterFields } from "./filter-fields.js";
@@ -18,10 +18,10 @@ const ORDERS = [["", "newest first"], ["slowest", "slowest first"]];
 const FIRST = ["backend", "tool", "outcome", "text"];
 const MORE = ["method", "client", "principal", "within", "minMs", "sort"];
 
-/** The filters that the query of the address names. */
+/** The filters in the query of the address. */
 export function filtersOf(query) {
   const filter = Object.fromEntries([...FIRST, ...MORE].map((key) => [key, query.get(key) ?? ""]));
-  // Older links.
+  // Support older links.
   if (query.get("error") === "true" && !filter.outcome) filter.outcome = "true";
   return filter;
 }
@@ -30,13 +30,13 @@ export function isFiltered(filter) {
   return Object.values(filter).some(Boolean);
 }
 
-/** The query of the address. */
+/** The page's address with these filters. */
 export function addressOf(filter) {
   const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value)).toString();
   return query ? `#/traces?${query}` : "#/traces";
 }
 
-/** The parameters of the request. */
+/** The parameters of the API request. */
 export function parametersOf({ outcome, within, minMs, ...rest }) {
   return {
     ...rest,
@@ -47,7 +47,7 @@ export function parametersOf({ outcome, within, minMs, ...rest }) {
   };
 }
 
-/** The form; `changed` is called soon after a change of `filter`. */
+/** The form. It calls `changed` shortly after an edit of `filter`. */
 export function filterForm(filter, backends, changed, ...buttons) {
   const { select, input } = filterFields(filter, changed);
   const named = (names) => [["", "all"], ...names.map((name) => [name, name])];

@@ -38,7 +38,7 @@ function back() {
   return h("p", { class: "back" }, h("a", { href: "#/traces" }, "All traces"));
 }
 
-/** The endpoint of clients, and whether they need a token. */
+/** The URL that clients use, and whether they need a token. */
 async function where(signal) {
   const [{ endpoint }, config] = await Promise.all([get("/api/overview", {}, signal), get("/api/config", {}, signal)]);
   return { endpoint, needsToken: (config.auth?.oauth?.length ?? 0) > 0 || Boolean(config.auth?.keys) };
@@ -80,13 +80,13 @@ function client(top) {
   return fact("Client", h("span", null, name || "–", principal ? h("span", { class: "note" }, ` ${principal}`) : null));
 }
 
-/** What a tool, a server or Fanlight said of the failure. */
+/** The first failure message of a tool, a server or Fanlight. */
 function failure(spans) {
   const failed = spans.find((span) => span.message !== "");
   return failed ? h("p", { class: "error-text words" }, failed.message) : null;
 }
 
-/** How to make the call again. */
+/** Links and buttons that repeat the call. */
 function again(call, target) {
   if (!call) return null;
   const isHttp = /^https?:/.test(target.endpoint);
@@ -98,7 +98,7 @@ function again(call, target) {
     call.isMasked ? h("span", { class: "note" }, "with [redacted] in place of secrets") : null);
 }
 
-/** A choice of traces of the same request to compare this one with. */
+/** A menu of traces of the same request, to compare with this one. */
 function alike(id, top, signal) {
   const select = h("select", { id: "t-other", onchange: (event) => {
     if (event.target.value) location.hash = `#/traces/${id}/${event.target.value}`;

@@ -8,7 +8,7 @@ import { running } from "./running.js";
 import { addressOf, filterForm, filtersOf, isFiltered, parametersOf } from "./trace-filters.js";
 
 const PAGE = 100;
-/** Most rows, so that a page left open does not grow. */
+/** The limit of rows, so that an open page does not grow. */
 const MOST = 500;
 const TYPING = 250;
 
@@ -49,7 +49,7 @@ class Page {
   }
 
   table() {
-    // Of a narrow window, what happened and how it ended; the rest is in the trace.
+    // A narrow window shows only the request and its outcome; the trace has the rest.
     const heads = [["Time"], ["Request"], ["Client", "wide-only"], ["Servers", "wide-only"], ["Spans", "right wide-only"], ["Duration", "right"], ["Outcome"]]
       .map(([text, kind]) => h("th", { scope: "col", role: "columnheader", class: kind ?? "" }, text));
     this.scroll = h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Traces" },
@@ -58,7 +58,7 @@ class Page {
     return h("div", null, this.scroll, this.below);
   }
 
-  /** Shows fetched traces: in place of the rows, or below them. */
+  /** Shows fetched traces instead of the rows, or below them. */
   take(answer, anew) {
     if (anew) this.known.clear();
     for (const one of answer.traces) this.known.set(one.traceId, one);
@@ -74,7 +74,7 @@ class Page {
     const longest = Math.max(1, ...shown.map((one) => one.durationMs));
     const focused = document.activeElement?.getAttribute?.("href");
     fill(this.rows, shown.map((one) => row(one, longest)));
-    // Rows are replaced; the focus stays on its row.
+    // The rows are new elements: move the focus to the row that had it.
     if (focused) [...this.rows.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
     this.status.textContent = plural(shown.length, "trace");
     this.scroll.hidden = shown.length === 0;
@@ -107,7 +107,7 @@ class Page {
     }
   }
 
-  /** Traces in which a span has ended. With filters, only Fanlight can tell which match. */
+  /** Takes in traces in which a span has ended. With filters the page reloads, since only Fanlight can tell which traces match. */
   heard(ended) {
     if (this.paused) return;
     if (isFiltered(this.filter)) {
@@ -119,7 +119,7 @@ class Page {
     this.show();
   }
 
-  /** Adds a trace, in place of the attempts to connect that it stands for. */
+  /** Adds a trace. It replaces the earlier traces of the attempts that it counts. */
   add(one) {
     const isRepeated = (other) => other.attempts && other.backends[0] === one.backends[0] && other.number < one.number && other.startMs >= one.firstMs;
     if (one.attempts > 1) [...this.known.values()].filter(isRepeated).forEach((other) => this.known.delete(other.traceId));
@@ -135,7 +135,8 @@ function row(one, longest) {
   const open = (event) => {
     if (!event.target.closest("a")) location.hash = `#/traces/${one.traceId}`;
   };
-  // The roles stay where the style of a narrow window makes blocks of the rows.
+  // Explicit roles keep the table readable for screen readers where narrow windows turn rows into
+  // blocks.
   const cells = [
     h("td", { class: "number" }, clock(one.startMs)),
     h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name),

@@ -1,14 +1,14 @@
-// What is wrong now, the worst first: it stands above everything else.
+// Current problems, worst first, above everything else.
 
 import { badge, h } from "./dom.js";
 import { clock, count, duration, plural } from "./format.js";
 import { STATES } from "./servers/state.js";
 
-/** What counts as trouble: as in deploy/alerts.yaml. */
+/** Thresholds of a problem, as in deploy/alerts.yaml. */
 const LIMITS = { errorShare: 0.1, errors: 3, slowMs: 10_000, startingMs: 30_000 };
-/** The last minutes by which errors are judged: what has passed is no trouble. */
+/** Minutes of errors that count: older ones are no current problem. */
 const MINUTES = 5;
-/** Most entries that are shown. */
+/** The limit of problems shown. */
 const MOST = 6;
 
 /** The section for `GET /api/overview` and `GET /api/tools/statistics`. */

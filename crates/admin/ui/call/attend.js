@@ -1,9 +1,9 @@
-// One call that the page attends: its progress, the questions of the server, and its answer.
+// One call followed by the page: its progress, the server's questions, and its answer.
 
 import { ask, post } from "../api.js";
 import { readEvents } from "../sse.js";
 
-/** Thrown where the call was cancelled, or ended without an answer. */
+/** The error of a call that was cancelled or ended without an answer. */
 export class NoAnswer extends Error {}
 
 /**
@@ -37,7 +37,7 @@ export async function attend(body, on, signal) {
   throw new NoAnswer(isCancelled ? "The call was cancelled. The server may have carried it out." : "The connection ended before the answer came. The server may have carried the call out.");
 }
 
-/** Answers a question; `content` is a JSON text, so that numbers stay as they were typed. */
+/** Answers a question. `content` is JSON text, so that numbers stay as typed. */
 function reply(call, question, action, content, signal) {
   const result = content === undefined ? `{"action":"${action}"}` : `{"action":"${action}","content":${content}}`;
   return post("/api/call/answer", `{"call":${JSON.stringify(call)},"question":${question},"result":${result}}`, signal);

@@ -1,15 +1,15 @@
-// A question before something is done that cannot be undone.
+// A confirmation before an action that cannot be undone.
 
 import { h } from "../dom.js";
 
 let last = 0;
 
-/** Whether a tool says that it destroys: a hint of its server, no promise. */
+/** Whether a tool claims to be destructive. It is a hint of its server, not a promise. */
 export function isDestructive({ annotations } = {}) {
   return annotations?.destructiveHint === true && annotations?.readOnlyHint !== true;
 }
 
-/** Asks; true if the answer is yes. */
+/** Asks for confirmation; true if the user agrees. */
 export function confirmed(title, text, yes) {
   return new Promise((resolve) => {
     last += 1;

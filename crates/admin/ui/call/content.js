@@ -1,9 +1,9 @@
-// The texts and images of a result, which are those of a server and may be anything.
+// The texts and images of a result. They come from a server and are untrusted.
 
 import { h } from "../dom.js";
 import { view } from "../json.js";
 
-/** Whether a result has anything that is shown as such. */
+/** Whether a result has texts or images to show. */
 export function readable(result) {
   return parts(result).length > 0;
 }
@@ -22,7 +22,7 @@ function parts(result) {
   return blocks.map(block).filter(Boolean);
 }
 
-/** Whether a text is an object or array of JSON: tools write them for programs, on one line. */
+/** Whether a text is a JSON object or array. Tools write these for programs, on one line. */
 function isJson(text) {
   if (!/^\s*[{[]/.test(text)) return false;
   try {

@@ -1,4 +1,4 @@
-// The calls of this tab. They are in memory alone, since arguments may be secret: a reload forgets them.
+// The calls of this tab, in memory only, since arguments may be secret. A reload forgets them.
 
 import { badge, fill, h } from "../dom.js";
 import { clock, duration } from "../format.js";
@@ -14,7 +14,7 @@ export function remember(call) {
   for (const show of followers) show();
 }
 
-/** The calls of one entry, newest first; `use` is called with the arguments of one. */
+/** The calls of one entry, newest first; `use` gets the arguments of the chosen one. */
 export function history(kind, key, use, signal) {
   const place = h("section", { class: "history", "aria-label": "Calls of this tab" });
   const show = () => {

@@ -1,4 +1,4 @@
-// A question of a server during a call (elicitation): a form, or a page elsewhere that it wants to be visited.
+// A server's question during a call (elicitation): a form, or a request to visit a page.
 
 import { h, say } from "../dom.js";
 import { argumentForm } from "../form/form.js";
@@ -24,7 +24,7 @@ export function questionPanel({ params }, server, answer) {
   return panel;
 }
 
-/** The buttons that every question has. */
+/** The buttons of every question. */
 function refusals(send) {
   return [
     h("button", { type: "button", onclick: () => send("decline") }, "Decline"),
@@ -45,7 +45,10 @@ function byForm(params, send) {
     h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send"), refusals(send)));
 }
 
-/** 2025-11-25 client/elicitation, Safe URL Handling: the whole URL is shown, nothing is opened without consent. */
+/**
+ * The question to visit a page. It shows the whole URL and opens nothing without consent (2025-11-25
+ * client/elicitation, Safe URL Handling).
+ */
 function byUrl(params, send) {
   const url = typeof params.url === "string" && URL.canParse(params.url) ? new URL(params.url) : undefined;
   if (!url || !["https:", "http:"].includes(url.protocol)) {
@@ -58,7 +61,7 @@ function byUrl(params, send) {
       refusals(send)));
 }
 
-/** The address of a page that a server wants to be visited. */
+/** The address of a page that a server asks the user to visit. */
 function visit(url) {
   return [
     h("p", null, "It asks you to visit a page of ", h("span", { class: "strong mono" }, url.host), ". Open it only if you trust that page:"),
@@ -67,7 +70,7 @@ function visit(url) {
   ];
 }
 
-/** The pages that must be visited before a call can be made (2025-11-25 client/elicitation, URL Elicitation Required Error). */
+/** The pages to visit before a call can succeed (2025-11-25 client/elicitation, URL Elicitation Required Error). */
 export function requiredVisits(error) {
   const all = error?.code === -32042 && Array.isArray(error.data?.elicitations) ? error.data.elicitations : [];
   return all.slice(0, 16).filter((one) => typeof one?.url === "string" && URL.canParse(one.url)).map((one) => {

@@ -1,4 +1,4 @@
-// Calls a tool, gets a prompt or reads a resource, and shows what comes of it.
+// Calls a tool, gets a prompt or reads a resource, and shows the result.
 
 import { badge, fill, h } from "../dom.js";
 import { argumentForm } from "../form/form.js";
@@ -12,7 +12,7 @@ import { history, remember } from "./history.js";
 import { questionPanel, requiredVisits } from "./question.js";
 import { visible } from "../visible.js";
 
-/** The form for an entry of an endpoint, or null if there is nothing to call. `given` is the JSON text of arguments. */
+/** The form for an entry of an endpoint, or null if it cannot be called. `given` is the JSON text of initial arguments. */
 export function runner(one, kind, { endpoint, signal, given }) {
   const schema = schemaFor(one, kind);
   if (!schema || typeof one.key !== "string") return null;
@@ -75,7 +75,7 @@ class Runner {
     }
   }
 
-  /** The call has ended: what belongs to it goes, and the focus, if it was there, returns to the form. */
+  /** Cleans up after the call, and returns the focus to the form if it was within the call's elements. */
   settle() {
     const hadFocus = this.running.contains(document.activeElement) || this.questions.contains(document.activeElement);
     clearInterval(this.timer);
@@ -126,7 +126,7 @@ class Runner {
     };
   }
 
-  /** The text of the request. Arguments are texts of their own, so that numbers stay as they were typed. */
+  /** The text of the request. It includes the arguments as text, so that numbers stay as typed. */
   body(given) {
     const key = JSON.stringify(this.one.key);
     const through = this.endpoint === "" ? "" : `"endpoint":${JSON.stringify(this.endpoint)},`;
@@ -139,7 +139,7 @@ class Runner {
   }
 }
 
-/** The schema of what an entry takes. */
+/** The schema of an entry's arguments. */
 function schemaFor({ entry }, kind) {
   if (kind === "tools") return entry.inputSchema ?? {};
   if (kind === "prompts") {
@@ -173,7 +173,7 @@ function shown(raw, answer) {
   ];
 }
 
-/** The requests of the server, which this page cannot answer. */
+/** The server's requests that this page cannot answer. */
 function unanswered(required) {
   if (!required) return null;
   const names = Object.entries(required).flatMap(([name, parts]) => {

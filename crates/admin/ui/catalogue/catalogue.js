@@ -1,4 +1,4 @@
-// The merged catalogue: its lists, a search, and the entry that is chosen.
+// The merged catalogue: its lists, a search, and the chosen entry.
 
 import { get, text } from "../api.js";
 import { badge, empty, fill, h } from "../dom.js";
@@ -57,7 +57,7 @@ export async function catalogue(main, { signal, query, rest: [kind = "tools", ke
   if (!focusChoice() && key !== undefined && isMove) focusEntry(detail);
 }
 
-/** What stands in place of an entry. */
+/** The message shown instead of an entry. */
 function nothing(entries, kind, key, endpoint) {
   const list = title(kind).toLowerCase();
   if (key !== undefined) return empty(`There is no ${key}`, endpoint === "" ? "Its server may be down." : "Its server may be down, or the endpoint does not show it.");
@@ -65,7 +65,7 @@ function nothing(entries, kind, key, endpoint) {
   return empty(endpoint === "" ? `No server offers ${list}` : `${endpoint} shows no ${list}`);
 }
 
-/** The keyboard continues in the form of the entry that was chosen. */
+/** Moves the focus into the form of the chosen entry. */
 function focusEntry(detail) {
   const form = detail.querySelector(".try form");
   const target = form?.querySelector("input, select, textarea") ?? form?.querySelector("button[type=submit]") ?? detail.querySelector("h2") ?? detail.querySelector("a");
@@ -73,13 +73,13 @@ function focusEntry(detail) {
   if (matchMedia("(max-width: 760px)").matches) scrollTo(0, 0);
 }
 
-/** The address of a list, or of an entry in it, as an endpoint shows it. */
+/** The address of a list, or of an entry in it, for an endpoint. */
 function address(endpoint, ...place) {
   const path = ["catalogue", ...place].map(encodeURIComponent).join("/");
   return endpoint === "" ? `#/${path}` : `#/${path}?${new URLSearchParams({ endpoint })}`;
 }
 
-/** Whether the page is shown because an endpoint was chosen: the keyboard then continues at the choice. */
+/** Whether the user has just chosen an endpoint: the focus then returns to the menu. */
 let hasChosen = false;
 
 function focusChoice() {
@@ -89,7 +89,7 @@ function focusChoice() {
   return isHere;
 }
 
-/** The choice of an endpoint; a change opens the same list there. */
+/** The menu of endpoints; a change opens the same list there. */
 function selector(endpoints, chosen, kind) {
   const option = (value, ...label) => h("option", { value, selected: value === chosen }, ...label);
   const known = endpoints.map(({ path, servers }) => option(path, `${path} (${plural(servers.length, "server")})`));
@@ -105,7 +105,7 @@ function selector(endpoints, chosen, kind) {
 
 const latest = { endpoint: undefined, at: 0, raw: "" };
 
-/** The lists that an endpoint shows, requested once while the page is used. */
+/** The lists of an endpoint, read once while the page is used. */
 async function known(endpoint, signal) {
   if (latest.endpoint !== endpoint || Date.now() - latest.at > interval("listsMs", 5000)) {
     const query = endpoint === "" ? "" : `?${new URLSearchParams({ endpoint })}`;

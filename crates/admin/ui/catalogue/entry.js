@@ -1,4 +1,4 @@
-// One entry of the catalogue: what its server says of it, and a form to try it.
+// One entry of the catalogue: its server's description, and a form to try it.
 
 import { fill, h } from "../dom.js";
 import { words } from "../form/schema.js";
@@ -26,7 +26,7 @@ export function entryDetail(one, kind, raw, { endpoint, signal, given, back }) {
   ];
 }
 
-/** A text of JSON that is made when it is opened: a schema may be large. */
+/** A foldable JSON text, rendered when it is opened, since a schema may be large. */
 function fold(summary, raw) {
   const place = h("div", null);
   const open = (event) => {

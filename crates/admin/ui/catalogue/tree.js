@@ -1,23 +1,23 @@
-// The entries of a list, grouped by server, as a tree (WAI-ARIA Authoring Practices, Tree View): one stop of the Tab key,
-// however many there are; the arrow keys move in it.
+// The entries of a list as a tree, grouped by server (WAI-ARIA Authoring Practices, Tree View). The
+// tree is a single stop of the Tab key; the arrow keys move within it.
 
 import { fill, h, icon } from "../dom.js";
 import { count, plural } from "../format.js";
 
-/** Most entries of one server that are shown without a search. */
+/** Entries of one server shown without a search. */
 const MOST = 500;
 
-/** Closed groups, by their servers: they stay closed while the page is open. */
+/** The servers whose groups are closed; they stay closed while the page is open. */
 const closed = new Set();
 
-/** A tree of entries; `place` is the address of an entry, `current` the key of the one that is shown. */
+/** A tree of entries; `place` returns an entry's address, `current` is the key of the shown one. */
 export class Tree {
   constructor(label, place, current) {
     Object.assign(this, { place, current });
     this.element = h("div", { class: "entries", role: "tree", "aria-label": label, onkeydown: (event) => this.key(event), onfocusin: (event) => this.mark(event.target) });
   }
 
-  /** Shows the entries that have all words. */
+  /** Shows the entries that contain all words. */
   show(entries, search) {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = entries.filter((one) => words.every((word) => searched(one).includes(word)));
@@ -105,7 +105,7 @@ export class Tree {
 
 const texts = new WeakMap();
 
-/** What the search looks at: names and descriptions. */
+/** The text to search: names and descriptions. */
 function searched(one) {
   if (!texts.has(one)) {
     const parts = [one.key, one.original, one.backend, one.entry.name, one.entry.title, one.entry.annotations?.title, one.entry.description];

@@ -1,22 +1,23 @@
-// The frame of a field: its label, its description, and the error beside it.
+// The frame of a field: its label, its description, and its error.
 //
-// A field has an `element` and `read`, which returns the JSON text of its value, or undefined where it has none. What cannot be
-// sent is told beside the field, and its control is added to the list that `read` is given.
+// A field has an `element` and a function `read`. `read` returns the JSON text of its value, or
+// undefined if it has none. For an invalid value it shows an error, and adds the control to the
+// given list.
 
 import { h } from "../dom.js";
 import { words } from "./schema.js";
 
 let last = 0;
 
-/** What a field is for: its name, its schema, and whether it must have a value. */
+/** The purpose of a field: its name, its schema, and whether it needs a value. */
 export class Purpose {
   constructor(name, schema, { isRequired = false, isNullable = false, given = undefined } = {}) {
     Object.assign(this, { name, schema, isRequired, isNullable });
-    /** The value to begin with. */
+    /** The initial value. */
     this.given = given === undefined ? schema.default : given;
   }
 
-  /** What is sent where nothing was entered: `otherwise` where something must be. */
+  /** The text to send if nothing was entered: `otherwise` if a value is required. */
   absent(otherwise) {
     if (!this.isRequired) return undefined;
     return this.isNullable ? "null" : otherwise;

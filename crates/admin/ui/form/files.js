@@ -4,10 +4,10 @@ import { h } from "../dom.js";
 import { size } from "../format.js";
 import { framed } from "./field.js";
 
-/** The largest file; its base64 is a third larger, and `limits.requestBody` bounds the request. */
+/** The largest file. Its base64 is a third larger, and `limits.requestBody` limits the request. */
 const LARGEST = 8 * 1024 * 1024;
 
-/** Whether a schema is of the content of a file. */
+/** Whether a schema describes the content of a file. */
 export function isFile(schema) {
   return schema.contentEncoding === "base64" || ["byte", "binary", "base64", "data-url"].includes(schema.format);
 }

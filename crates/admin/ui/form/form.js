@@ -1,4 +1,4 @@
-// A form made from a JSON Schema, and the same arguments as one JSON text.
+// A form made from a JSON Schema, and the same arguments as JSON text.
 
 import { fill, h } from "../dom.js";
 import { compact, pretty } from "../json.js";
@@ -9,7 +9,7 @@ import { arrayField, mapField } from "./several.js";
 import { booleanField, choiceField, constantField, jsonField, numberField, stringField } from "./simple.js";
 import { unionField } from "./union.js";
 
-/** How much of a schema may still become fields. Arrays, maps and shapes make their fields when they are asked to. */
+/** The limits on how much of a schema becomes fields. Arrays, maps and shapes create their fields on demand. */
 class Context {
   constructor(document, left = { fields: MOST.fields }, depth = 0) {
     Object.assign(this, { document, left, depth });
@@ -41,7 +41,7 @@ class Context {
   }
 }
 
-/** Whether each alternative says what it is. */
+/** Whether each alternative states its type or values. */
 function isUnion(schema, document) {
   return alternatives(schema).length <= MOST.variants
     && alternatives(schema).every((one) => typeOf(joined(schema, resolved(one, document).schema)) !== undefined || Array.isArray(one?.enum) || isObject(one) && Object.hasOwn(one, "const"));
@@ -67,7 +67,7 @@ function objectField(purpose, context) {
   return isMap ? mapField(purpose, context) : jsonField(purpose, "{}");
 }
 
-/** The fields of the properties of an object: those that are required first. */
+/** The fields for the properties of an object, required ones first. */
 function propertyFields(schema, given, context) {
   const required = new Set(listOf(schema.required));
   const properties = Object.entries(schema.properties).sort(([a], [b]) => Number(required.has(b)) - Number(required.has(a)));
@@ -79,7 +79,7 @@ function propertyFields(schema, given, context) {
   return { element: h("div", { class: "fields" }, fields.map(([, field]) => field.element)), read };
 }
 
-/** The fields for arguments, or null where there are none. */
+/** The fields for arguments, or null if there are none. */
 function fieldsOf(top, document, given) {
   const context = new Context(document);
   if (hasProperties(top) && !alternatives(top)) {
@@ -96,8 +96,8 @@ function fieldsOf(top, document, given) {
 }
 
 /**
- * The form for the arguments of a schema of an object. `read` returns their JSON text, or undefined after it has shown what is
- * wrong and moved the focus there. `given` is the JSON text of arguments to begin with.
+ * The form for the arguments of an object schema. `given` is the JSON text of initial arguments. `read` returns the
+ * arguments' JSON text; if they are invalid, it shows the errors, moves the focus there and returns undefined.
  */
 export function argumentForm(schema, given = undefined) {
   const document = isObject(schema) ? schema : {};
@@ -136,7 +136,7 @@ export function argumentForm(schema, given = undefined) {
     mark();
     place.querySelector("input, select, textarea")?.focus();
   });
-  // Numbers that a field would write otherwise stay as they were.
+  // Start with the raw text if fields would change how numbers are written.
   const start = given === undefined ? undefined : objectOf(given);
   const isExact = start !== undefined && JSON.stringify(start) === compact(given);
   if (given !== undefined && !isExact) showRaw(start === undefined ? given : pretty(given));

@@ -1,7 +1,7 @@
-// Reading the JSON Schema of a server, which may be anything: recursive, huge, or no schema at all. Everything is bounded, and
-// no pattern of it is ever run.
+// Reads the JSON Schema of a server. It is untrusted: recursive, huge, or no schema at all. So
+// everything is bounded, and its patterns are never run.
 
-/** How much of a schema becomes fields; what is beyond is entered as JSON. */
+/** The limits on how much of a schema becomes fields; the user enters the rest as JSON. */
 export const MOST = { depth: 5, fields: 200, choices: 500, items: 100, text: 4000, variants: 50 };
 
 const HOPS = 8;
@@ -10,18 +10,18 @@ export function isObject(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** An own member of an object, whatever its name. */
+/** An own member of an object; never an inherited one. */
 export function own(object, name) {
   return isObject(object) && Object.hasOwn(object, name) ? object[name] : undefined;
 }
 
-/** A text of a schema, cut where it is too long to be read. */
+/** A text from a schema, cut to a readable length. */
 export function words(text) {
   if (typeof text !== "string") return undefined;
   return text.length > MOST.text ? `${text.slice(0, MOST.text)}…` : text;
 }
 
-/** A schema with its references resolved and the parts of `allOf` in it; `isNullable` where null is an alternative. */
+/** A schema with its references and `allOf` resolved; `isNullable` tells whether null is an alternative. */
 export function resolved(given, document) {
   let schema = merged(followed(given, document), document);
   let isNullable = Array.isArray(schema.type) && schema.type.includes("null");
@@ -37,7 +37,7 @@ export function resolved(given, document) {
   return { schema, isNullable };
 }
 
-/** The schema that a reference within the document names. Members beside the reference count, too. */
+/** The schema that a reference within the document names, joined with the members beside the reference. */
 function followed(given, document) {
   let now = given;
   let beside = {};
@@ -57,7 +57,7 @@ function target(reference, document) {
     try {
       name = decodeURIComponent(part);
     } catch {
-      // As it is written, then.
+      // Use the reference as written.
     }
     name = name.replaceAll("~1", "/").replaceAll("~0", "~");
     at = Array.isArray(at) ? at[Number(name)] : own(at, name);
@@ -71,7 +71,7 @@ function merged(schema, document) {
   return allOf.slice(0, MOST.variants).reduce((all, part) => joined(all, followed(part, document)), rest);
 }
 
-/** Two schemas that both hold. */
+/** The schema that requires both of two schemas. */
 export function joined(one, other) {
   const properties = isObject(one.properties) || isObject(other.properties) ? { ...one.properties, ...other.properties } : undefined;
   const required = [...listOf(one.required), ...listOf(other.required)];
@@ -87,7 +87,7 @@ export function alternatives(schema) {
   return [schema.oneOf, schema.anyOf].find((one) => Array.isArray(one) && one.length > 0);
 }
 
-/** The only type of a schema, as far as it is known. */
+/** The only type of a schema, if it can be known. */
 export function typeOf(schema) {
   const types = listOf(Array.isArray(schema.type) ? schema.type : [schema.type]).filter((one) => one !== "null");
   if (types.length === 1 && typeof types[0] === "string") return types[0];
@@ -95,7 +95,7 @@ export function typeOf(schema) {
   return undefined;
 }
 
-/** The values of which one must be chosen, each with its text; undefined where there is no such choice. */
+/** The values to choose from, each with its text; undefined if the schema offers no choice. */
 export function choices(schema) {
   const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
   if (Array.isArray(schema.enum)) {

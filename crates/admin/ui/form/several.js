@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { framed, grouped, Purpose } from "./field.js";
 import { choices, isObject, MOST, resolved, typeOf } from "./schema.js";
 
-/** An array: boxes to tick for a choice, lines for texts and numbers, else a field for each item. */
+/** An array: checkboxes for a choice, lines for texts and numbers, otherwise a field per item. */
 export function arrayField(purpose, context) {
   const { schema: items } = resolved(purpose.schema.items ?? {}, context.document);
   const options = choices(items);
@@ -24,7 +24,7 @@ function wrongCount(count, { minItems, maxItems }, name) {
   return undefined;
 }
 
-/** The text of an array; undefined where it is empty and need not be there. */
+/** The text of an array; undefined if it is empty and optional. */
 function arrayText(field, problems, purpose, texts) {
   if (texts.length === 0 && !purpose.isRequired) return undefined;
   const wrong = wrongCount(texts.length, purpose.schema, purpose.name);
@@ -59,7 +59,7 @@ function lines(purpose, kind) {
   return { element: field.element, read };
 }
 
-/** Rows that a button adds and removes; `make` makes one. */
+/** Rows with buttons to add and remove them; `make` creates one. */
 function repeated(what, make) {
   const list = h("ol", { class: "items" });
   let rows = [];

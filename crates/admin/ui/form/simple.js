@@ -6,7 +6,7 @@ import { choices, typeOf } from "./schema.js";
 
 const WHOLE = /^-?(0|[1-9]\d*)$/;
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
-/** Formats with a field of their own, where the browser has one. */
+/** Input types of the browser for formats of JSON Schema. */
 const TYPES = { date: "date", "date-time": "datetime-local", email: "email", uri: "url" };
 
 export function stringField(purpose) {
@@ -16,7 +16,7 @@ export function stringField(purpose) {
   const type = TYPES[format] ?? "text";
   const isMoment = type === "datetime-local";
   const start = isMoment ? local(given) : given;
-  // A value that a field for dates could not show would be lost.
+  // A field for dates would lose a value that it cannot show.
   if ((isMoment && start === undefined) || (type === "date" && given !== "" && !/^\d{4}-\d\d-\d\d$/.test(given))) {
     return textField(purpose, h("input", { type: "text", value: given, autocomplete: "off" }), format);
   }
@@ -36,7 +36,7 @@ export function stringField(purpose) {
   return textField(purpose, control, format);
 }
 
-/** A moment in the time zone of the browser, as its field has it; undefined if it is none. */
+/** A moment in the browser's time zone, in the form of its field; undefined if the text is not a moment. */
 function local(text) {
   if (text === "") return "";
   const at = new Date(text);
@@ -81,7 +81,7 @@ export function numberField(purpose) {
   return { element: field.element, read };
 }
 
-/** What is wrong with the text of a number; the text itself is sent, so that 1.0 stays 1.0. */
+/** The problem with a number's text, if any. The form sends the text itself, so that 1.0 stays 1.0. */
 function wrongNumber(text, { minimum, maximum, exclusiveMinimum, exclusiveMaximum }, kind) {
   if (!(kind === "integer" ? WHOLE : NUMBER).test(text)) return `must be ${kind === "integer" ? "a whole number" : "a number"}`;
   const value = Number(text);
@@ -92,7 +92,7 @@ function wrongNumber(text, { minimum, maximum, exclusiveMinimum, exclusiveMaximu
   return undefined;
 }
 
-/** One of several values. */
+/** A choice among several values. */
 export function choiceField(purpose, options = choices(purpose.schema)) {
   const { name, isRequired, isNullable } = purpose;
   const chosen = options.findIndex(([value]) => purpose.given !== undefined && JSON.stringify(value) === JSON.stringify(purpose.given));
@@ -110,14 +110,14 @@ export function choiceField(purpose, options = choices(purpose.schema)) {
 
 export const booleanField = (purpose) => choiceField(purpose, [[true, "true"], [false, "false"]]);
 
-/** The only value that is allowed. */
+/** The only allowed value. */
 export function constantField(purpose) {
   const value = JSON.stringify(purpose.schema.const);
   const control = h("input", { type: "text", class: "mono", value, readOnly: true });
   return { element: framed(purpose, control, "always this").element, read: () => value };
 }
 
-/** Any value, as its JSON text; `stands` is sent where one must be and none was entered. */
+/** Any value, as JSON text. `stands` is sent if a value is required and none was entered. */
 export function jsonField(purpose, stands = "") {
   const given = purpose.given === undefined ? "" : JSON.stringify(purpose.given, null, 2);
   const control = h("textarea", { rows: 4, class: "mono", value: given, spellcheck: false, placeholder: stands || "any JSON value" });
@@ -135,7 +135,7 @@ export function jsonField(purpose, stands = "") {
   return { element: field.element, read };
 }
 
-/** Why a text is no JSON. */
+/** The reason why a text is not JSON. */
 export function wrongJson(text) {
   try {
     JSON.parse(text);

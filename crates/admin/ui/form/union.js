@@ -1,10 +1,10 @@
-// A value that has one of several shapes: its shape is chosen first.
+// A value with one of several shapes: the user chooses the shape first.
 
 import { fill, h } from "../dom.js";
 import { framed, grouped, Purpose } from "./field.js";
 import { alternatives, isObject, joined, MOST, own, resolved, typeOf, words } from "./schema.js";
 
-/** The field for `oneOf` or `anyOf`; what stands beside them holds for each shape. */
+/** The field for `oneOf` or `anyOf`. Keywords beside them apply to each shape. */
 export function unionField(purpose, context) {
   const { anyOf, oneOf, default: given, ...base } = purpose.schema;
   const shapes = alternatives(purpose.schema).slice(0, MOST.variants).filter((one) => own(one, "type") !== "null")
@@ -26,7 +26,7 @@ export function unionField(purpose, context) {
   return { element, read: (problems) => field.read(problems) };
 }
 
-/** The shape that a value seems to have: most of its members are properties of it, or its type is. */
+/** The most likely shape of a value: the one with most of its members as properties, or with its type. */
 function startOf(shapes, value) {
   if (value === undefined) return 0;
   const type = Array.isArray(value) ? "array" : typeof value;
@@ -46,7 +46,7 @@ function startOf(shapes, value) {
 function label(shape, at) {
   const title = words(shape.title);
   if (title) return title;
-  // What tells shapes apart is often a member with one allowed value.
+  // A member with one allowed value often tells shapes apart.
   const fixed = Object.entries(isObject(shape.properties) ? shape.properties : {}).slice(0, MOST.fields).find(([, one]) => isObject(one) && Object.hasOwn(one, "const"));
   if (fixed) return `${fixed[0]}: ${JSON.stringify(fixed[1].const)}`.slice(0, 80);
   return typeOf(shape) ?? `shape ${at + 1}`;

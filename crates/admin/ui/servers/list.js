@@ -1,4 +1,4 @@
-// All servers, and one page for each.
+// The list of all servers, with links to their pages.
 
 import { get } from "../api.js";
 import { badge, empty, fill, h } from "../dom.js";
@@ -16,7 +16,7 @@ export async function servers(main, at) {
   let shown = [];
   const render = () => fill(place, shown.length ? list(shown) : empty("No server is configured"));
   const show = ({ backends }) => {
-    // Without a change nothing is rendered, so that focus and selection stay.
+    // Render only changes, so that focus and selection stay.
     if (JSON.stringify(backends) === JSON.stringify(shown)) return;
     shown = backends;
     render();
@@ -39,7 +39,7 @@ function list(backends) {
     numberCell(one.errors, count(one.errors), one.errors > 0 ? "error-text" : ""))), { compact: true });
 }
 
-/** How far a start is, or what the last one failed of. */
+/** The progress of a start, or the reason why the last one failed. */
 function why({ starting, error, failure }) {
   const text = starting ? [startingFor(starting), starting.lastLine].filter(Boolean).join(": ") : failure?.what ?? error;
   if (!text) return null;

@@ -1,4 +1,4 @@
-// What a server offers, and what that costs: each entry is in the context of every model that sees it.
+// The lists of a server and their size: each entry is in the context of every model that sees it.
 
 import { h } from "../dom.js";
 import { count, size } from "../format.js";
@@ -6,12 +6,12 @@ import { elements, member } from "../json.js";
 import { numberCell, table } from "../table.js";
 
 const KINDS = [["tools", "Tools"], ["resources", "Resources"], ["resourceTemplates", "Templates"], ["prompts", "Prompts"]];
-/** Bytes of a token: what tokenizers make of English and JSON, roughly. */
+/** Bytes per token: roughly the average of tokenizers for English and JSON. */
 const BYTES = 4;
-/** Largest entries that are named. */
+/** The number of largest entries shown. */
 const MOST = 10;
 
-/** The sizes of the lists of a server, from the text of the catalogue. */
+/** The sizes of a server's lists, computed from the catalogue's text. */
 export function listsOf(name, raw) {
   const parsed = JSON.parse(raw);
   const lists = KINDS.filter(([kind]) => parsed[kind]).map(([kind, title]) => {

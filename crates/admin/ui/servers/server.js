@@ -1,4 +1,4 @@
-// One server: its state and history, what it says of itself, its lists, its processes and their log, and its buttons.
+// One server: state, history, description, lists, processes, log and buttons.
 
 import { ask, get, text } from "../api.js";
 import { badge, empty, fill, h, say } from "../dom.js";
@@ -12,7 +12,7 @@ import { numberCell, table } from "../table.js";
 import { listsOf } from "./lists.js";
 import { STATES, stateOf, whileStarting } from "./state.js";
 
-/** The fields of a server in the overview whose change means that it may describe itself otherwise. */
+/** The fields whose change means that a server's description may have changed. */
 const REASONS_TO_ASK = ["state", "era", "revision", "restarts", "reconnects", "error"];
 
 export async function server(main, { rest: [name], signal }) {
@@ -39,12 +39,13 @@ export async function server(main, { rest: [name], signal }) {
     if (latest) fill(others, versions(latest));
     if (isAnother) more();
   };
-  // What no event has: asked for when the state has changed, and now and then for the processes.
+  // Details that no event carries. They are read after a change of state, and regularly for the
+  // processes.
   let known = "";
   const more = async () => {
     try {
       const details = await get(`/api/backends/${encodeURIComponent(name)}`, {}, signal);
-      // Without a change nothing is rendered, so that what is open stays open.
+      // Render only changes, so that open parts stay open.
       if (JSON.stringify(details) === known) return;
       known = JSON.stringify(details);
       fill(about, described(details.description));
@@ -93,7 +94,7 @@ function versions({ canary, mirror }) {
   ];
 }
 
-/** The last answers of the mirror that differed, whose texts are those of servers. */
+/** The mirror's latest differing answers. Their texts come from servers. */
 function differences(all) {
   if (!all?.length) return null;
   return [h("h3", null, "Answers that differed"),
@@ -121,7 +122,7 @@ function buttons(name, isOn) {
     h("span", { class: "note" }, "until Fanlight is restarted"));
 }
 
-/** The description of a server, whose texts are its own. */
+/** The description of a server, with the server's own texts. */
 function described(description) {
   if (!description) return h("p", { class: "note" }, "Known once it is connected.");
   const info = description.serverInfo ?? description._meta?.["io.modelcontextprotocol/serverInfo"] ?? {};

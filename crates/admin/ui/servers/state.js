@@ -1,12 +1,12 @@
-// The state of a server: what it is doing now, and why it is down.
+// The state of a server: its current activity, and why it is down.
 
 import { badge, h } from "../dom.js";
 import { clock, long } from "../format.js";
 
-/** The kind of badge for each state, the worst last. */
+/** The kind of badge for each state, worst last. */
 export const STATES = { ready: "good", idle: "calm", connecting: "busy", ejected: "bad", down: "bad", failed: "bad" };
 
-/** What can be said of the state. */
+/** The section about a server's state. */
 export function stateOf(one) {
   return h("section", { class: "card", "aria-label": "State" },
     h("p", { class: "row" }, badge(STATES[one.state] ?? "calm", one.state, one.state), meaning(one)),
@@ -14,7 +14,7 @@ export function stateOf(one) {
     one.failure ? failure(one.failure) : one.error ? h("p", { class: "error-text words" }, one.error) : null);
 }
 
-/** For how long an attempt to connect has been made; counts on without another event. */
+/** How long the current attempt to connect has lasted. It counts on without events. */
 export function startingFor(starting) {
   return `starting for ${long((Date.now() - starting.since) / 1000)}`;
 }
