@@ -1,6 +1,6 @@
-//! How a listener is asked about its clients.
+//! Lets operators look at a listener's clients.
 //!
-//! Ids of sessions are shown as digests, since an id is a secret.
+//! Session ids are shown as digests, since an id is a secret.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,20 +9,20 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
 
-/// How to ask a listener about its clients. Empty until one is served with it.
+/// Access to a listener's clients. Empty until a listener is served with it.
 #[derive(Clone, Default)]
 pub struct Insight(Arc<OnceLock<Weak<dyn Clients>>>);
 
 impl Insight {
-    /// Lets `observed` be asked. Only the first counts.
+    /// Attaches `observed`. Later calls have no effect.
     pub(crate) fn begin<T: Clients>(&self, observed: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(observed);
-        // An error means that another is asked already.
+        // An error means that another listener is already attached.
         let _ = self.0.set(weak);
     }
 }
 
-/// None before the listener serves, and once it has ended.
+/// Reports no clients before the listener serves and after it has ended.
 impl Clients for Insight {
     fn view(&self) -> ClientsView {
         self.0
@@ -54,7 +54,8 @@ impl fmt::Debug for Insight {
     }
 }
 
-/// What is shown of a session's id: enough to tell sessions apart, useless to take one over.
+/// The digest of a session id that operators see. It tells sessions apart, but does not give access
+/// to one.
 pub(crate) fn shown_id(id: &str) -> String {
     HEXLOWER.encode(
         digest(&SHA256, id.as_bytes())

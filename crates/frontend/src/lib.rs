@@ -1,8 +1,8 @@
-//! Where clients arrive: the HTTP listener, stdio, and everything that differs between client eras.
+//! The client side: the HTTP listener, stdio, and all differences between client eras.
 //!
-//! Each message passes through `ingress`, which checks it by the rules of its era (`eras`), finds its
-//! session (`session`, `streams`) and starts its call in the core (`call`, `suspended`). The transports
-//! are `http`, and `channel` for stdio and the deprecated HTTP+SSE transport.
+//! Each message passes through `ingress`, which checks it by the rules of its era (`eras`), finds
+//! its session (`session`, `streams`) and starts its call in the core (`call`, `suspended`). The
+//! transports are `http`, and `channel` for stdio and the deprecated HTTP+SSE transport.
 
 mod approval;
 mod call;

@@ -1,27 +1,27 @@
-//! A bound on the bytes that clients hold in memory, which one of them cannot use up alone.
+//! Limits the bytes that clients hold in memory. No single client can use up the limit.
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
 use fanlight_fair::{Budget, Part};
 
-/// Texts up to this size are not counted: the request that carries one takes several times as much, and other limits
+/// The largest text that is not counted. Its request takes several times as much, and other limits
 /// bound the number of requests.
 pub(crate) const UNCOUNTED: usize = 4 << 10;
 
 /// A number of bytes that all clients share.
 ///
-/// One peer may hold as much as it leaves free for others: alone half of all, beside another that does the same a
-/// third. What it holds first is bounded by the whole only, so that each peer can send one message of any size that is
-/// allowed.
+/// A peer may hold as much as it leaves free for others: half of all if it is alone, a third beside
+/// another such peer. Only the whole limits a peer's first reservation, so each peer can send one
+/// message of any allowed size.
 #[derive(Clone, Debug)]
 pub struct ByteBudget(Budget<Peer>);
 
-/// The budget, or the share of a peer, is spent.
+/// The budget or the peer's share is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("busy: the memory for messages of clients is in use; try again later")]
 pub(crate) struct Spent;
 
-/// Bytes that a peer holds, until this is dropped.
+/// Bytes that a peer holds until this is dropped.
 pub(crate) struct Reservation(fanlight_fair::Reservation<Peer>);
 
 impl ByteBudget {
@@ -31,7 +31,7 @@ impl ByteBudget {
         Self(Budget::new(limit, Part::AS_MUCH_AS_IT_LEAVES))
     }
 
-    /// The number of bytes in all.
+    /// The total number of bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit()
@@ -52,7 +52,7 @@ impl ByteBudget {
 }
 
 impl Reservation {
-    /// Changes the number of bytes. On an error it stays what it was.
+    /// Changes the number of bytes. After an error it is unchanged.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Spent> {
         Ok(self.0.resize(bytes)?)
     }

@@ -1,4 +1,4 @@
-//! What comes of a request that was allowed, for the record: how it ended, also where nobody has waited for that.
+//! Audit events for the end of an allowed request, even if no client waits for the answer any more.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::settings::FrontendSettings;
 
-/// A request that was allowed, until it has ended.
+/// The recording of an allowed request until its end.
 #[derive(Debug)]
 pub(crate) struct RequestRecording {
     record: Arc<dyn Record>,
@@ -20,7 +20,7 @@ pub(crate) struct RequestRecording {
     verdict: Option<Verdict>,
     params: Option<Json>,
     definition: Option<Arc<Json>>,
-    /// The client's id of the task that it is about.
+    /// The client's id of the task that the request is about.
     task: Option<Box<str>>,
     bytes: usize,
     began: Option<Instant>,
@@ -28,7 +28,7 @@ pub(crate) struct RequestRecording {
 }
 
 impl RequestRecording {
-    /// That of `operation`; `None` if requests are not recorded.
+    /// The recording of `operation`; `None` if the audit log has no requests.
     pub(crate) fn of(
         settings: &FrontendSettings,
         operation: &impl ResolvedOperation,
@@ -54,7 +54,8 @@ impl RequestRecording {
         }))
     }
 
-    /// That of listening, which has ended when nothing more comes of it; `None` if requests are not recorded.
+    /// The recording of listening, which ends with the stream; `None` if the audit log has no
+    /// requests.
     pub(crate) fn of_listening(
         settings: &FrontendSettings,
         context: &Arc<CallContext>,
@@ -77,23 +78,24 @@ impl RequestRecording {
         }))
     }
 
-    /// Puts on record that it is going to run, where that is wanted; it runs once that is acknowledged.
+    /// Announces the request in the audit log, if configured. The request runs once the
+    /// announcement is acknowledged.
     ///
     /// # Errors
     ///
-    /// If it cannot be put on record. Then it does not run.
+    /// If the audit log fails; the request must not run then.
     pub(crate) fn announce(&self) -> Result<Option<Acknowledged>, RpcError> {
         self.record
             .begins(&self.request())
             .map_err(|error| not_recorded(&error))
     }
 
-    /// It runs from now on.
+    /// Marks the start of the request.
     pub(crate) fn begin(&mut self) {
         self.began = Some(Instant::now());
     }
 
-    /// It has ended with this answer.
+    /// Records the end of the request with its answer.
     pub(crate) fn end(&mut self, response: &Response) {
         self.finish(&RequestEnd::Answered(response));
     }
@@ -130,7 +132,7 @@ impl Drop for RequestRecording {
     }
 }
 
-/// Where an operation is going to be sent, as far as that is known.
+/// The server that an operation will be sent to, as far as known.
 fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
     let server = operation.server()?.into();
     Some(SentTo {
@@ -147,7 +149,7 @@ fn task(method: &Method, params: Option<&Json>) -> Option<Box<str>> {
     Some(fanlight_audit::cut(&id).into())
 }
 
-/// The error for a request that could not be put on record.
+/// The error for a request that the audit log could not record.
 pub(crate) fn not_recorded(error: &NotRecorded) -> RpcError {
     RpcError::new(code::INTERNAL, error.to_string())
 }

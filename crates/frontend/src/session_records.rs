@@ -1,4 +1,4 @@
-//! The store in which replicas find what they need to take a session over.
+//! The shared store of session records, from which replicas take sessions over.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,16 +7,18 @@ use std::time::Duration;
 use fanlight_canonical::ProcessRun;
 use tokio::sync::watch;
 
-/// The future of what the store is asked for. It ends soon, whatever becomes of the store.
+/// The future of a store operation. It ends soon, whatever happens to the store.
 pub type Recorded<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The store of records that replicas share. One run keeps each session; only its record can be written, by it alone.
+/// The store of session records that replicas share. One run keeps each session, and only that run
+/// can write its record.
 pub trait SessionRecords: Send + Sync + fmt::Debug {
-    /// Writes the record of a session that this run keeps, unless another has taken it over; whether it is written.
+    /// Writes the record of a session that this run keeps; returns whether it is written. It is not
+    /// if another run has taken the session over.
     fn write<'a>(&'a self, name: &'a str, record: &'a str) -> Recorded<'a, bool>;
 
-    /// Has this run keep a session that `run` kept, once that has ended, which is waited for a little. One that is unreachable
-    /// counts as ended: should it live, its mark changes.
+    /// Claims a session from `run` once that run has ended; waits for that a little. An unreachable
+    /// run counts as ended; if it is still alive, its mark changes.
     fn claim<'a>(
         &'a self,
         name: &'a str,
@@ -24,44 +26,46 @@ pub trait SessionRecords: Send + Sync + fmt::Debug {
         is_unreachable: bool,
     ) -> Recorded<'a, Claimed>;
 
-    /// Whether this run still keeps a session; `None` if the store does not say.
+    /// Whether this run still keeps a session; `None` if the store does not answer.
     fn is_kept<'a>(&'a self, name: &'a str) -> Recorded<'a, Option<bool>>;
 
-    /// Lets any run claim these sessions of this one.
+    /// Lets any run claim these sessions of this run.
     fn release(&self, sessions: Vec<Released>) -> Recorded<'_, ()>;
 
-    /// A session of this run goes on. Must not block.
+    /// Extends the record of a session of this run. Must not block.
     fn prolong(&self, name: &str);
 
-    /// How long a record is kept after it was written or prolonged.
+    /// How long the store keeps a record after a write or an extension.
     fn lifetime(&self) -> Duration;
 
-    /// The session has ended; tells whether this run has kept it until then, and nothing if that cannot be found out. Must not
-    /// block; a record that cannot be removed expires.
+    /// Removes the record of an ended session. The result tells whether this run kept the session
+    /// until then, or nothing if that is unknown. Must not block; a record that cannot be removed
+    /// expires.
     fn forget(&self, name: &str) -> watch::Receiver<Option<bool>>;
 
-    /// Changes when others may have taken sessions over from this run, or the store may have lost records; `None` while either
-    /// can happen.
+    /// A mark that changes when other runs may have taken over sessions of this run, or the store
+    /// may have lost records. `None` while either can happen.
     fn mark(&self) -> Option<Mark>;
 }
 
 /// A session that any run may claim.
 #[derive(Clone, Debug)]
 pub struct Released {
-    /// Its name.
+    /// The name of the session in the store.
     pub name: Box<str>,
-    /// Its record, which is written if the store may have none.
+    /// The record, which is written in case the store has none.
     pub record: Option<String>,
 }
 
 /// The epoch of this run, and the number of its connection to the store.
 pub type Mark = (u64, u64);
 
-/// A session that this run has claimed. Unless it is kept, others may claim it: the request that it was claimed for may have ended.
+/// A session that this run has claimed. Unless `keep` is called, other runs may claim it again: the
+/// request behind the claim may have ended.
 pub struct Claim(Option<Box<dyn FnOnce() + Send>>);
 
 impl Claim {
-    /// One that is given up so, which must not block.
+    /// A claim that calls `give_up` when it is dropped. `give_up` must not block.
     pub fn new(give_up: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(give_up)))
     }
@@ -85,15 +89,15 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// Who keeps a session after an attempt to claim it.
+/// The session's keeper after an attempted claim.
 #[derive(Debug)]
 pub enum Claimed {
-    /// This run, by this record.
+    /// This run, with this record.
     Ours(String, Claim),
     /// Another run.
     By(ProcessRun),
-    /// Nobody: it is not on record.
+    /// Nobody: the store has no record.
     Nobody,
-    /// The store is away.
+    /// The store is unavailable.
     NotKnown,
 }

@@ -1,4 +1,4 @@
-//! The limits and names that an operator can set for the client side.
+//! The limits and names of the client side that operators can set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,150 +28,157 @@ pub struct FrontendSettings {
     pub path: String,
     /// The endpoint of the client on stdio.
     pub endpoint: Endpoint,
-    /// Where the deprecated HTTP+SSE transport of 2024-11-05 is served, such as `/sse`; clients POST
-    /// to `message` below it. Not served if absent.
+    /// The path of the deprecated HTTP+SSE transport of 2024-11-05, such as `/sse`; clients POST to
+    /// `message` below it. `None` turns the transport off.
     pub sse_path: Option<String>,
-    /// The values of `Host` and `Origin` that are answered, and the URL under which clients reach the listener
-    /// ([`Guard::public_url`](fanlight_http_edge::Guard::public_url)); may change while clients are served.
+    /// The accepted values of `Host` and `Origin`, and the listener's public URL
+    /// ([`Guard::public_url`](fanlight_http_edge::Guard::public_url)). May change while clients are
+    /// served.
     pub guard: LiveGuard,
-    /// The keys that seal `requestState`; made at random if there are none, so that states then end
-    /// with the process.
+    /// The keys that seal `requestState`. Without any, a random key is used, and states end with
+    /// the process.
     pub keys: Keys,
     /// The largest HTTP request body.
     pub max_body: usize,
-    /// Holds all requests of clients.
+    /// The memory for all client requests.
     pub request_memory: ByteBudget,
-    /// Holds answers for clients that read slowly.
+    /// The memory for answers to slow clients.
     pub answer_memory: ByteBudget,
     /// The largest HTTP request head; at least 8 KiB are always allowed.
     pub max_header: usize,
-    /// Levels of arrays and objects in one message.
+    /// The nesting depth of arrays and objects in one message.
     pub nesting: usize,
-    /// Runtimes beside the one that listens: each HTTP connection is served on one of them all. A
-    /// runtime of one thread each serves best.
+    /// Further runtimes for HTTP connections, beside the listener's own. Runtimes of one thread
+    /// each work best.
     pub workers: Vec<Handle>,
-    /// HTTP connections open at once; further ones wait until others have ended.
+    /// The maximum number of open HTTP connections; further ones wait.
     pub max_connections: usize,
-    /// Connections that wait.
+    /// The maximum number of waiting connections.
     pub max_waiting_connections: usize,
-    /// Most open connections of one peer; 0 for no such bound.
+    /// The maximum number of open connections per peer; 0 for no limit.
     pub max_peer_connections: usize,
-    /// Requests at once on one HTTP/2 connection.
+    /// The maximum number of concurrent requests on one HTTP/2 connection.
     pub http2_streams: u32,
-    /// Event streams open at once on which HTTP clients only listen; further ones are refused. Never
-    /// more than three quarters of [`Self::max_connections`], whatever this says.
+    /// The maximum number of listen-only event streams on HTTP; further ones are refused. Never
+    /// more than three quarters of [`Self::max_connections`].
     pub max_streams: usize,
-    /// Sessions of legacy HTTP clients.
+    /// The maximum number of sessions of legacy HTTP clients.
     pub max_sessions: usize,
-    /// Most sessions of one peer; 0 for no such bound.
+    /// The maximum number of sessions per peer; 0 for no limit.
     pub max_peer_sessions: usize,
-    /// Requests running at once on a stdio connection.
+    /// The maximum number of concurrent requests on a stdio connection.
     pub max_concurrent: usize,
-    /// Messages of servers buffered per request.
+    /// The number of server messages buffered per request.
     pub notification_buffer: usize,
-    /// ServerRequests of servers that one legacy client, or one modern call, may have open at once.
+    /// The maximum number of open server requests of one legacy client or one modern call.
     pub max_server_requests: usize,
     /// How often a modern server may ask for input in one call of a legacy client.
     pub max_input_rounds: usize,
-    /// Suspended calls: calls of modern clients that wait for the input that a legacy server asked
-    /// for; per process on HTTP, and per connection on stdio.
+    /// The maximum number of suspended calls; per process on HTTP, and per connection on stdio. A
+    /// suspended call of a modern client waits for input that a legacy server asked for.
     pub max_suspended_calls: usize,
-    /// Most suspended calls of one peer; 0 for no such bound.
+    /// The maximum number of suspended calls per peer; 0 for no limit.
     pub max_peer_suspended_calls: usize,
-    /// Subscriptions of modern clients; per process on HTTP, and per connection on stdio.
+    /// The maximum number of subscriptions of modern clients; per process on HTTP, and per
+    /// connection on stdio.
     pub max_subscriptions: usize,
-    /// The capabilities of a legacy client, and its `clientInfo`.
+    /// The maximum size of a legacy client's capabilities, and of its `clientInfo`.
     pub max_description: usize,
-    /// Holds the descriptions of all legacy clients.
+    /// The memory for the descriptions of all legacy clients.
     pub description_memory: ByteBudget,
-    /// Messages in one batch.
+    /// The maximum number of messages in a batch.
     pub max_batch: usize,
-    /// Parameters of one tool that clients mirror into headers.
+    /// The maximum number of parameters per tool that clients mirror into headers.
     pub max_mirrored_params: usize,
-    /// Events kept per legacy HTTP session, so that a broken stream can be resumed.
+    /// The number of events kept per legacy HTTP session, to resume broken streams.
     pub replay_events: usize,
-    /// The size of those events per session.
+    /// The size of these events per session.
     pub replay_bytes: usize,
-    /// The size of those events of all sessions together.
+    /// The size of these events of all sessions together.
     pub replay_total_bytes: usize,
-    /// How long a client may take to send the input that it was asked for.
+    /// How long a client may take to send requested input.
     pub input_timeout: Duration,
     /// The longest line on a stdio connection.
     pub max_line: usize,
     /// Time for the head of one HTTP request.
     pub header_timeout: Duration,
-    /// Time from the acceptance of a connection to its first request, where the listener stops in between.
+    /// The time from the acceptance of a connection to its first request, if the listener stops in
+    /// between.
     pub first_request: Duration,
     /// Time for one HTTP request body.
     pub body_timeout: Duration,
-    /// How long a connection may carry no request.
+    /// The longest time of a connection without a request.
     pub idle_connection: Duration,
-    /// How long a client may take nothing of what it is sent, or much less than a kibibyte a second.
+    /// How long a client may read nothing, or much less than a kibibyte a second.
     pub write_timeout: Duration,
-    /// Bytes a second: a client that takes as many is not one that takes nothing.
+    /// Bytes per second; a client that reads this fast never counts as stuck.
     pub write_rate: u32,
-    /// How long a client may take to answer a ping on an HTTP/2 connection.
+    /// The longest time for the answer to a ping on an HTTP/2 connection.
     pub http2_ping: Duration,
-    /// How long the errors of what did not finish within `drain` may take to reach their clients.
+    /// The time for delivering errors to the clients of requests that did not finish within
+    /// `drain`.
     pub last_answers: Duration,
-    /// How long a session may have no request.
+    /// The longest time of a session without a request.
     pub session_idle: Duration,
-    /// Time to finish what is in flight after shutdown was asked for.
+    /// The time for running requests after a shutdown request.
     pub drain: Duration,
-    /// Cancelled when that time is over: the core then answers what still runs with errors.
+    /// Cancelled when that time is over; the core then answers running requests with errors.
     pub give_up: CancellationToken,
-    /// How long an HTTP client that accepts event streams waits for its answer before one begins.
+    /// How long a client that accepts event streams waits for its HTTP answer before a stream
+    /// begins.
     pub stream_after: Duration,
     /// How long an event stream may be silent before a comment keeps it alive.
     pub keep_alive: Duration,
-    /// How long a stream of a legacy session can be resumed after its connection is gone.
+    /// How long a stream of a legacy session can be resumed after the loss of its connection.
     pub resume: Duration,
-    /// When a client that has lost its event stream is to come for the rest, where a server names no time.
+    /// The default delay after which a client should resume a broken event stream; a server may
+    /// name another.
     pub sse_retry: Duration,
-    /// How much of a refused body is read, so that its sender reads the response.
+    /// How much of a refused body is read, so that its sender gets to read the response.
     pub refused_body: RefusedBody,
-    /// How long a call of a modern client waits for another server request after each, before it is suspended.
+    /// How long a modern client's call waits for further server requests before it is suspended.
     pub collect_requests: Duration,
-    /// Pauses before a backend that refused to send notifications is asked again.
+    /// The pauses before a server that refused to send notifications is asked again.
     pub listen_retry: RetryDelays,
-    /// Tells who a client over HTTP is.
+    /// Authenticates clients over HTTP.
     pub authenticate: Arc<dyn Authenticate>,
     /// Pages for people beside the endpoints.
     pub pages: Option<Arc<dyn Pages>>,
-    /// What clients need to use the endpoints; may change while they are served.
+    /// Scopes, authorization servers and rate limits. May change while clients are served.
     pub protection: LiveProtection,
-    /// Guardrails that are asked about calls; `None` for none.
+    /// The guardrails that judge calls.
     pub hooks: LiveHooks,
-    /// The calls that wait for an approver's word.
+    /// The calls that wait for approval.
     pub approvals: Approvals,
-    /// How long such a call waits; then its client has to send it again.
+    /// How long such a call waits; after that, its client must send it again.
     pub approval_wait: Duration,
-    /// Where it is put on record what clients are allowed and refused: what cannot be is not carried out.
+    /// The audit log of decisions. A request that it cannot record does not run.
     pub record: Arc<dyn Record>,
     /// Whether there are other replicas, and so a load balancer.
     pub has_balancer: bool,
-    /// The other replicas to which requests are passed on that are about what they keep; `None` if none can be reached.
+    /// The other replicas, which get requests about their own sessions, calls and tasks; `None` if
+    /// none can be reached.
     pub replicas: Option<Arc<dyn Replicas>>,
-    /// Where sessions are on record for other replicas; `None` if none can take them over.
+    /// The store of session records for other replicas; `None` if none can take sessions over.
     pub session_records: Option<Arc<dyn SessionRecords>>,
-    /// What records requests.
+    /// Records requests in traces and metrics.
     pub telemetry: Telemetry,
-    /// What the trace context of clients is worth.
+    /// Whether to trust trace context from clients.
     pub trust_inbound: TrustInbound,
 }
 
-/// How much is read of the body of a refused request.
+/// How much of a refused request's body is read.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusedBody {
-    /// For how long.
+    /// The time limit.
     pub time: Duration,
-    /// How many bytes.
+    /// The maximum number of bytes.
     pub bytes: usize,
 }
 
 impl FrontendSettings {
-    /// Most listen-only streams. A quarter of the connections is reserved for requests: listening clients wait for
-    /// effects of requests, and those need connections.
+    /// The maximum number of listen-only streams. A quarter of the connections is reserved for
+    /// requests: listening clients wait for effects of requests, which need connections.
     pub(crate) fn stream_limit(&self) -> usize {
         self.max_streams
             .min(self.max_connections - self.max_connections.div_ceil(4))

@@ -1,11 +1,11 @@
-//! What the cores of tests resolve besides requests.
+//! Resolved listening and notifications for the cores of tests.
 
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Decidable, Interest};
 use fanlight_protocol::{Method, Notification};
 
-/// Listening as the core of a test resolves it.
+/// Listening, as a test core resolves it.
 #[derive(Debug)]
 pub struct TestListen(pub Interest, pub Arc<CallContext>);
 
@@ -19,7 +19,7 @@ impl Decidable for TestListen {
     }
 }
 
-/// A notification, which goes nowhere.
+/// A notification without a destination.
 #[derive(Debug)]
 pub struct TestNotice(pub Notification);
 

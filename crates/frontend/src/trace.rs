@@ -1,4 +1,4 @@
-//! The span of a request from a client, from its arrival until the last frame of its answer has been sent.
+//! The span of a client's request, from its arrival to the last frame of its answer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn begin(
     begin_of(settings, request, &subject, meta.as_ref(), endpoint, facts)
 }
 
-/// Begins the span of `request`, whose `params` have been read.
+/// Begins the span of `request` after its `params` have been parsed.
 pub(crate) fn begin_read(
     settings: &FrontendSettings,
     request: &Request,
@@ -68,7 +68,7 @@ fn begin_of(
         headers: facts.trace_context,
         trust: settings.trust_inbound,
     };
-    // The replica that passes it on has read the message's own context, and put its span into the headers.
+    // The forwarding replica has read the message's own context and put its span into the headers.
     if facts.is_forwarded && facts.trace_context.traceparent.is_some() {
         (carriers.meta, carriers.trust) = (None, TrustInbound::Trust);
     }
@@ -87,13 +87,13 @@ fn begin_of(
     span
 }
 
-/// How many clients a thread remembers, so that their names are not parsed with each request. No option: with more,
-/// reading them takes a little longer.
+/// The number of clients that a thread remembers, so that it need not parse their names for each
+/// request. A constant: with more clients, parsing takes a little longer.
 const REMEMBERED: usize = 8;
-/// Longest description of a client that is remembered, in bytes.
+/// The maximum length of a remembered client's description, in bytes.
 const LONGEST_INFO: usize = 1024;
 
-/// The name of a client for spans, with what it was made of.
+/// A client's name for spans, and the description it was made from.
 struct Remembered {
     info: Box<[u8]>,
     principal: Option<Arc<str>>,
@@ -101,11 +101,11 @@ struct Remembered {
 }
 
 thread_local! {
-    /// The clients that this thread has named last.
+    /// The clients that this thread named last.
     static CLIENTS: RefCell<Vec<Remembered>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The client that describes itself by `info`, for spans; `None` if nothing is known of it.
+/// The client with the description `info`, for spans; `None` if nothing is known about it.
 pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Arc<ClientName>> {
     let principal = (identity.source != Source::Anonymous).then_some(&identity.name);
     let bytes = info.map_or(&[][..], |info| info.bytes());
@@ -134,7 +134,8 @@ pub(crate) fn client_name(info: Option<&Json>, identity: &Identity) -> Option<Ar
     })
 }
 
-/// The end of a span, once the answer has been sent. If it is dropped before, the answer was given up.
+/// Ends a span once the answer has been sent. Dropping it earlier means that the answer was given
+/// up.
 #[derive(Debug)]
 pub(crate) struct Ending {
     span: ServerSpan,
@@ -142,7 +143,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Of a request for `method` that is answered with `response`.
+    /// The end of a request for `method` with the answer `response`.
     pub(crate) fn answered(span: ServerSpan, method: &Method, response: &Response) -> Self {
         Self {
             verdict: span.verdict(method, response),
@@ -150,7 +151,7 @@ impl Ending {
         }
     }
 
-    /// Of a request that is refused.
+    /// The end of a refused request.
     pub(crate) fn refused(span: ServerSpan, error: &RpcError) -> Self {
         Self {
             span,
@@ -158,28 +159,28 @@ impl Ending {
         }
     }
 
-    /// The request is refused after all.
+    /// Changes the end to a refusal.
     pub(crate) fn refuse(&mut self, error: &RpcError) {
         self.verdict = Verdict::of_error(error);
     }
 
-    /// Another replica answers the request after all.
+    /// Changes the end to a forwarded request, which another replica answers.
     pub(crate) fn pass_on(&mut self) {
         self.verdict = Verdict::default();
     }
 
-    /// The trace context with which another replica carries on.
+    /// The trace context for the replica that continues.
     pub(crate) fn propagation(&self) -> Propagation {
         self.span.propagation()
     }
 
-    /// The last frame has been sent.
+    /// Ends the span: the last frame has been sent.
     pub(crate) fn delivered(self) {
         self.span.finish(&self.verdict.outcome());
     }
 }
 
-/// Counts a session of a legacy client until it is dropped.
+/// Counts a legacy client's session until dropped.
 #[derive(Debug)]
 pub(crate) struct SessionCount {
     metrics: Option<Arc<Metrics>>,
@@ -215,7 +216,7 @@ impl Drop for SessionCount {
     }
 }
 
-/// Counts a call that waits for input of its client, until it is dropped.
+/// Counts a call that waits for its client's input, until dropped.
 #[derive(Debug)]
 pub(crate) struct SuspendedCount(Option<Arc<Metrics>>);
 
@@ -237,7 +238,7 @@ impl Drop for SuspendedCount {
     }
 }
 
-/// So many bytes of messages came from a client, or went to one.
+/// Counts message bytes from or to a client.
 pub(crate) fn bytes(telemetry: &Telemetry, direction: Direction, count: usize) {
     if let Some(metrics) = telemetry.metrics() {
         metrics.client_bytes(direction, count as u64);
@@ -265,7 +266,7 @@ mod tests {
         };
         let name =
             |info: &str| named(info, &nobody).and_then(|client| client.name().map(str::to_owned));
-        // More than are remembered, in turn.
+        // More clients than a thread remembers, in turn.
         for round in 0..3 {
             for client in 0..12 {
                 assert_eq!(
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(named(info, &nobody).unwrap().principal(), None);
         assert!(named("{}", &nobody).is_none() && client_name(None, &nobody).is_none());
         assert_eq!(client_name(None, &ann).unwrap().name(), None);
-        // Not kept: a client could fill the memory of every thread.
+        // Not remembered: a client could fill the memory of every thread.
         let long = format!(r#"{{"name":"c","x":"{}"}}"#, "x".repeat(5000));
         assert_eq!(name(&long).as_deref(), Some("c"));
         assert!(

@@ -1,4 +1,4 @@
-//! The end of an identity while something of it lasts: its credentials expire, or are revoked.
+//! Ends requests and streams when the credentials of their identity expire or are revoked.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use fanlight_protocol::{Json, RpcError, code};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long a running request may outlast the credentials that it came with. No option: a minute is the most that is
-/// promised, and timers are late.
+/// How long a running request may outlast its credentials. A constant: the docs promise at most a
+/// minute, and timers are late.
 pub(crate) const REQUEST_GRACE: Duration = Duration::from_secs(45);
 
-/// How credentials have come to their end.
+/// The way credentials ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Expired,
     Revoked,
 }
 
-/// Resolves when an identity may not be used any more.
+/// Resolves when an identity must no longer be used.
 pub(crate) struct ValidityEnd(Pin<Box<dyn Future<Output = Ended> + Send>>);
 
 impl ValidityEnd {
-    /// That of `identity`, and for its expiry this much later. `None` for a client that is not authenticated: nothing of it
-    /// ends, and nothing of it takes memory here.
+    /// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,
+    /// whose requests need no such check and no memory for it.
     pub(crate) fn of(identity: &Identity, grace: Duration) -> Option<Self> {
         if identity.source == Source::Anonymous {
             return None;
@@ -53,7 +53,7 @@ impl ValidityEnd {
         }))
     }
 
-    /// Must not be polled again once it is ready.
+    /// Must not be polled again after it is ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         self.0.as_mut().poll(cx)
     }
@@ -65,16 +65,16 @@ impl std::fmt::Debug for ValidityEnd {
     }
 }
 
-/// The identity of a running request, which ends soon after that.
+/// The identity of a running request, which ends soon after the identity does.
 #[derive(Debug)]
 pub(crate) struct RequestValidity {
     identity: Arc<Identity>,
-    /// Set once the request has to wait, which most do for a short time only.
+    /// Set once the request has to wait; most wait only briefly.
     end: Option<ValidityEnd>,
 }
 
 impl RequestValidity {
-    /// `None` for a client that is not authenticated.
+    /// `None` for an unauthenticated client.
     pub(crate) fn of(identity: &Arc<Identity>) -> Option<Box<Self>> {
         let is_authenticated = identity.source != Source::Anonymous;
         is_authenticated.then(|| {
@@ -85,12 +85,12 @@ impl RequestValidity {
         })
     }
 
-    /// Ready once the request is to end, as far as that is known without waiting for it.
+    /// Ready if the request must end; does not register the task.
     pub(crate) fn poll_before(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         self.end.as_mut().map_or(Poll::Pending, |end| end.poll(cx))
     }
 
-    /// Ready once the request is to end; its task is woken then.
+    /// Ready once the request must end; wakes the task then.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         if self.end.is_none() {
             self.end = ValidityEnd::of(&self.identity, REQUEST_GRACE);
@@ -104,7 +104,7 @@ impl RequestValidity {
     }
 }
 
-/// The error for a request that was running when its credentials came to their end.
+/// The error for a request whose credentials ended while it was running.
 pub(crate) fn request_ended(ended: Ended) -> RpcError {
     let how = match ended {
         Ended::Expired => "have expired",

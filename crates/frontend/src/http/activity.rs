@@ -1,8 +1,10 @@
 //! Detects connections that are idle, slow or stuck for too long.
 //!
-//! A connection is closed in three cases: the head of a request arrives too slowly, no request was
-//! running for too long, or the client reads too little for too long. hyper's own head timeout does
-//! not distinguish the first two.
+//! A connection is closed in three cases:
+//! - The head of a request arrives too slowly.
+//! - No request was running for too long. hyper's own head timeout does not distinguish this case
+//!   from the first.
+//! - The client reads too little for too long.
 //!
 //! One timer per connection checks the recorded I/O, so no request sets a timer. A limit may
 //! therefore be noticed late, by at most the head timeout.

@@ -37,8 +37,9 @@ use fanlight_canonical::Core;
 
 pub use limits::LiveLimits;
 
-/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then no more connections are accepted, and this returns
-/// when all running requests are answered, or after [`FrontendSettings::drain`].
+/// Serves MCP clients on `listener` until `shutdown` is cancelled. Then it accepts no more
+/// connections, and returns once all running requests are answered, at the latest after
+/// [`FrontendSettings::drain`].
 ///
 /// # Errors
 ///
@@ -62,27 +63,27 @@ pub async fn serve_http<C: Core>(
 /// The parts of a listener that can change while it serves.
 #[derive(Debug)]
 pub struct LiveListener {
-    /// Its sockets. When it gets another, clients keep their sessions: the connections of the earlier socket end like those
-    /// of a listener that stops, and streams with them.
+    /// The sockets. When a socket is replaced, clients keep their sessions. Connections and streams
+    /// of the old socket end as if the listener stopped.
     pub sockets: SocketReceiver,
-    /// Whether it speaks TLS over TCP, and how. Over Unix sockets it does not.
+    /// The TLS settings for TCP, if it is on. Unix sockets never use TLS.
     pub tls: LiveTls,
-    /// Its limits.
+    /// The limits.
     pub limits: Arc<LiveLimits>,
-    /// Where other replicas pass requests on to this one.
+    /// The listener for requests that other replicas forward.
     pub replicas: Option<ReplicaListener>,
 }
 
-/// The listener for the other replicas. It serves until the one for clients has drained.
+/// The listener for other replicas. It serves until the listener for clients has drained.
 #[derive(Debug)]
 pub struct ReplicaListener {
-    /// Its sockets.
+    /// The sockets.
     pub sockets: SocketReceiver,
-    /// Its TLS, which demands a certificate of a replica.
+    /// The TLS settings, which demand a replica's certificate.
     pub tls: LiveTls,
 }
 
-/// Like [`serve_http`]; meanwhile `insight` shows the clients.
+/// Like [`serve_http`]; `insight` shows the clients meanwhile.
 ///
 /// # Errors
 ///
@@ -147,7 +148,7 @@ pub async fn serve_http_observed<C: Core>(
         _ = async { tokio::join!(clients, replicas) } => {}
         never = endpoint.give_up_what_is_lost() => match never {},
     }
-    // What others had passed on has been answered, too.
+    // By now, forwarded requests have been answered, too.
     endpoint.end_sessions().await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `Content-Type` and `Accept` of requests.
+//! Checks `Content-Type` and `Accept` of requests.
 
 use fanlight_protocol::accept::{Accepts, JSON, essence};
 use fanlight_protocol::sse;
@@ -10,7 +10,8 @@ use super::reply::Refusal;
 
 const BOTH: &str = "application/json, text/event-stream";
 
-/// Checks the head of a POST: its body must be JSON, and the client must accept one of the two media types of responses.
+/// Checks the head of a POST: the body must be JSON, and the client must accept one of the two
+/// response types.
 pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
     content_type(fields)?;
     let accepts = accepts(fields);
@@ -24,9 +25,9 @@ pub(crate) fn check(fields: &Fields<'_>) -> Result<Accepts, Box<Refusal>> {
     Ok(accepts)
 }
 
-/// Checks the head of a GET, which opens an event stream: the client "MUST include an
-/// `Accept` header, listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages
-/// from the Server).
+/// Checks the head of a GET for an event stream: the client "MUST include an `Accept` header,
+/// listing `text/event-stream`" (2025-11-25 basic/transports, Listening for Messages from the
+/// Server).
 pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     if fields.accept != Field::Absent && accepts(fields).events {
         Ok(())
@@ -35,7 +36,7 @@ pub(crate) fn check_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     }
 }
 
-/// Checks the head of a GET of the HTTP+SSE transport, where `Accept` may be missing.
+/// Checks the head of a GET of the HTTP+SSE transport, which does not require `Accept`.
 pub(crate) fn check_sse_get(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     if accepts(fields).events {
         Ok(())
@@ -64,7 +65,7 @@ pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     let Field::One(value) = fields.content_type else {
         return refuse("\"Content-Type\" must be application/json");
     };
-    // The spelling of nearly all clients first, since comparing it is cheap.
+    // Nearly all clients use this spelling, which is cheap to compare.
     if value != JSON
         && !value
             .to_str()
@@ -80,7 +81,7 @@ pub(crate) fn content_type(fields: &Fields<'_>) -> Result<(), Box<Refusal>> {
     Ok(())
 }
 
-/// The media types that `Accept` allows. Values that are not ASCII text count for nothing.
+/// The media types that `Accept` allows. Values that are not ASCII are ignored.
 fn accepts(fields: &Fields<'_>) -> Accepts {
     match fields.accept {
         Field::Absent => Accepts::ANY,

@@ -1,4 +1,4 @@
-//! The page that a person sees who opens an endpoint in a browser, where it asks for credentials.
+//! The page for people who open an endpoint that asks for credentials in a browser.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::reply::{self, ReplyBody};
 
-/// The page has neither scripts nor styles nor forms, and no other page may frame it.
+/// The page has no scripts, styles or forms, and no other page may frame it.
 const POLICY: &str =
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Whether a request has been made by a browser that opens a page.
+/// Whether a browser made the request to open a page.
 pub(super) fn is_wanted(head: &Parts) -> bool {
     let accepted = head
         .headers
@@ -32,7 +32,7 @@ pub(super) fn is_wanted(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD) && ranges.any(is_html)
 }
 
-/// The page for a request that has been denied. `url` is what clients connect to, if it is known.
+/// The page for a denied request. `url` is the address for clients, if known.
 pub(super) fn of_denied(
     status: StatusCode,
     denial: &Denial,

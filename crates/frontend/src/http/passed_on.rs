@@ -1,4 +1,5 @@
-//! The answer of another replica, which is sent on as it arrives: a piece is asked for when the one before has been sent.
+//! The forwarded answer of another replica. The next piece is requested when the one before has
+//! been sent.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,21 +12,21 @@ use smallvec::smallvec;
 use super::events::{Endings, EventBatch, Pieces};
 use crate::trace::Ending;
 
-/// Resolves when an answer is to end before its time.
+/// Resolves when an answer must end early.
 pub(super) type CutShort = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The body of an answer that another replica gives.
+/// The body of another replica's answer.
 pub(crate) struct PassedOn {
     body: ForwardedBody,
-    /// The bytes to come, if that is known.
+    /// The number of remaining bytes, if known.
     left: Option<u64>,
-    /// The end of the span of its request.
+    /// The end of the request's span.
     ending: Option<Box<Ending>>,
     cut_short: CutShort,
 }
 
 impl PassedOn {
-    /// `body`, until `cut_short` resolves.
+    /// Forwards `body` until `cut_short` resolves.
     pub(super) fn new(
         body: ForwardedBody,
         ending: Option<Box<Ending>>,
@@ -39,7 +40,7 @@ impl PassedOn {
         }
     }
 
-    /// Whether all of it has arrived.
+    /// Whether the whole body has arrived.
     pub(super) fn is_over(&self) -> bool {
         self.left == Some(0) || self.body.is_end_stream()
     }
@@ -49,8 +50,8 @@ impl PassedOn {
             .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// What has arrived; `None` once nothing more follows. A client sees from the length, or from the missing answer in a
-    /// stream, that an answer broke off.
+    /// The next piece; `None` at the end. A client notices a broken answer by its length, or by the
+    /// missing response in a stream.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<EventBatch>> {
         if self.cut_short.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);

@@ -1,4 +1,4 @@
-//! Response bodies: the pieces of one JSON text, or a stream of events that is polled by the connection that sends it.
+//! Response bodies: a JSON text in pieces, or a stream of events that its connection polls.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,10 +33,10 @@ use crate::memory::{ByteBudget, Spent};
 use crate::trace::Ending;
 use crate::validity::ValidityEnd;
 
-/// A header map of a larger capacity is not reused for the next request of a connection.
+/// A larger header map is not reused for a connection's next request.
 const MAX_REUSED_HEADERS: usize = 32;
 
-/// When a client that was refused because of the load may try again.
+/// The retry time for a client that was refused because of load.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 /// The outcome of a request.
@@ -50,25 +50,25 @@ pub(crate) struct ReplyBody {
     stream: Option<Stream>,
     /// Keeps the connection from being idle until this body is dropped.
     active: Option<ActiveRequest>,
-    /// Counts it against the limit of streams, if it is a listen-only stream.
+    /// Counts a listen-only stream against the limit of streams.
     permit: Option<StreamPermit>,
-    /// Ends it with its client's credentials, if it is a listen-only stream of a client that is authenticated.
+    /// Ends a listen-only stream with its client's credentials, if the client is authenticated.
     validity: Option<ValidityEnd>,
-    /// Whether it is sent without hyper.
+    /// Whether it bypasses hyper.
     bypasses_hyper: bool,
-    /// The spans of the requests that it answers.
+    /// The ends of the spans of answered requests.
     endings: Endings,
-    /// Counts the bytes of it.
+    /// Counts the sent bytes.
     counters: Option<Arc<Metrics>>,
-    /// The rest of a partly sent piece, HTTP/2 only.
+    /// The rest of a partly sent piece; only on HTTP/2.
     rest: Bytes,
-    /// The bounds of an HTTP/2 stream.
+    /// Watches the writes of an HTTP/2 stream.
     writes: Option<StreamWrites>,
-    /// Counts what a stream holds for a client that reads slowly.
+    /// Counts the bytes that a stream buffers for a slow client.
     memory: Option<Box<AnswerMemory>>,
 }
 
-/// What follows the pieces that are ready.
+/// The source of further pieces.
 #[derive(Debug)]
 enum Stream {
     Events(Box<EventStream>),
@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Whether it is known that nothing more follows.
+    /// Whether certainly nothing more follows.
     fn is_over(&self) -> bool {
         match self {
             Self::Events(_) => false,
@@ -108,7 +108,7 @@ struct AnswerMemory {
 }
 
 impl AnswerMemory {
-    /// The same pieces, counted until they have been sent.
+    /// Counts the pieces until they have been sent.
     fn count(&self, pieces: impl Iterator<Item = Bytes>) -> Result<Ready, Spent> {
         let count = |piece: Bytes| {
             if piece.len() <= UNCOUNTED_ANSWER {
@@ -126,7 +126,7 @@ impl AnswerMemory {
 /// Pieces up to this size are not counted.
 const UNCOUNTED_ANSWER: usize = 64 << 10;
 
-/// Pieces that are ready to be sent; nearly always one.
+/// Pieces that are ready to be sent; usually one.
 type Ready = smallvec::IntoIter<[Bytes; 1]>;
 
 /// The kind of a body.
@@ -140,7 +140,7 @@ enum Form {
     Page,
     /// An event stream.
     Events,
-    /// What another replica has answered, with its own header fields.
+    /// Another replica's answer with its own header fields.
     PassedOn,
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
     with_status(status, ReplyBody::of(Form::Page, smallvec![html], None))
 }
 
-/// A response that is an event stream: first `events`, then those of `stream`, if there is one.
+/// A response with an event stream: first `events`, then the events of `stream`, if there is one.
 pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<ReplyBody> {
     with_status(
         StatusCode::OK,
@@ -176,7 +176,7 @@ pub(crate) fn events(events: Pieces, stream: Option<EventStream>) -> Response<Re
     )
 }
 
-/// The answer of another replica, whose body follows.
+/// Another replica's answer; its body follows.
 pub(super) fn passed_on(head: http::response::Parts, body: PassedOn) -> Response<ReplyBody> {
     let body = ReplyBody::of(
         Form::PassedOn,
@@ -188,12 +188,12 @@ pub(super) fn passed_on(head: http::response::Parts, body: PassedOn) -> Response
     response
 }
 
-/// Writes the headers that belong to the body. `spare` is the header map of the request, which is reused for the
-/// response: hyper in turn reuses the map of a response for the head of the connection's next request, and allocates
-/// another if its capacity does not suffice.
+/// Writes the headers that belong to the body. The response reuses `spare`, the request's header
+/// map. hyper in turn reuses the response's map for the head of the connection's next request,
+/// unless its capacity is too small.
 pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap) {
     let form = response.body().form;
-    // A stream lasts, and would hold the memory of the map.
+    // A stream lasts long, and would keep the map's memory.
     if !matches!(form, Form::Events | Form::PassedOn) && spare.capacity() <= MAX_REUSED_HEADERS {
         spare.clear();
         let own = std::mem::replace(response.headers_mut(), spare);
@@ -214,7 +214,8 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
         Form::Events => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and its like from buffering.
+            // 2026-07-28 streamable-http, Receiving Messages: keeps nginx and similar proxies from
+            // buffering.
             headers.insert(
                 HeaderName::from_static("x-accel-buffering"),
                 HeaderValue::from_static("no"),
@@ -247,7 +248,7 @@ impl ReplyBody {
         }
     }
 
-    /// Ends a span when the body has been sent or dropped.
+    /// Ends a span once the body has been sent or dropped.
     pub(crate) fn ends(&mut self, ending: Option<Box<Ending>>) {
         self.endings.extend(ending);
     }
@@ -265,17 +266,17 @@ impl ReplyBody {
         self.active = Some(active);
     }
 
-    /// Whether it is a listen-only stream.
+    /// Whether this is a listen-only stream.
     pub(crate) fn only_listens(&self) -> bool {
         self.permit.is_some() && self.stream.is_some()
     }
 
-    /// Bounds how long the client of an HTTP/2 stream may take for a piece.
+    /// Limits how long the client of an HTTP/2 stream may take for a piece.
     pub(crate) fn track_writes(&mut self, writes: StreamWrites) {
         self.writes = Some(writes);
     }
 
-    /// Counts what it holds, now and later, for a client that may read slowly.
+    /// Counts the bytes that the body buffers, now and later, for a slow client.
     pub(crate) fn count_memory(
         &mut self,
         budget: &ByteBudget,
@@ -300,7 +301,7 @@ impl ReplyBody {
         Ok(())
     }
 
-    /// The id of the request that it answers, if it is one JSON text.
+    /// The id of the answered request, if the body is one JSON text.
     pub(crate) fn id(&self) -> Option<Json> {
         const HEAD: usize = 1 << 10;
         if self.form != Form::Json {
@@ -315,7 +316,7 @@ impl ReplyBody {
         partial::id_in_head(&head)
     }
 
-    /// The next ready piece. Of a long one, an HTTP/2 stream is given a part.
+    /// The next ready piece. An HTTP/2 stream gets only a part of a long one.
     fn next_piece(&mut self) -> Option<Bytes> {
         let Some(writes) = &self.writes else {
             return self.ready.next();
@@ -330,17 +331,18 @@ impl ReplyBody {
         Some(writes.give(piece))
     }
 
-    /// Has the connection send it without hyper.
+    /// Makes the connection send the body without hyper.
     pub(crate) fn bypass_hyper(&mut self) {
         self.bypasses_hyper = true;
     }
 
-    /// Whether it is sent without hyper.
+    /// Whether the body bypasses hyper.
     pub(crate) fn bypasses_hyper(&self) -> bool {
         self.bypasses_hyper
     }
 
-    /// Makes it a listen-only stream of `identity`: holds `permit` until the body has been sent or dropped.
+    /// Makes this a listen-only stream of `identity` that holds `permit` until the body has been
+    /// sent or dropped.
     pub(crate) fn listen(&mut self, permit: StreamPermit, identity: &Identity) {
         self.permit = Some(permit);
         self.validity = ValidityEnd::of(identity, Duration::ZERO);
@@ -383,7 +385,7 @@ impl Body for ReplyBody {
             }
             let next = match stream.poll_next(cx) {
                 Poll::Ready(next) => next,
-                // It ends for another client.
+                // The stream must end to make room for another client.
                 Poll::Pending
                     if this
                         .permit
@@ -437,14 +439,14 @@ impl Body for ReplyBody {
 
 impl Drop for ReplyBody {
     fn drop(&mut self) {
-        // hyper does not poll again after the last piece of a body whose size is known.
+        // hyper does not poll again after the last piece of a body with a known size.
         if self.is_end_stream() {
             self.endings.drain(..).for_each(|ending| ending.delivered());
         }
     }
 }
 
-/// A refused request: the HTTP status, and the JSON-RPC error that explains it.
+/// A refused request: the HTTP status, and the JSON-RPC error as an explanation.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -452,14 +454,14 @@ pub(crate) struct Refusal {
     id: Option<Json>,
     ending: Option<Box<Ending>>,
     allow: Option<&'static str>,
-    /// All scopes that the request needs, if its client lacks any.
+    /// All required scopes, if the client lacks any of them.
     required_scopes: Option<Box<[Arc<str>]>>,
-    /// When the client may ask again.
+    /// The time after which the client may retry.
     retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// A refusal without the id of a request, since none has been read.
+    /// A refusal without a request id, which was not read.
     pub(crate) fn new(status: StatusCode, error: RpcError) -> Box<Self> {
         Box::new(Self {
             status,
@@ -477,7 +479,7 @@ impl Refusal {
         Self::new(status, RpcError::new(code::INVALID_REQUEST, message))
     }
 
-    /// A refusal for lack of memory or another resource that others use at the moment.
+    /// A refusal because memory or another resource is in use.
     pub(crate) fn busy(message: impl Into<String>) -> Box<Self> {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -485,7 +487,7 @@ impl Refusal {
         )
     }
 
-    /// A refusal of an HTTP method where only those in `allow` are served.
+    /// A refusal of an HTTP method; `allow` lists the served ones.
     pub(crate) fn method(allow: &'static str) -> Box<Self> {
         let mut refusal = Self::invalid(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -495,42 +497,42 @@ impl Refusal {
         refusal
     }
 
-    /// This refusal of a request with this id, if it is known.
+    /// Adds the id of the request, if known.
     pub(crate) fn of_request(mut self: Box<Self>, id: Option<Json>) -> Box<Self> {
         self.id = id;
         self
     }
 
-    /// This refusal, whose client may ask again then.
+    /// Adds the time after which the client may retry.
     pub(crate) fn retrying_after(mut self: Box<Self>, retry_after: Option<Duration>) -> Box<Self> {
         self.retry_after = retry_after;
         self
     }
 
-    /// This refusal of a request with this span.
+    /// Adds the end of the request's span.
     pub(crate) fn ending(mut self: Box<Self>, ending: Option<Box<Ending>>) -> Box<Self> {
         self.ending = ending;
         self
     }
 
-    /// This refusal of a request whose call has been started.
+    /// Adds the id and the span of a call that has been started.
     pub(crate) fn giving_up(mut self: Box<Self>, call: RenderedCall) -> Box<Self> {
         let (id, ending) = call.refuse(&self.error);
         (self.id, self.ending) = (Some(id), ending);
         self
     }
 
-    /// All scopes that the request needs, if it is refused since its client lacks any.
+    /// All required scopes, if the client lacks any of them.
     pub(crate) fn required_scopes(&self) -> Option<&[Arc<str>]> {
         self.required_scopes.as_deref()
     }
 
-    /// The text that explains it.
+    /// The explanation.
     pub(crate) fn message(&self) -> &str {
         &self.error.message
     }
 
-    /// The response to send.
+    /// The response.
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut text = Chunks::default();
         text.push(fault::message(self.id.as_ref(), &self.error).into_bytes());
@@ -555,7 +557,7 @@ impl Refusal {
     }
 }
 
-/// Whole seconds, at least one.
+/// Whole seconds, rounded up, at least one.
 pub(crate) fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

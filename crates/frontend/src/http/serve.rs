@@ -1,4 +1,4 @@
-//! The interface of the endpoint behind a listener.
+//! The interface between a listener and its endpoint.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use hyper::body::Incoming;
 use super::activity::ActiveRequest;
 use super::reply::ReplyBody;
 
-/// The endpoint that answers the requests of a listener.
+/// Answers the requests of a listener.
 pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request, which arrived on this connection and is `active` there. The future is
-    /// dropped when the connection ends.
+    /// Answers one request of this connection; `active` is its guard there. The future is dropped
+    /// when the connection ends.
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -20,15 +20,15 @@ pub(crate) trait Serve: Send + Sync + 'static {
         active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 
-    /// Whether requests come through a load balancer, which sends the next one on any connection that is open.
+    /// Whether a load balancer is in front. It sends the next request on any open connection.
     fn has_balancer(&self) -> bool {
         false
     }
 
-    /// Removes what has expired. Called periodically.
+    /// Removes expired entries. Called periodically.
     fn clean_up(&self) {}
 
-    /// Ends the streams that would last as long as their clients want. Called once no more connections are accepted.
+    /// Ends streams without an end of their own. Called once no more connections are accepted.
     fn drain(&self) {}
 
     /// Waits for work that has outlived its connection.

@@ -1,7 +1,7 @@
-//! Which thread serves which connection.
+//! Assigns connections to threads.
 //!
-//! Each worker is a runtime of one thread, and a connection stays on the worker that it was assigned to: all tasks of a
-//! request then run on one thread, and threads share no queue.
+//! Each worker is a runtime of one thread, and a connection stays on its worker. So all tasks of a
+//! request run on one thread, and threads share no queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 /// The threads that serve connections.
 pub(super) struct Workers {
-    /// The one on which the listener runs.
+    /// The worker on which the listener runs.
     own: Worker,
     others: Vec<Worker>,
 }
@@ -20,11 +20,11 @@ struct Worker {
     connections: Arc<AtomicUsize>,
 }
 
-/// The assignment of a connection to a worker, which ends when this is dropped.
+/// A connection's assignment to a worker, until dropped.
 pub(super) struct Assignment(Arc<AtomicUsize>);
 
 impl Workers {
-    /// The current runtime and `others`.
+    /// Uses the current runtime and `others`.
     pub(super) fn new(others: &[Handle]) -> Self {
         let worker = |runtime| Worker {
             runtime,
@@ -36,7 +36,7 @@ impl Workers {
         }
     }
 
-    /// Assigns a connection to the worker with the fewest; returns the runtime of that worker.
+    /// Assigns a connection to the worker with the fewest; returns the worker's runtime.
     pub(super) fn assign(&self) -> (&Handle, Assignment) {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let least = self

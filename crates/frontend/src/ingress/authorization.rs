@@ -1,4 +1,4 @@
-//! Whether a message may proceed: what its sender may do, and how many of its requests may run.
+//! Admits messages: checks what the sender may do, and how many of its requests may run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,23 @@ use super::{Ingress, Origin, Reason, Refusal, Transport};
 use crate::decision::{self, Client, Refused};
 use crate::protection::Turn;
 
-/// A message that may proceed.
+/// An admitted message.
 pub(super) struct Admitted {
-    /// Counts it among the requests of its client that run at once.
+    /// Counts the message among its client's concurrent requests.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// Its turn, if it has to wait for that.
+    /// The message's turn under the rate limits, if it has to wait.
     pub(super) turn: Option<Turn>,
 }
 
 impl<C: Core> Ingress<C> {
-    /// How much of a request has to be resolved for [`Self::admit`].
+    /// How far a request must be resolved for [`Self::admit`].
     pub(super) fn detail(&self, origin: &Origin<'_>, method: &Method) -> Detail {
         let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());
         match method {
             Method::CallTool if origin.identity.scopes != Scopes::All && depends() => Detail::Tool,
             Method::CallTool if self.settings.hooks.load().is_some() => Detail::Tool,
-            // The definition says which arguments are secret, and what is announced has a name.
+            // The definition says which arguments are secret, and gives the name for the
+            // announcement.
             Method::CallTool
                 if self
                     .settings
@@ -43,9 +44,9 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Admits one message: this, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once for each, after it has been found
-    /// valid, and with exactly what runs. Answers, and notifications that no server gets, of which nothing is `asked`, need an
-    /// identity alone.
+    /// Admits one message. This, [`Self::admit_request`] or [`Self::admit_in_turn`] is called once
+    /// per valid message, with exactly what runs. `asked` is `None` for answers, and for
+    /// notifications that no server gets: they need only an identity.
     pub(super) fn admit(
         &self,
         origin: &Origin<'_>,
@@ -62,8 +63,8 @@ impl<C: Core> Ingress<C> {
             .map_err(refusal)
     }
 
-    /// Admits a request that reaches the core: it takes from the limits, and the permit counts it among those of its client
-    /// that run at once.
+    /// Admits a request that reaches the core. It counts against the rate limits, and its permit
+    /// against the client's concurrent requests.
     pub(super) async fn admit_request<T: Transport>(
         &self,
         transport: &T,
@@ -77,8 +78,8 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Admits a request that lasts, so that it is not among those that run at once: it takes from the limits. Returns its
-    /// turn, if it has to wait for that.
+    /// Admits a long-lasting request, which does not count as a concurrent request. It counts
+    /// against the rate limits; returns its turn if it has to wait.
     pub(super) async fn admit_in_turn(
         &self,
         origin: &Origin<'_>,
@@ -93,7 +94,7 @@ impl<C: Core> Ingress<C> {
         decided.map_err(refusal)
     }
 
-    /// A permit for one more request that reaches the core.
+    /// A permit for one more request to the core.
     pub(super) fn permit<T: Transport>(
         &self,
         transport: &T,

@@ -1,8 +1,8 @@
-//! Where each message from a client enters, whatever transport carries it: the sender is identified, the
-//! era decided, the session found or opened, and the message admitted and started.
+//! The entry point of every client message, on any transport. It identifies the sender, decides the
+//! era, finds or opens the session, admits the message and starts it.
 //!
-//! A transport frames messages, implements [`Transport`] for what differs between transports, and sends
-//! what [`Ingress::receive`] returns.
+//! A transport frames messages, implements [`Transport`] for its own rules, and sends the results
+//! of [`Ingress::receive`].
 
 mod authorization;
 mod notification;
@@ -36,123 +36,124 @@ use crate::streams::{ActiveSession, SessionStreams};
 use crate::suspended::SuspendedCalls;
 use crate::trace::{self, Ending};
 
-/// The state that all messages of a listener or connection share.
+/// The shared state for all messages of a listener or connection.
 pub(crate) struct Ingress<C> {
     pub(crate) core: Arc<C>,
     pub(crate) settings: Arc<FrontendSettings>,
     pub(crate) suspended_calls: Arc<SuspendedCalls>,
     pub(crate) subscriptions: Subscriptions,
-    /// The identity of clients that are not authenticated.
+    /// The identity of unauthenticated clients.
     nobody: Arc<Identity>,
 }
 
 /// The sender of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin<'a> {
-    /// Every handle in the message must belong to this principal at this endpoint.
+    /// The required owner of every handle in the message: this principal at this endpoint.
     pub(crate) holder: Holder,
-    /// The identity that has shown the principal.
+    /// The identity that proved the principal.
     pub(crate) identity: Arc<Identity>,
     pub(crate) facts: TransportFacts<'a>,
 }
 
 impl Origin<'_> {
-    /// Whose share of a limit the message takes.
+    /// The peer whose share of a limit the message uses.
     pub(crate) fn peer(&self) -> Peer {
         Peer::of(self.holder.principal(), self.facts.peer_address()).or_user(self.facts.user)
     }
 }
 
-/// What an HTTP request came to.
+/// The destination of an HTTP request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination<'a> {
     pub(crate) endpoint: &'a Endpoint,
-    /// The path of the endpoint; of a request that came to none, its own.
+    /// The endpoint's path, or the request's own path if no endpoint is there.
     pub(crate) path: &'a str,
-    /// The path of the resource that tokens have to be issued for.
+    /// The path of the resource that tokens must be issued for.
     pub(crate) resource: &'a str,
 }
 
-/// What becomes of the text that a transport has received.
+/// The outcome of a received text.
 pub(crate) enum Received {
-    /// A request, which is to be answered by its call.
+    /// A request; its call produces the answer.
     Request(Box<StartedRequest>),
     /// A notification or response, which has no answer.
     Accepted,
-    /// A notification or response that is refused. Only a transport that answers every message, such as
-    /// HTTP, reports that.
+    /// A refused notification or response. Only transports that answer every message, such as HTTP,
+    /// report that.
     Ignored(Box<Refusal>),
-    /// The requests of a batch, and refusals of what is not a message.
+    /// A batch: its requests, and refusals of invalid messages.
     Batch(
         ActiveSession,
         Vec<Result<Box<StartedRequest>, Box<Refusal>>>,
     ),
 }
 
-/// A request that has been admitted. Its call does nothing until it is polled.
+/// An admitted request. Its call does nothing until it is polled.
 pub(crate) struct StartedRequest {
     pub(crate) call: RenderedCall,
     pub(crate) kind: RequestKind,
     pub(crate) revision: Revision,
     /// The session of a legacy request.
     pub(crate) session: Option<ActiveSession>,
-    /// To be kept until the call has been answered.
+    /// Must be held until the call has been answered.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What a transport has to know of a request.
+/// The kind of a request, as far as transports treat it differently.
 pub(crate) enum RequestKind {
     Call,
     /// A stream of messages that lasts as long as its client likes.
     Subscription,
-    /// `initialize`: the transport makes this the client's session, if the response is not an error.
+    /// `initialize`: the transport makes this the client's session unless the response is an error.
     Initialize(Arc<SessionStreams>),
 }
 
-/// A message that is refused.
+/// A refused message.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) error: RpcError,
-    /// The id of the request, if it could be read.
+    /// The id of the request, if it was readable.
     pub(crate) id: Option<Json>,
     /// The end of the request's span.
     pub(crate) ending: Option<Box<Ending>>,
-    /// All scopes that it needs, if its client lacks any.
+    /// All required scopes, if the client lacks any of them.
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
-    /// When its client may ask again, if it has asked too often.
+    /// The time after which the client may retry, if it sent too many requests.
     pub(crate) retry_after: Option<Duration>,
-    /// What the message is about, and the run that keeps it, if that is not this one: it may answer.
+    /// The message's subject and the run that keeps it, if that is another run. That run may
+    /// answer.
     pub(crate) kept_by: Option<(Kept, ProcessRun)>,
 }
 
-/// What another run keeps that a message is about.
+/// The subject of a message that another run keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// The session of the message.
+    /// The message's session.
     Session,
-    /// A suspended call, which the message brings input for.
+    /// A suspended call that the message has input for.
     SuspendedCall,
-    /// A task that Fanlight has made. The session of the message is another matter.
+    /// A task that Fanlight made. The message's session may be elsewhere.
     Task,
-    /// A session that the message opens: this run ends.
+    /// A new session, since this run is ending.
     NewSession,
 }
 
-/// Why a message is refused, as far as transports report that differently.
+/// The reason for a refusal, as far as transports treat it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It breaks a rule of the protocol.
+    /// The message breaks a rule of the protocol.
     Malformed,
-    /// The params of a well-formed request cannot be used.
+    /// The params of a well-formed request are unusable.
     Params,
-    /// It names no session of its principal at its endpoint.
+    /// The message names no session of its principal at its endpoint.
     UnknownSession,
-    /// Others use what it needs at the moment.
+    /// A needed resource is in use.
     Busy,
-    /// Its client lacks scopes that it needs.
+    /// The client lacks required scopes.
     Scopes,
-    /// A limit on how often clients may ask is used up.
+    /// A rate limit is used up.
     TooMany,
 }
 
@@ -169,13 +170,13 @@ impl Refusal {
         })
     }
 
-    /// This refusal of a message about what `run` keeps.
+    /// Adds the subject that `run` keeps.
     pub(crate) fn kept_by(mut self: Box<Self>, kept: Kept, run: ProcessRun) -> Box<Self> {
         self.kept_by = Some((kept, run));
         self
     }
 
-    /// The refusal of a message for a session that `keeper` has, which is not this run.
+    /// The refusal of a message whose session is at `keeper`, not at this run.
     pub(crate) fn unknown_session(keeper: Keeper, message: &'static str) -> Box<Self> {
         let refusal = Self::new(
             Reason::UnknownSession,
@@ -224,8 +225,8 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Identifies the sender of the messages of an HTTP request. Every [`Origin`] is made here, by [`Self::identified`] or by
-    /// [`Self::local`], once for each request.
+    /// Identifies the sender of an HTTP request's messages. Only this, [`Self::identified`] and
+    /// [`Self::local`] create an [`Origin`], once per request.
     pub(crate) async fn identify<'a>(
         &self,
         facts: TransportFacts<'a>,
@@ -257,7 +258,8 @@ impl<C: Core> Ingress<C> {
         self.identified(identity, facts, destination)
     }
 
-    /// The sender of the messages of an HTTP request who has been identified, here or by the replica that passes it on.
+    /// The sender of an HTTP request's messages, identified here or by the replica that forwarded
+    /// the request.
     pub(crate) fn identified<'a>(
         &self,
         identity: Arc<Identity>,
@@ -277,7 +279,7 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// The sender of a message on standard input: the process that has started this one, which is not authenticated
+    /// The sender of messages on standard input: the parent process, which is not authenticated
     /// (2026-07-28 basic/authorization, Protocol Requirements).
     pub(crate) fn local<'a>(&self, facts: TransportFacts<'a>) -> Origin<'a> {
         let identity = Arc::clone(&self.nobody);
@@ -288,7 +290,7 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Takes what a transport has received: a message, or a batch where the session's revision has them.
+    /// Handles a received text: a message, or a batch if the session's revision allows it.
     pub(crate) async fn receive<T: Transport>(
         &self,
         transport: &T,
@@ -311,8 +313,8 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Handles each message of a batch as if it were alone (2025-03-26 basic/index, Batching). Only that
-    /// revision has batches.
+    /// Handles each message of a batch as if it were alone (2025-03-26 basic/index, Batching). Only
+    /// that revision has batches.
     async fn batch<T: Transport>(
         &self,
         transport: &T,
@@ -344,7 +346,7 @@ impl<C: Core> Ingress<C> {
                 Ok(Message::Request(request)) => {
                     requests.push(self.request(transport, origin, request, true).await);
                 }
-                // These have no answer, not even a refusal.
+                // Notifications and responses get no answer, not even a refusal.
                 Ok(Message::Notification(notification)) => {
                     drop(self.notification(transport, origin, &notification).await);
                 }
@@ -357,8 +359,8 @@ impl<C: Core> Ingress<C> {
         Ok(Received::Batch(session, requests))
     }
 
-    /// A client's answer to a server request, which is one of its own session. Modern clients "MUST NOT
-    /// send JSON-RPC responses".
+    /// Handles a client's answer to a request of a server in the client's own session. Modern
+    /// clients "MUST NOT send JSON-RPC responses".
     async fn response<T: Transport>(
         &self,
         transport: &T,
@@ -416,7 +418,7 @@ impl<C: Core> Ingress<C> {
         if self.settings.trust_inbound != TrustInbound::Trust
             && let Some(stripped) = request.params.as_ref().and_then(without_trace_context)
         {
-            // It has been read once without an error.
+            // The same params were read before without an error.
             params = Params::read(Some(&stripped)).unwrap_or_default();
             request.params = Some(stripped);
         }

@@ -1,4 +1,4 @@
-//! Notifications of clients, which only legacy clients send, but for cancellation.
+//! Notifications from clients. Except for cancellation, only legacy clients send them.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ impl<C: Core> Ingress<C> {
         }
         let running = match transport.running() {
             Some(running) => Some(Arc::clone(running)),
-            // 2026-07-28 has no notification from client to server on HTTP: a modern one, cancellation
-            // included, is accepted and means nothing (streamable-http, Sending Messages).
+            // 2026-07-28 has no notification from client to server on HTTP. Modern ones,
+            // cancellation included, are accepted and ignored (streamable-http, Sending Messages).
             None if era::of_message(&params.meta, version) == Era::Modern => None,
             None => transport
                 .session(origin)
@@ -55,9 +55,12 @@ impl<C: Core> Ingress<C> {
     }
 }
 
-/// The context of a notification that the core is to pass on to servers; `None` for one that it is not. One that names a
-/// request or a progress token goes where that request's server is known: such names belong to one hop, and at another
-/// server they would name something else. What answers an open server request goes to that at once.
+/// The context of a notification that the core should pass on to servers; `None` to pass on
+/// nothing.
+///
+/// A notification that names a request or progress token goes only to that request's server. Such
+/// names belong to one hop, and would mean something else at another server. A notification about
+/// an open server request goes directly to its server.
 fn for_servers(
     session: &Session,
     running: &RunningRequests,

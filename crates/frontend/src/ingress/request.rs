@@ -1,4 +1,4 @@
-//! One request: checked by the rules of its era, admitted, and started.
+//! Checks a request by the rules of its era, admits it and starts it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,14 +44,14 @@ use crate::suspended::{
 use crate::trace::client_name;
 use crate::validity::RequestValidity;
 
-/// Subscriptions of one session that are made again at the same time. No option: one server that does not answer holds up few of
-/// the others, and no server is asked for all at once.
+/// The maximum number of subscriptions of one session that are restored at the same time. A
+/// constant: one silent server delays few others, and no server gets all requests at once.
 const SUBSCRIBING_AT_ONCE: usize = 32;
 
 type Responses = Box<dyn ResponseStream<Response>>;
 
-/// A part of a request for a call that may be suspended: a small one in memory of its own, since it would keep a whole
-/// buffer of its connection in memory. A larger one is counted as long as it is kept.
+/// Copies a small part of a request for a call that may be suspended. A slice would keep a whole
+/// buffer of the connection in memory. A larger part counts against the memory limit instead.
 fn in_own_memory(value: Json) -> Json {
     if value.bytes().len() <= UNCOUNTED {
         value.detached()
@@ -60,15 +60,15 @@ fn in_own_memory(value: Json) -> Json {
     }
 }
 
-/// A request whose params have been read.
+/// A request with its parsed params.
 pub(super) struct ParsedRequest {
     pub(super) request: Request,
     pub(super) params: Params,
-    /// Moves on to the call.
+    /// The request's span, which later moves to the call.
     pub(super) span: ServerSpan,
 }
 
-/// An operation that has been admitted, and what it waits for before it runs.
+/// An admitted operation and the conditions to wait for before it runs.
 struct AdmittedOperation<R> {
     operation: R,
     before: BeforeRun,
@@ -86,7 +86,7 @@ impl<C: Core> Ingress<C> {
         in_batch: bool,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let (method, meta) = (&parsed.request.method, &parsed.params.meta);
-        // Where the body names a revision, the header decides nothing.
+        // A revision in the body takes precedence over the header.
         let is_decided = in_batch || meta.protocol_version().is_some();
         let header = if is_decided {
             None
@@ -116,7 +116,7 @@ impl<C: Core> Ingress<C> {
                 Some(AboutTask::PassOn(run)) => {
                     Err(Refusal::new(Reason::Params, unknown_task()).kept_by(Kept::Task, run))
                 }
-                // Boxed: it is rare.
+                // Boxed, since it is rare.
                 Some(AboutTask::Here) => {
                     Box::pin(self.start_about_task(transport, origin, parsed)).await
                 }
@@ -124,14 +124,14 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// A request about a task of a client whose session another replica keeps: it goes on without the session.
+    /// Starts a request about a task without its session, which another replica keeps.
     async fn start_about_task<T: Transport>(
         &self,
         transport: &T,
         origin: &Origin<'_>,
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
-        // Such tasks are made for clients of this revision alone.
+        // Only clients of this revision have such tasks.
         let revision = Revision::V2025_11_25;
         let ParsedRequest {
             request,
@@ -169,7 +169,7 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// A request without a session.
+    /// Starts a request without a session.
     async fn start_modern<T: Transport>(
         &self,
         transport: &T,
@@ -188,7 +188,7 @@ impl<C: Core> Ingress<C> {
         transport.check_headers(&request.method, params)?;
         modern::check_method(&request.method, &sender)?;
         if request.method == Method::Listen {
-            // Boxed: it is rare.
+            // Boxed, since it is rare.
             return Box::pin(self.start_subscription(transport, origin, parsed, revision, sender))
                 .await;
         }
@@ -210,7 +210,7 @@ impl<C: Core> Ingress<C> {
                 self.begin(transport, origin, parsed, sender, Ok(resumption))
                     .await?
             }
-            // Boxed: it is rare, and the future of every call would hold it twice.
+            // Boxed, since it is rare and would be stored twice in every call's future.
             Err(error) => {
                 Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?
             }
@@ -225,7 +225,8 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// Begins a call that continues no other; one whose `requestState` cannot be used ends with the error.
+    /// Begins a call that does not continue another; an unusable `requestState` ends it with an
+    /// error.
     async fn begin<T: Transport>(
         &self,
         transport: &T,
@@ -250,8 +251,8 @@ impl<C: Core> Ingress<C> {
         ))
     }
 
-    /// Continues a suspended call, which has been decided about when it began: it is decided about again, since its client
-    /// may have other rights now, and what continues is what it is decided about.
+    /// Continues a suspended call. The policy decides again, since the client's rights may have
+    /// changed. It decides about exactly the call that continues.
     async fn resume<T: Transport>(
         &self,
         transport: &T,
@@ -264,7 +265,7 @@ impl<C: Core> Ingress<C> {
         let Admitted { permit, turn } = self
             .admit_request(transport, origin, &*waiting.decided)
             .await?;
-        // It has waited for the client, and waits for no turn.
+        // The call has already waited for the client, so it waits for no turn.
         turn.into_iter().for_each(Turn::pass);
         let ends = ends_of(transport, origin, parsed);
         let judges_results = self.settings.hooks.judge_results();
@@ -313,8 +314,8 @@ impl<C: Core> Ingress<C> {
         )
     }
 
-    /// Replaces the state of a server that this gateway has sealed for its client: the server gets it as it has written it.
-    /// Whether it was one.
+    /// Replaces a server's state, which Fanlight sealed for the client, by the server's original.
+    /// Returns whether the request had one.
     fn open_server_state(
         &self,
         origin: &Origin<'_>,
@@ -339,7 +340,7 @@ impl<C: Core> Ingress<C> {
         Ok(true)
     }
 
-    /// A stream of what servers send outside of calls.
+    /// Starts a stream of server messages outside of calls.
     async fn start_subscription<T: Transport>(
         &self,
         transport: &T,
@@ -351,7 +352,7 @@ impl<C: Core> Ingress<C> {
         let ParsedRequest { request, span, .. } = &mut *parsed;
         let caller = caller_of(origin);
         let core = &self.core;
-        // Detached, since the subscription lasts: a slice would keep the whole request in memory.
+        // Copied, since the subscription lasts: a slice would keep the whole request in memory.
         let context = Arc::new(CallContext {
             caller: caller.clone(),
             peer: origin.peer(),
@@ -460,14 +461,14 @@ impl<C: Core> Ingress<C> {
         self.core.resolve(unresolved, detail).await
     }
 
-    /// How a request continues: with a suspended call, if it brings the input that the call waits for.
+    /// Finds the suspended call that the request has input for, if any.
     async fn find(
         &self,
         origin: &Origin<'_>,
         request: &Request,
         params: &Params,
     ) -> Result<Found, RpcError> {
-        // Few requests have a state.
+        // Fast path: few requests have a state.
         if !params.has_request_state() {
             return Ok(Found::Call(Resumption::New));
         }
@@ -482,7 +483,8 @@ impl<C: Core> Ingress<C> {
         Box::pin(self.suspended_calls.find(retry)).await
     }
 
-    /// An operation that has been admitted, with what it waits for: its turn, and somebody's agreement if it needs that.
+    /// Adds the conditions that an admitted operation waits for: its turn, and an approval if it
+    /// needs one.
     fn admitted(
         &self,
         operation: C::Resolved,
@@ -490,7 +492,7 @@ impl<C: Core> Ingress<C> {
     ) -> AdmittedOperation<C::Resolved> {
         let recording = RequestRecording::of(&self.settings, &operation);
         if operation.is_refused() {
-            // Its error does not wait, and nobody need agree to it.
+            // A refusal waits for no turn and no approval.
             turn.into_iter().for_each(Turn::pass);
             return AdmittedOperation {
                 operation,
@@ -539,11 +541,12 @@ impl<C: Core> Ingress<C> {
             }
             Resumption::Answered(response) => return Box::new(Answered::new(response)),
         };
-        // A server request reaches the client by the answer, which needs no event stream.
+        // The answer carries the server request to the client, so no event stream is needed.
         let may_be_asked = method.may_need_input();
         let messages =
             (takes_messages || may_be_asked).then_some(self.settings.notification_buffer);
-        // Without it the call is never suspended; of a client that cannot be asked it is not.
+        // Without this, the call is never suspended; nor is the call of a client that cannot be
+        // asked.
         let may_be_suspended = may_be_asked && can_be_asked(&operation.context().capabilities);
         let decided = may_be_suspended.then(|| Arc::new(operation.decided()));
         let mut call = CoreCall::start(
@@ -566,7 +569,7 @@ impl<C: Core> Ingress<C> {
         ))
     }
 
-    /// A request within a session.
+    /// Starts a request within a session.
     async fn start_legacy<T: Transport>(
         &self,
         transport: &T,
@@ -582,7 +585,7 @@ impl<C: Core> Ingress<C> {
         check_has_no_state(origin, params)?;
         let revision = match &session {
             Some(session) => session.session.revision(),
-            // "ping" needs no session on a connection.
+            // On a connection, "ping" needs no session.
             None if request.method == Method::Ping => Revision::NEWEST_LEGACY,
             None => return Err(not_initialized(transport, &params.meta).into()),
         };
@@ -701,7 +704,7 @@ impl<C: Core> Ingress<C> {
                     .set_log_level(legacy::log_level(params).ok());
                 None
             }
-            // Before the server is asked, which may send messages at once.
+            // Recorded before the server gets the request, since it may send messages at once.
             Method::Subscribe => {
                 noted = uri()
                     .filter(|uri| session.session.note_subscription(uri))
@@ -718,7 +721,7 @@ impl<C: Core> Ingress<C> {
         };
         let client = &session.session;
         let operation = &admitted.operation;
-        // Also where there is no policy yet: a reload may bring one in.
+        // Also without a policy: a reload may add one.
         let may_be_asked =
             method.may_need_input() && can_be_asked(&operation.context().capabilities);
         let decided = may_be_asked.then(|| operation.decided());
@@ -763,7 +766,7 @@ impl<C: Core> Ingress<C> {
             .subscribing_to(noted)
     }
 
-    /// A session of the client, which has sent `initialize`.
+    /// Creates the session of a client that sent `initialize`.
     fn new_session(
         &self,
         origin: &Origin<'_>,
@@ -808,7 +811,7 @@ impl<C: Core> Ingress<C> {
         })
     }
 
-    /// A session that another replica has kept, with the identity that its client shows now.
+    /// Restores a session of another replica with the client's current identity.
     pub(crate) fn continued_session(
         &self,
         origin: &Origin<'_>,
@@ -824,7 +827,8 @@ impl<C: Core> Ingress<C> {
         Ok(streams)
     }
 
-    /// The context of what Fanlight does again for a session, with the identity that its client shows now.
+    /// The context for work that Fanlight repeats for a session, with the client's current
+    /// identity.
     pub(crate) fn context_again(
         &self,
         session: &ActiveSession,
@@ -839,7 +843,8 @@ impl<C: Core> Ingress<C> {
         }
     }
 
-    /// Subscribes to what the session of the client had subscribed to, as far as it still may, in requests with this context.
+    /// Restores the session's subscriptions in requests with this context, as far as the client
+    /// still may subscribe.
     pub(crate) fn subscribe_again(
         &self,
         session: &ActiveSession,
@@ -873,7 +878,7 @@ impl<C: Core> Ingress<C> {
         stream::iter(uris).for_each_concurrent(SUBSCRIBING_AT_ONCE, subscribe)
     }
 
-    /// Makes a session, which the transport opens, and has the core describe the server.
+    /// Creates a session, which the transport opens, and lets the core describe the server.
     async fn start_initialize<T: Transport>(
         &self,
         transport: &T,
@@ -887,7 +892,7 @@ impl<C: Core> Ingress<C> {
             let error = RpcError::new(code::INTERNAL, "the gateway is ending");
             return Err(Refusal::new(Reason::Busy, error).kept_by(Kept::NewSession, run));
         }
-        // It needs no scopes.
+        // `initialize` needs no scopes.
         let permit = self.permit(transport)?;
         let running = transport.running().cloned().unwrap_or_default();
         let session = self.new_session(origin, initialize, running)?;
@@ -955,7 +960,7 @@ fn ends_of<T: Transport>(
     }
 }
 
-/// The client of a request without a session.
+/// The context of a client without a session.
 fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
     CallContext {
         caller: caller_of(origin),
@@ -967,13 +972,13 @@ fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
     }
 }
 
-/// Whom a request without a session is made for.
+/// The caller of a request without a session.
 fn caller_of(origin: &Origin<'_>) -> Caller {
     Caller::request_of(origin.holder.clone()).with_identity(Arc::clone(&origin.identity))
 }
 
 impl ParsedRequest {
-    /// The notifications that a modern client gets with the answer; `None` if it can get none.
+    /// The notifications that a modern client gets before the response; `None` if it can get none.
     fn modern_filter(
         &self,
         level: Option<LogLevel>,
@@ -993,7 +998,7 @@ impl ParsedRequest {
         })
     }
 
-    /// The call that answers the request, which takes over its id and span.
+    /// The call that answers the request. It takes over the request's id and span.
     fn answered_by<T: Transport>(
         &mut self,
         stream: Responses,
@@ -1016,8 +1021,8 @@ impl ParsedRequest {
     }
 }
 
-/// Refuses a `requestState`: no legacy revision has it, and a modern server could take it for one of its own, perhaps another
-/// client's.
+/// Refuses a `requestState`. No legacy revision has it, and a modern server could take it for its
+/// own, perhaps for another client's.
 fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcError> {
     let is_refused = params.has_request_state() && !origin.holder.principal().is_anonymous();
     if is_refused {
@@ -1027,9 +1032,8 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
     }
 }
 
-/// The error for a request that neither belongs to a session nor has the metadata of a modern one.
-/// "A request missing any required field is malformed" (2026-07-28 basic/index, Per-request protocol
-/// fields).
+/// The error for a request with neither a session nor modern metadata. "A request missing any
+/// required field is malformed" (2026-07-28 basic/index, Per-request protocol fields).
 fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
     match modern::revision(meta) {
         Err(error) if transport.serves_modern() => error,
@@ -1040,13 +1044,13 @@ fn not_initialized<T: Transport>(transport: &T, meta: &Meta) -> RpcError {
     }
 }
 
-/// The error for a request about a task that another run keeps. No client gets it: what has that task answers, or this one as
-/// about any task that it does not know.
+/// The error for a request about a task of another run. No client gets it: either that run answers,
+/// or this one reports an unknown task.
 fn unknown_task() -> RpcError {
     RpcError::new(code::INVALID_PARAMS, "another replica keeps the task")
 }
 
-/// A method's name for the log: only names that no client makes up.
+/// The method's name for the log, unless the client made it up.
 fn known_name(method: &Method) -> &str {
     match method {
         Method::Other(_) => "other",

@@ -1,4 +1,4 @@
-//! What differs between transports in the handling of a message.
+//! The differences between transports in the handling of a message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::eras::params::{Meta, Params};
 use crate::session::RunningRequests;
 use crate::streams::ActiveSession;
 
-/// How a request about a task goes on without its session.
+/// How a request about a task continues without its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AboutTask {
-    /// This run keeps the task.
+    /// This run keeps the task, so the request goes there.
     PassOn(ProcessRun),
-    /// It is answered here, where the task is, or is unknown from now on.
+    /// This process answers: it has the task, or reports it as unknown.
     Here,
 }
 
-/// The transport of a message. The defaults are those of a connection that carries all messages of one
-/// client, such as stdio.
+/// The transport of a message. The defaults suit a connection with all messages of one client, such
+/// as stdio.
 pub(crate) trait Transport: Send + Sync {
     /// Whether modern clients repeat parts of their requests in header fields.
     const HAS_HEADERS: bool = false;
@@ -40,7 +40,7 @@ pub(crate) trait Transport: Send + Sync {
         true
     }
 
-    /// Whether the client can be sent anything before a response.
+    /// Whether the client can get messages before a response.
     fn takes_messages(&self) -> bool {
         true
     }
@@ -50,62 +50,63 @@ pub(crate) trait Transport: Send + Sync {
         modern::revision(meta)
     }
 
-    /// Checks the other header fields that every modern request of this method repeats parts of its body in.
+    /// Checks the header fields that repeat parts of the body in every modern request of this
+    /// method.
     fn check_headers(&self, _method: &Method, _params: &Params) -> Result<(), RpcError> {
         Ok(())
     }
 
-    /// Checks the header fields that repeat arguments of the tool that the request calls.
+    /// Checks the header fields that repeat arguments of the called tool.
     fn check_mirrored(&self, _operation: &dyn Decidable, _params: &Params) -> Result<(), RpcError> {
         Ok(())
     }
 
-    /// The legacy session that a message belongs to. `None` if its connection has none; an error if the
-    /// message must name one, and it does not exist for its principal at its endpoint.
+    /// The legacy session of a message; `None` if its connection has none. Fails if the message
+    /// must name a session, and its principal has no such session at its endpoint.
     fn session(
         &self,
         origin: &Origin<'_>,
     ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// How a legacy request about a task that Fanlight has made for this client goes on where this run does not keep both the task
-    /// and the session of the request; `None` for all other requests.
+    /// How a legacy request continues that is about a task which Fanlight made for this client, if
+    /// this run does not keep both the task and the session. `None` for all other requests.
     fn task_elsewhere(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
         None
     }
 
-    /// The id of the session, where the message has it.
+    /// The session's id, if the message has one.
     fn session_id(&self) -> Option<&str> {
         None
     }
 
-    /// The replica that is to open a session, if this one would end it soon.
+    /// The replica that should open a session, because this one is ending.
     fn opens_sessions(&self) -> Option<ProcessRun> {
         None
     }
 
-    /// Cancelled when streams are to end that would last as long as their client wants.
+    /// Cancelled when streams without an end of their own must end.
     fn closing(&self) -> &CancellationToken;
 
-    /// All running requests of the client, if it cancels them by notifications in both eras.
+    /// All running requests of the client, if notifications cancel them in both eras.
     fn running(&self) -> Option<&Arc<RunningRequests>> {
         None
     }
 
-    /// Bounds the requests of the client that run at once.
+    /// Limits the client's concurrent requests.
     fn permits(&self) -> Option<&Arc<Semaphore>> {
         None
     }
 
-    /// Where legacy calls run on if their connection is lost; `None` if they end with it.
+    /// Keeps legacy calls running after their connection is lost; `None` if they end with it.
     fn detached(&self) -> Option<&Arc<DetachedCalls>> {
         None
     }
 
-    /// The client of a session is ready for messages outside of calls.
+    /// Reports that a session's client is ready for messages outside of calls.
     fn initialized(&self) {}
 
-    /// Begins to listen to messages outside of calls, if that has not been done; the result resolves
-    /// after a while or when the core has answered.
+    /// Starts to listen to messages outside of calls, if not done yet. The result resolves once the
+    /// core has answered, or after a while.
     fn listen<C: Core>(
         &self,
         core: &Arc<C>,

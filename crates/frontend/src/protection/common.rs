@@ -1,4 +1,4 @@
-//! Limits that several processes count together.
+//! Rate limits that several processes count together.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,64 +9,66 @@ use fanlight_fair::{Quota, Rate, TooMany};
 
 use super::turn::{Counts, Key, Turn};
 
-/// What happens while a limit cannot be counted together with other processes.
+/// The behaviour of a shared limit that cannot be counted with other processes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutOthers {
     /// Each process allows its part.
     Part,
-    /// Requests that fall under it are refused.
+    /// Requests under the limit are refused.
     Refuse,
 }
 
-/// One limit that a request takes from.
+/// One limit that a request counts against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonLimit {
-    /// What is counted: the same bytes in all processes, and other ones for everything else.
+    /// The counter's key: equal in all processes, and different for every other counter.
     pub key: Vec<u8>,
-    /// Whose it is, if it counts each client apart: the same bytes for all limits of one client.
+    /// The client's key, equal for all limits of one client; `None` if the limit does not count
+    /// clients separately.
     pub client: Option<Vec<u8>>,
-    /// How many at once, and as many again evenly over `per`.
+    /// The number of requests allowed at once, and again evenly over `per`.
     pub most: usize,
-    /// In which time.
+    /// The period of the limit.
     pub per: Duration,
-    /// How long a request waits for its turn.
+    /// The longest wait for a turn.
     pub queue: Duration,
 }
 
-/// Why nothing was taken from limits that are counted together.
+/// The reason why a request was not counted against shared limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// One of them has none left.
+    /// One of the limits is used up.
     TooMany(TooMany),
-    /// They cannot be counted now.
+    /// The limits cannot be counted now.
     Away,
 }
 
-/// Counts together with other processes.
+/// Counts limits together with other processes.
 pub trait CommonLimits: fmt::Debug + Send + Sync {
-    /// Takes one from each of these limits, or from none; how long it is until its turn. Those that count each client apart are of one
-    /// client. It takes a bounded time, whatever happens.
+    /// Counts a request against all of these limits, or against none; returns the time until its
+    /// turn. Limits that count clients separately are all of one client. Takes a bounded time in
+    /// any case.
     fn take(
         &self,
         limits: Vec<CommonLimit>,
     ) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>>;
 
-    /// How many processes there are, as last heard of.
+    /// The last known number of processes.
     fn processes(&self) -> usize;
 }
 
-/// A limit of which a request is to take one together with other processes.
+/// A shared limit that a request must be counted against.
 #[derive(Debug)]
 pub(super) struct CommonEntry {
     pub(super) limit: CommonLimit,
     pub(super) without: WithoutOthers,
-    /// What this process counts where it is alone.
+    /// The count of this process alone, used if the shared count is unavailable.
     pub(super) rate: Rate<Key>,
     pub(super) key: Key,
     pub(super) counts: Arc<Counts>,
 }
 
-/// A request that has taken from the limits of this process, and not yet from common ones.
+/// A request that is counted against this process's limits, but not yet against shared ones.
 #[derive(Debug)]
 pub(crate) struct Taking {
     pub(super) turn: Turn,
@@ -74,21 +76,21 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
-    /// Whether nothing is left to be taken.
+    /// Whether there are no shared limits to count against.
     pub(crate) fn is_done(&self) -> bool {
         self.common.is_empty()
     }
 
-    /// The turn, if it is not at once.
+    /// The turn; `None` if the request may run at once.
     pub(crate) fn turn(self) -> Option<Turn> {
         self.turn.unless_now()
     }
 
-    /// Takes from the common limits, too.
+    /// Counts the request against the shared limits.
     ///
     /// # Errors
     ///
-    /// If one of them has none left: then it takes from none, and what it has taken before is given back.
+    /// If one of them is used up. Then none is charged, and earlier charges are refunded.
     pub(crate) async fn in_common(
         mut self,
         limits: &dyn CommonLimits,
@@ -98,7 +100,7 @@ impl Taking {
             .iter()
             .map(|entry| entry.limit.clone())
             .collect();
-        // Which of them has refused it is not known: it counts for each.
+        // The limit that refused is unknown, so each counts it.
         let count = |wait| self.common.iter().for_each(|entry| entry.counts.add(wait));
         match limits.take(asked).await {
             Ok(wait) => {
@@ -114,7 +116,7 @@ impl Taking {
         Ok(self.turn.unless_now())
     }
 
-    /// Takes this process's part.
+    /// Charges this process's parts of the limits.
     fn alone(&mut self, processes: usize) -> Result<(), NotTaken> {
         for CommonEntry {
             limit,
@@ -137,7 +139,8 @@ impl Taking {
     }
 }
 
-/// As many in the long run as one of so many processes may allow, and one at least at once.
+/// This process's part of a limit among so many processes. It allows at least one request at once,
+/// and its fair part in the long run.
 fn part_of(limit: &CommonLimit, processes: usize) -> Quota {
     let most = (limit.most / processes).max(1);
     Quota {
@@ -169,7 +172,7 @@ mod tests {
                 per: Duration::from_secs(60)
             }
         );
-        // One in two minutes from each of four is two in a minute.
+        // One in two minutes in each of four processes makes two in a minute.
         assert_eq!(
             part_of(&limit(2), 4),
             Quota {

@@ -1,5 +1,5 @@
-//! What protects the endpoints, as clients have to know it: the scopes of operations, and which authorization servers
-//! give tokens.
+//! The protection of endpoints, as far as clients must know it: required scopes, and the
+//! authorization servers that issue tokens.
 
 mod common;
 mod rates;
@@ -24,20 +24,20 @@ pub(crate) use self::turn::Turn;
 /// The path prefix of protected resource metadata (RFC 9728, 3.1).
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// What protects the endpoints, as configured.
+/// The configured protection of the endpoints.
 #[derive(Clone, Debug, Default)]
 pub struct ProtectionSettings {
-    /// The issuers of tokens. Without one, there is no metadata.
+    /// The issuers of tokens. Without one there is no metadata.
     pub authorization_servers: Vec<String>,
-    /// The scopes that operations need.
+    /// The required scopes of operations.
     pub scopes: ScopeSettings,
-    /// Those of endpoints that have their own, by path.
+    /// The scopes of endpoints with their own settings, by path.
     pub endpoints: Vec<(String, ScopeSettings)>,
-    /// How often clients may ask.
+    /// The rate limits.
     pub rates: Vec<RateRule>,
 }
 
-/// What protects the endpoints.
+/// The protection of the endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
     authorization_servers: Vec<String>,
@@ -46,27 +46,27 @@ pub(crate) struct Protection {
     rates: Rates,
 }
 
-/// The protection that can be replaced while clients are served.
+/// The protection, which can be replaced while clients are served.
 #[derive(Clone, Debug, Default)]
 pub struct LiveProtection(Arc<Live>);
 
 #[derive(Debug, Default)]
 struct Live {
     current: ArcSwap<Protection>,
-    /// Told of each replacement, for what lasts: it was decided about by earlier rules.
+    /// Reports each replacement to lasting work that earlier rules allowed.
     replaced: watch::Sender<()>,
-    /// Counts limits together with other processes; `None` if there are none.
+    /// Counts shared limits; `None` if there are none.
     common: Option<Arc<dyn CommonLimits>>,
 }
 
 impl LiveProtection {
-    /// That of `settings`.
+    /// The protection in `settings`.
     #[must_use]
     pub fn new(settings: ProtectionSettings) -> Self {
         Self::sharing(settings, None)
     }
 
-    /// That of `settings`, with limits that are counted together with other processes.
+    /// The protection in `settings`, with shared limits.
     #[must_use]
     pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
         let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
@@ -77,37 +77,37 @@ impl LiveProtection {
         }))
     }
 
-    /// What counts limits together with other processes.
+    /// The counter of shared limits.
     pub(crate) fn common(&self) -> Option<&dyn CommonLimits> {
         self.0.common.as_deref()
     }
 
-    /// Has `settings` take effect: for messages from the next on, and for streams that are open.
+    /// Applies `settings` to the next messages and to open streams.
     pub fn replace(&self, settings: ProtectionSettings) {
         let next = Protection::new(settings, &self.load().rates);
         self.0.current.store(Arc::new(next));
         self.0.replaced.send_replace(());
     }
 
-    /// What operators see of the limits in force, with so many of those who have used most.
+    /// The current limits for operators, each with its `keys` heaviest users.
     #[must_use]
     pub fn limits(&self, keys: usize) -> Vec<RateState> {
         self.load().rates.states(keys)
     }
 
-    /// Told of each replacement from now on.
+    /// Reports each later replacement.
     pub(crate) fn replacements(&self) -> watch::Receiver<()> {
         self.0.replaced.subscribe()
     }
 
-    /// What is in force now.
+    /// The current protection.
     pub(crate) fn load(&self) -> impl std::ops::Deref<Target = Arc<Protection>> + use<> {
         self.0.current.load()
     }
 }
 
 impl Protection {
-    /// That of `settings`, after other limits.
+    /// The protection in `settings`. Limits that were in `before` keep their counts.
     fn new(settings: ProtectionSettings, before: &Rates) -> Self {
         let ProtectionSettings {
             authorization_servers,
@@ -127,7 +127,7 @@ impl Protection {
         }
     }
 
-    /// How often clients may ask.
+    /// The rate limits.
     pub(crate) fn rates(&self) -> &Rates {
         &self.rates
     }
@@ -142,8 +142,8 @@ impl Protection {
         &self.authorization_servers
     }
 
-    /// The URL of the metadata of the resource at `path` of a listener with this URL; `None` if it has none. Never made from
-    /// what a request says.
+    /// The URL of the metadata of the resource at `path`, on a listener with this public URL;
+    /// `None` if it has none. Never made from a request's content.
     pub(crate) fn metadata_url(
         &self,
         public_url: Option<&PublicUrl>,

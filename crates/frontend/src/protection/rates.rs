@@ -1,4 +1,4 @@
-//! How often clients may ask: limits that a request takes from before it is carried out, from all or from none.
+//! Rate limits. A request is counted against all limits that apply before it runs, or against none.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,35 +14,37 @@ use super::common::{CommonEntry, CommonLimit, Taking, WithoutOthers};
 use super::scopes::{Operation, ToolNames};
 use super::turn::{Counts, Key, Turn};
 
-/// What a limit counts apart at most: others are counted together. No option: no team has as many clients.
+/// The maximum number of keys per limit; further ones share one count. A constant, since no team
+/// has as many clients.
 const KEYS: usize = 100_000;
 
-/// A limit.
+/// A rate limit.
 #[derive(Clone)]
 pub struct RateRule {
-    /// Tells it from others: while a limit with the same text is configured, it keeps what was used.
+    /// Identifies the limit. A limit with the same text keeps its counts on a reload.
     pub id: String,
-    /// What operators know it by.
+    /// The name for operators.
     pub name: String,
-    /// What is counted apart.
+    /// The dimensions that are counted separately.
     pub of: RateDimensions,
-    /// The tools that it is about; `None` for all requests.
+    /// The tools that the limit applies to; `None` for all requests.
     pub tools: Option<ToolNames>,
-    /// The servers that it is about; `None` for all.
+    /// The servers that the limit applies to; `None` for all.
     pub servers: Option<Vec<String>>,
-    /// The paths of the endpoints that it is about; `None` for all.
+    /// The paths of endpoints that the limit applies to; `None` for all.
     pub endpoints: Option<Vec<String>>,
-    /// How many at once, and as many again evenly over each such time.
+    /// The number of requests allowed at once, and again evenly over each period.
     pub most: usize,
-    /// In which time.
+    /// The period of the limit.
     pub per: Duration,
-    /// How long a request waits for its turn.
+    /// The longest wait for a turn.
     pub queue: Duration,
-    /// That several processes count together, and what happens while they cannot; `None` if each counts for itself.
+    /// For a limit that several processes count together: the behaviour when they cannot. `None` if
+    /// each process counts alone.
     pub common: Option<WithoutOthers>,
 }
 
-/// What a limit counts apart.
+/// The dimensions that a limit counts separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateDimensions {
     /// Each client.
@@ -64,11 +66,11 @@ impl fmt::Debug for RateRule {
     }
 }
 
-/// The limits in force.
+/// The current limits.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Vec<Limit>);
 
-/// A limit, and what was used of it.
+/// A limit and its counts.
 #[derive(Debug)]
 struct Limit {
     rule: RateRule,
@@ -76,41 +78,41 @@ struct Limit {
     counts: Arc<Counts>,
 }
 
-/// What operators see of a limit.
+/// A limit's state for operators.
 #[derive(Clone, Debug)]
 pub struct RateState {
     /// [`RateRule::name`].
     pub name: String,
-    /// How many at once.
+    /// The number of requests allowed at once.
     pub most: usize,
-    /// Requests that it let run at once.
+    /// Requests that ran at once.
     pub passed: u64,
-    /// Requests that had to wait for their turn.
+    /// Requests that waited for their turn.
     pub waited: u64,
-    /// Requests that it refused.
+    /// Refused requests.
     pub refused: u64,
-    /// How many it counts apart now.
+    /// The number of keys that it counts now.
     pub keys: usize,
-    /// Those who have used most, the largest first.
+    /// The heaviest users, the heaviest first.
     pub nearest: Vec<RateUse>,
 }
 
-/// What one of those that a limit counts apart has used.
+/// The use of a limit by one key.
 #[derive(Clone, Debug)]
 pub struct RateUse {
-    /// The client, if each has a limit of its own, and so on.
+    /// The client, if clients are counted separately. The other members work alike.
     pub client: Option<String>,
     /// The path of the endpoint.
     pub endpoint: Option<String>,
     /// The server.
     pub server: Option<String>,
-    /// The server's own name of the tool; empty for those that no list has.
+    /// The server's own name of the tool; empty for tools that no list contains.
     pub tool: Option<String>,
-    /// How many, of [`RateState::most`]; more where requests wait for their turn.
+    /// The used part of [`RateState::most`]; more than that while requests wait for their turn.
     pub used: usize,
 }
 
-/// A request, as limits see it.
+/// A request as limits see it.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) peer: &'a Peer,
@@ -119,12 +121,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) subject: &'a dyn Decidable,
 }
 
-/// What a request calls.
+/// The target of a request.
 struct Called<'a> {
-    /// `None` if that is not known.
+    /// `None` if it is unknown.
     server: Option<&'a str>,
-    /// The server's own name of the tool; `None` for one that no list has: only the server knows which tool it means, so that
-    /// it could be each.
+    /// The server's own name of the tool; `None` if no list contains it. Only the server knows
+    /// which tool that is, so it could be any.
     tool: Option<Cow<'a, str>>,
 }
 
@@ -138,7 +140,8 @@ impl<'a> Called<'a> {
 }
 
 impl Rates {
-    /// These limits, of which those that were in force keep what was used. One that is written twice is one.
+    /// Creates these limits. Limits that were in `before` keep their counts; a repeated limit
+    /// counts once.
     pub(crate) fn new(rules: Vec<RateRule>, before: &Self) -> Self {
         let mut limits: Vec<Limit> = Vec::new();
         for rule in rules {
@@ -153,7 +156,7 @@ impl Rates {
         Self(limits)
     }
 
-    /// What operators see of the limits, with the keys of each that have used most.
+    /// The state of the limits for operators, each with its `keys` heaviest users.
     pub(crate) fn states(&self, keys: usize) -> Vec<RateState> {
         self.0.iter().map(|limit| limit.state(keys)).collect()
     }
@@ -163,16 +166,17 @@ impl Rates {
         self.0.is_empty()
     }
 
-    /// Whether any of them depends on the tool of a call.
+    /// Whether any limit depends on the tool of a call.
     pub(crate) fn depend_on_tools(&self) -> bool {
         self.0.iter().any(|limit| limit.rule.is_about_calls())
     }
 
-    /// Takes a request from all limits of this process that it falls under. It runs at once, or when its turn comes.
+    /// Counts a request against this process's limits. The request may run at once, or when its
+    /// turn comes.
     ///
     /// # Errors
     ///
-    /// If one of them has none left: then it takes from none.
+    /// If one of the limits is used up. Then none is charged.
     pub(crate) fn take(&self, asked: Asked<'_>) -> Result<Taking, TooMany> {
         let mut taking = Taking {
             turn: Turn::default(),
@@ -201,7 +205,7 @@ impl Rates {
                     });
                 }
                 None => {
-                    // What was taken before is given back with the turn.
+                    // An error refunds earlier charges by dropping the turn.
                     let (charge, wait) = limit.charge(&key)?;
                     taking.turn.charged(charge, wait);
                 }
@@ -276,7 +280,7 @@ impl RateRule {
         }
     }
 
-    /// Whether it counts calls of tools alone.
+    /// Whether the limit counts only tool calls.
     fn is_about_calls(&self) -> bool {
         self.of.server || self.of.tool || self.tools.is_some() || self.servers.is_some()
     }

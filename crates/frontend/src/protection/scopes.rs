@@ -1,6 +1,8 @@
-//! Which scopes an operation needs, and whether those of a client suffice. The rules of one endpoint; no I/O.
+//! Decides which scopes an operation needs, and whether a client has them. Holds the rules of one
+//! endpoint; does no I/O.
 //!
-//! Source: 2026-07-28 basic/authorization, Scope Selection Strategy and Scope Challenge Handling; RFC 6749, 3.3.
+//! Source: 2026-07-28 basic/authorization, Scope Selection Strategy and Scope Challenge Handling;
+//! RFC 6749, 3.3.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,23 +12,23 @@ use fanlight_canonical::{Decidable, Interest, Item};
 use fanlight_identity::Scopes;
 use fanlight_protocol::Method;
 
-/// Whether the tool of a server, given by that one's own name, is one that a rule is about.
+/// Whether a rule applies to a tool; takes the server and its own name for the tool.
 pub type ToolNames = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
 
-/// The scopes that operations need, as configured.
+/// The configured scopes of operations.
 #[derive(Clone, Debug, Default)]
 pub struct ScopeSettings {
-    /// What reading needs: lists, resources, prompts, completion, subscriptions.
+    /// The scopes for reading: lists, resources, prompts, completion, subscriptions.
     pub read: Vec<String>,
-    /// What everything else needs: calls of tools, their tasks, and unknown methods.
+    /// The scopes for everything else: tool calls, their tasks, and unknown methods.
     pub call: Vec<String>,
-    /// What calls of some tools need in addition.
+    /// Additional scopes for calls of some tools.
     pub tools: Vec<ToolScopes>,
-    /// The scopes that each of these scopes contains.
+    /// For each scope, the scopes that it includes.
     pub implies: Vec<(String, Vec<String>)>,
 }
 
-/// The scopes that calls of some tools need in addition.
+/// Additional scopes for calls of some tools.
 #[derive(Clone)]
 pub struct ToolScopes {
     /// The tools.
@@ -49,7 +51,7 @@ pub(crate) struct ScopePolicy {
     read: Vec<Arc<str>>,
     call: Vec<Arc<str>>,
     tools: Vec<ToolRule>,
-    /// For each scope that others contain, all of those: directly, or through further ones.
+    /// For each scope, all scopes that include it, directly or indirectly.
     contained_in: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
@@ -67,32 +69,33 @@ impl fmt::Debug for ToolRule {
     }
 }
 
-/// What a message does, as far as scopes are concerned.
+/// A message's effect, as far as scopes matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
-    /// Nothing that needs more than an identity.
+    /// Needs only an identity.
     Free,
-    /// It reads.
+    /// Reads.
     Read,
-    /// It listens; also to the state of tasks, which may have their results in it.
+    /// Listens, including to tasks, whose state may contain their results.
     ListenToTasks,
-    /// It may change something.
+    /// May change something.
     Call,
-    /// It calls this tool.
+    /// Calls this tool.
     Tool(Item<'a>),
-    /// It may do what any tool does: which one is not known.
+    /// May call any tool; which one is unknown.
     AnyTool,
 }
 
 impl<'a> Operation<'a> {
-    /// What `subject` does. The tool of a call is looked at only if the policy `depends_on_tools`.
+    /// The operation in `subject`. The tool of a call is looked up only if the policy
+    /// `depends_on_tools`.
     pub(crate) fn of_subject(subject: &'a dyn Decidable, depends_on_tools: bool) -> Self {
         match (subject.method(), subject.interest()) {
             (_, Some(interest)) => Operation::of_listening(interest),
             (Method::CallTool, None) if !depends_on_tools => Self::Call,
             (Method::CallTool, None) => match subject.tool() {
                 Some(tool) => Self::Tool(tool),
-                // No list has it, so that only its server knows which tool it is.
+                // No list contains it, so only its server knows which tool it is.
                 None => Self::AnyTool,
             },
             (method, None) => Self::of(method),
@@ -101,8 +104,8 @@ impl<'a> Operation<'a> {
 }
 
 impl Operation<'static> {
-    /// What listening to `interest` does. What a server sends to a session by itself needs no more than the session: it
-    /// belongs to requests that were decided about.
+    /// The operation of listening to `interest`. Messages that a server sends to a session on its
+    /// own need only the session: they belong to requests that were allowed.
     pub(crate) fn of_listening(interest: &Interest) -> Self {
         match interest {
             Interest { session: true, .. } => Self::Free,
@@ -113,7 +116,7 @@ impl Operation<'static> {
 }
 
 impl Operation<'_> {
-    /// What a request of `method` does; of a tool call, without the tool.
+    /// The operation of a request with `method`; for a tool call, without the tool.
     pub(crate) fn of(method: &Method) -> Self {
         match method {
             Method::Initialize | Method::Ping | Method::Discover => Self::Free,
@@ -136,14 +139,14 @@ impl Operation<'_> {
             | Method::ListTasks
             | Method::UpdateTask
             | Method::CancelTask => Self::Call,
-            // An unknown method may call tools, too. The others are no requests of clients.
+            // An unknown method may call tools. The other methods are no client requests.
             _ => Self::AnyTool,
         }
     }
 }
 
 impl ScopePolicy {
-    /// The rules that `settings` mean.
+    /// The rules in `settings`.
     pub(crate) fn new(settings: &ScopeSettings) -> Self {
         let shared = |scopes: &[String]| {
             scopes
@@ -168,7 +171,7 @@ impl ScopePolicy {
         !self.tools.is_empty()
     }
 
-    /// All scopes that `operation` needs, each once.
+    /// All required scopes of `operation`, each once.
     pub(crate) fn required(&self, operation: &Operation<'_>) -> Vec<Arc<str>> {
         let rules = |is_meant: &dyn Fn(&ToolRule) -> bool| {
             let rules = self.tools.iter().filter(|rule| is_meant(rule));
@@ -188,16 +191,16 @@ impl ScopePolicy {
         })
     }
 
-    /// The scopes for the usual work with the endpoint, which clients ask for first.
+    /// The scopes for usual work with the endpoint, which clients ask for first.
     pub(crate) fn usual(&self) -> Vec<Arc<str>> {
         distinct(self.read.iter().chain(&self.call).cloned().collect())
     }
 
-    /// Checks whether a client with the scopes `held` may do `operation`.
+    /// Checks whether the scopes `held` suffice for `operation`.
     ///
     /// # Errors
     ///
-    /// All scopes that it needs, if it lacks any.
+    /// All required scopes, if any is missing.
     pub(crate) fn check(
         &self,
         held: &Scopes,
@@ -224,7 +227,8 @@ impl ScopePolicy {
     }
 }
 
-/// For each scope the scopes that contain it: the transitive closure of `implies`, which may have cycles.
+/// For each scope, the scopes that include it: the transitive closure of `implies`, which may have
+/// cycles.
 fn containers(implies: &[(String, Vec<String>)]) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
     let mut all: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
     for (scope, _) in implies {
@@ -371,7 +375,7 @@ mod tests {
             .filter(|name| Operation::of(&Method::from_name(name)) == Operation::Read)
         {
             let method = Method::from_name(name);
-            // Those that `changes_nothing` does not know are of extensions, and read.
+            // Methods unknown to `changes_nothing` belong to extensions, and read.
             let reads = ["resources/directory/read", "skills/list", "skills/get"];
             assert!(method.changes_nothing() || reads.contains(name), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What limits count, and the turn of a request that has taken from them.
+//! Counters of rate limits, and the turn of a request that is counted against them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fanlight_canonical::Peer;
 use fanlight_fair::Charge;
 use tokio::time::sleep;
 
-/// What is counted: the members that the limit does not count apart are left out.
+/// The key of a counter. Dimensions that the limit does not count separately are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) peer: Option<Peer>,
@@ -16,14 +16,14 @@ pub(super) struct Key {
     pub(super) tool: Option<Box<str>>,
 }
 
-/// The turn of a request that waits for it. What it has taken is given back if it is dropped before its turn.
+/// A waiting request's turn. Dropping it before the turn comes refunds the charges.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     wait: Duration,
     charges: Vec<Charge<Key>>,
 }
 
-/// Requests that a limit was about.
+/// The numbers of requests that a limit applied to.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) passed: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Counts {
 }
 
 impl Key {
-    /// The same in every process, and other bytes for every other key and rule.
+    /// A text that is equal in every process, and different for every other key and rule.
     pub(super) fn to_bytes(&self, rule: &str) -> Vec<u8> {
         let peer = self.peer.as_ref().map(Peer::to_bytes);
         let text = |text: &Option<Box<str>>| text.as_ref().map(|text| text.as_bytes().to_vec());
@@ -45,7 +45,7 @@ impl Key {
         ];
         let mut bytes = Vec::new();
         for part in parts {
-            // An absent part is as long as none can be.
+            // An absent part has a length that no text can have.
             let length = part.as_ref().map_or(u64::MAX, |part| {
                 u64::try_from(part.len()).unwrap_or(u64::MAX)
             });
@@ -57,7 +57,7 @@ impl Key {
 }
 
 impl Counts {
-    /// Counts a request that has so long until its turn, or was refused.
+    /// Counts a request by its waiting time; `None` for a refused one.
     pub(super) fn add(&self, wait: Option<Duration>) {
         let count = match wait {
             Some(wait) if wait.is_zero() => &self.passed,
@@ -69,18 +69,18 @@ impl Counts {
 }
 
 impl Turn {
-    /// Adds what was charged.
+    /// Adds a charge and its waiting time.
     pub(super) fn charged(&mut self, charge: Charge<Key>, wait: Duration) {
         self.charges.push(charge);
         self.wait(wait);
     }
 
-    /// Has it come after `wait` at the earliest.
+    /// Makes the turn come after `wait` at the earliest.
     pub(super) fn wait(&mut self, wait: Duration) {
         self.wait = self.wait.max(wait);
     }
 
-    /// Itself, unless it has come: then what was charged stays used.
+    /// The turn; `None` if it has come already, which makes the charges final.
     pub(super) fn unless_now(mut self) -> Option<Self> {
         if self.wait.is_zero() {
             self.charges.clear();
@@ -89,13 +89,13 @@ impl Turn {
         Some(self)
     }
 
-    /// Waits until it has come.
+    /// Waits until the turn comes.
     pub(crate) async fn come(self) {
         sleep(self.wait).await;
         self.pass();
     }
 
-    /// Does without it: what was charged stays used.
+    /// Gives up waiting; the charges become final.
     pub(crate) fn pass(mut self) {
         self.charges.clear();
     }

@@ -1,8 +1,8 @@
-//! Sessions on record, where other replicas find what they need to take one over when its own has ended.
+//! Session records, from which another replica can take over a session whose replica has ended.
 //!
-//! A record is sealed for its holder, and has nothing of the credentials with which the session was opened, nor of those for
-//! servers: a session is taken over for a request, by the identity that this request has shown. What ran at the replica that has
-//! ended is not on record.
+//! A record is sealed for the session's holder. It contains no credentials of the client or for
+//! servers: a take-over happens for a request, with the identity that this request proves. Requests
+//! that ran at the ended replica are not recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,68 +21,72 @@ use super::Session;
 use crate::eras::legacy::InitializeParams;
 use crate::session_records::{Claim, Claimed, Mark, SessionRecords};
 
-/// Sealed into every record, so that a change of their form makes old ones unknown.
+/// The purpose of the seal. A new format gets another purpose, which invalidates old records.
 const PURPOSE: &[u8] = b"session record 1";
 
-/// What a session is, but for its client's identity.
+/// A session without its client's identity.
 #[derive(Clone, Debug)]
 pub(crate) struct ArchivedSession {
     pub(crate) initialize: InitializeParams,
-    /// The number that it was opened with; `None` where a replica of an earlier version has written the record.
+    /// The session's number when it was opened; `None` in a record of an earlier version.
     pub(crate) opened_as: Option<u64>,
     pub(crate) log_level: Option<LogLevel>,
-    /// The resources that it has subscribed to.
+    /// The resources that the client subscribed to.
     pub(crate) subscriptions: Vec<String>,
-    /// Those that servers keep for it, by place.
+    /// The sessions that servers keep for it, by place.
     pub(crate) server_sessions: Vec<(Box<str>, ServerSession)>,
 }
 
-/// Writes and reads records.
+/// Reads and writes session records.
 pub(crate) struct SessionArchive {
     pub(crate) records: Arc<dyn SessionRecords>,
     seal: Seal,
 }
 
-/// A session's record.
+/// A session's record in the store.
 #[derive(Debug)]
 pub(crate) struct OnRecord {
     archive: Arc<SessionArchive>,
     name: Box<str>,
-    /// When it was last certain that this run keeps the session, and that its record is written; `None` if it is not.
+    /// The last mark at which this run certainly kept the session and its record was written;
+    /// `None` if that is in doubt.
     mark: Option<Mark>,
-    /// How often sessions at servers had changed when this run wrote it last; `None` if it has not.
+    /// The change counter of the server sessions at this run's last write; `None` if it has not
+    /// written.
     changes: Option<u64>,
-    /// When it was made or prolonged.
+    /// The time of creation or of the last extension.
     since: Instant,
     writes: RecordWrites,
 }
 
-/// Who waits for a session's record to be written, and who writes it.
+/// Coordinates the writes of a session's record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordWrites(watch::Sender<Writes>);
 
 #[derive(Debug, Default)]
 struct Writes {
-    /// How often it has been asked for.
+    /// The number of requested writes.
     asked: u64,
-    /// For how many of these that has been done, and whether it is written.
+    /// The number of requests that the finished writes cover. `is_written` has the result of the
+    /// last one.
     done: u64,
     is_written: bool,
     is_running: bool,
 }
 
-/// The turn of one to write the record, for all that have asked for it before; it ends when it is dropped.
+/// The right to write the record on behalf of all earlier requests. Dropping it passes the right
+/// on.
 pub(super) struct WriteTurn<'a> {
     writes: &'a watch::Sender<Writes>,
     asked: u64,
 }
 
-/// Who keeps a session after an attempt to take it over.
+/// The session's keeper after an attempted take-over.
 pub(crate) enum TakenOver {
     Session(Box<ArchivedSession>, OnRecord, Claim),
     By(ProcessRun),
     Nobody,
-    /// The store is away.
+    /// The store is unavailable.
     NotKnown,
 }
 
@@ -97,7 +101,7 @@ impl SessionArchive {
         }))
     }
 
-    /// A record for the session with this id.
+    /// The record of the session with this id.
     pub(crate) fn of(self: &Arc<Self>, id: &str) -> OnRecord {
         OnRecord {
             archive: Arc::clone(self),
@@ -109,7 +113,7 @@ impl SessionArchive {
         }
     }
 
-    /// Takes over the session of `holder` with this id, which `run` kept.
+    /// Takes over the session of `holder` with this id from `run`.
     pub(crate) async fn take_over(
         self: &Arc<Self>,
         id: &str,
@@ -125,7 +129,7 @@ impl SessionArchive {
         {
             Claimed::Ours(record, claim) => match self.read(&record, &on_record.name, holder) {
                 Some(session) => {
-                    // That of the other run is as good, but for who has the sessions at servers now.
+                    // The other replica's record is current except for its server sessions.
                     on_record.changes = session.server_sessions.is_empty().then_some(0);
                     TakenOver::Session(Box::new(session), on_record, claim)
                 }
@@ -214,12 +218,12 @@ impl SessionArchive {
 }
 
 impl OnRecord {
-    /// Its name, which does not reveal the id.
+    /// The record's name, which does not reveal the session id.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is to be written of a session.
+    /// The text of a session's record, with the archive and name to write it to.
     pub(crate) fn written(
         &self,
         session: &Session,
@@ -230,24 +234,25 @@ impl OnRecord {
         Some((Arc::clone(&self.archive), self.name.clone(), record))
     }
 
-    /// Who waits for it to be written.
+    /// The coordination of writes.
     pub(super) fn writes(&self) -> RecordWrites {
         self.writes.clone()
     }
 
-    /// The name to ask the store about, if other replicas may have taken the session over or its record may be missing.
+    /// The archive and name to ask the store with, if the session is in doubt: other replicas may
+    /// have taken it over, or the record may be missing.
     pub(crate) fn doubtful(&self) -> Option<(Arc<SessionArchive>, Box<str>, Option<Mark>)> {
         let mark = self.archive.records.mark();
         (mark.is_none() || mark != self.mark)
             .then(|| (Arc::clone(&self.archive), self.name.clone(), mark))
     }
 
-    /// It is certain since `mark`; doubtful if there is none.
+    /// Confirms the session at `mark`; `None` puts it in doubt.
     pub(crate) fn confirm(&mut self, mark: Option<Mark>) {
         self.mark = mark;
     }
 
-    /// Prolongs it in good time.
+    /// Extends the record's lifetime in good time.
     pub(crate) fn prolong(&mut self) {
         if self.since.elapsed() >= self.archive.records.lifetime() / 4 {
             self.since = Instant::now();
@@ -255,35 +260,37 @@ impl OnRecord {
         }
     }
 
-    /// Whether sessions at servers, which have changed so often, have changed since it was written.
+    /// Whether the server sessions have changed since the last write; `changes` is their change
+    /// counter.
     pub(crate) fn is_outdated(&self, changes: u64) -> bool {
         self.changes != Some(changes)
     }
 
-    /// Whether this run has written it.
+    /// Whether this run has written the record.
     pub(crate) fn was_written(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// It is written with the sessions at servers as they were after so many changes.
+    /// Notes that the record was written with the server sessions at this change counter.
     pub(crate) fn has_changes(&mut self, changes: u64) {
         self.changes = Some(changes);
     }
 
-    /// The name to ask the store about.
+    /// The archive and name to ask the store with.
     pub(crate) fn named(&self) -> (Arc<SessionArchive>, Box<str>) {
         (Arc::clone(&self.archive), self.name.clone())
     }
 
-    /// The session has ended; tells whether this run has kept it until then.
+    /// Removes the record after the session's end; the result tells whether this run kept the
+    /// session until then.
     pub(crate) fn forget(self) -> watch::Receiver<Option<bool>> {
         self.archive.records.forget(&self.name)
     }
 }
 
 impl RecordWrites {
-    /// Asks for the record to be written as the session is now. Waits until it is the turn of who asks to do that, or it has been
-    /// done, and returns whether it is written then.
+    /// Requests a write of the session's current state. Waits until the caller may write, or until
+    /// another write has covered the request; then returns whether that write succeeded.
     pub(super) async fn turn(&self) -> Result<WriteTurn<'_>, bool> {
         let mut number = 0;
         self.0.send_if_modified(|writes| {
@@ -319,7 +326,7 @@ impl RecordWrites {
 }
 
 impl WriteTurn<'_> {
-    /// What was asked for before this turn is done.
+    /// Reports the result of the write to all requests that it covers.
     pub(super) fn done(self, is_written: bool) {
         self.writes
             .send_modify(|writes| (writes.done, writes.is_written) = (self.asked, is_written));
@@ -356,7 +363,7 @@ fn server_sessions(servers: &Json) -> Vec<(Box<str>, ServerSession)> {
     servers.members().filter_map(session).collect()
 }
 
-/// The name of the session with this id in the store.
+/// The store's name for the session with this id.
 fn name_of(id: &str) -> Box<str> {
     HEXLOWER
         .encode(digest(&SHA256, id.as_bytes()).as_ref())

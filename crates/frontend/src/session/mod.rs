@@ -1,4 +1,4 @@
-//! One legacy client: its principal, the result of `initialize`, and its running requests.
+//! A legacy client's session: its principal, the result of `initialize`, and its running requests.
 
 pub(crate) mod archive;
 mod running_requests;
@@ -30,47 +30,50 @@ use crate::memory::Reservation;
 use crate::session_records::Released;
 use crate::trace::SessionCount;
 
-/// The most bytes that the URIs of a session's subscriptions take in its record. No option: they are written with each change of
-/// it; what a client subscribes to beyond them ends with its replica.
+/// The maximum number of bytes for subscribed URIs in a session's record. A constant: each change
+/// writes them all. Further subscriptions end with the replica.
 const MOST_SUBSCRIBED: usize = 64 << 10;
 
-/// A legacy client after `initialize`: of an HTTP session, of a stream of the HTTP+SSE transport, or
-/// of a stdio connection.
+/// A legacy client after `initialize`: an HTTP session, a stream of the HTTP+SSE transport, or a
+/// stdio connection.
 pub(crate) struct Session {
     record: SessionRecord,
     /// Counts the size of `initialize`.
     _memory: Reservation,
     key: SessionKey,
-    /// A random number, which no other session of its client has at any replica, wherever it was opened.
+    /// A random number, which differs between all sessions of the client at all replicas.
     opened_as: u64,
     log_level: Mutex<Option<LogLevel>>,
     pub(crate) running: Arc<RunningRequests>,
     pub(crate) server_requests: ServerRequests,
     usage: Mutex<Usage>,
-    /// What another replica needs to take it over; `None` if none can.
+    /// The session's record for a take-over; `None` if no other replica can take the session over.
     on_record: Mutex<Option<OnRecord>>,
-    /// Another replica has taken it over.
+    /// Whether another replica has taken the session over.
     is_lost: AtomicBool,
-    /// The sessions at servers that another replica goes on with then; `None` if none can take it over.
+    /// The server sessions that another replica continues after a take-over; `None` if none can
+    /// take the session over.
     server_sessions: Option<Arc<ServerSessions>>,
-    /// The resources that its client has subscribed to, where it is on record, as far as there is room for them.
+    /// The resources that the client of a recorded session has subscribed to, as far as there is
+    /// room.
     subscriptions: Mutex<BTreeSet<String>>,
-    /// Whether it was taken over, so that its client may have missed something.
+    /// Whether the session was taken over, so the client may have missed messages.
     was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
-    /// Reports the end of the session to the core: when the session is dropped, so that no call of it
-    /// can follow.
+    /// Reports the session's end to the core. Called when the session is dropped, so that none of
+    /// its calls can follow.
     report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
 }
 
-/// What a session is of: plain data, nothing of which belongs to this process.
+/// The owner of a session; plain data that is valid in any process.
 #[derive(Debug)]
 pub(crate) struct SessionRecord {
-    /// No other principal may use the session, and no other endpoint.
+    /// The only principal and endpoint that may use the session.
     pub(crate) holder: Holder,
-    /// The identity that opened it, for operators. Later requests may show newer credentials.
+    /// The identity that opened the session, for operators. Later requests may prove newer
+    /// credentials.
     pub(crate) identity: Arc<Identity>,
-    /// The peer in whose share of a limit the session counts.
+    /// The peer whose share of a limit the session uses.
     pub(crate) peer: Peer,
     pub(crate) initialize: InitializeParams,
 }
@@ -79,13 +82,13 @@ pub(crate) struct SessionRecord {
 struct Usage {
     /// The number of [`SessionGuard`]s.
     guards: usize,
-    /// When the last of them was dropped, or the session was opened.
+    /// The time when the last guard was dropped or the session was opened.
     last: Instant,
 }
 
 impl Session {
-    /// A session of a client that sent `initialize`. The client may have `max_server_requests`
-    /// to answer at once.
+    /// Creates the session of a client that sent `initialize`. It may have `max_server_requests`
+    /// open server requests.
     pub(crate) fn new<C: Core>(
         record: SessionRecord,
         memory: Reservation,
@@ -116,13 +119,13 @@ impl Session {
         }
     }
 
-    /// It, whose sessions at servers can be on record with it.
+    /// Adds server sessions, which are recorded with the session.
     pub(crate) fn keeping(mut self, server_sessions: ServerSessions) -> Self {
         self.server_sessions = Some(Arc::new(server_sessions));
         self
     }
 
-    /// It, as it was at the replica that it is taken over from.
+    /// Restores the state from another replica's record.
     pub(crate) fn continuing(mut self, archived: ArchivedSession) -> Self {
         let ArchivedSession {
             initialize: _,
@@ -139,12 +142,13 @@ impl Session {
         self
     }
 
-    /// What tells it from all others of this process, also from itself at an earlier time here.
+    /// The key of this session in this process. A session that returns to this process gets a new
+    /// one.
     pub(crate) fn key(&self) -> SessionKey {
         self.key
     }
 
-    /// Has it be on record until it ends.
+    /// Keeps a record of the session until its end.
     pub(crate) fn put_on_record(self: &Arc<Self>, on_record: OnRecord) {
         *lock(&self.on_record) = Some(on_record);
         if let Some(server_sessions) = &self.server_sessions {
@@ -153,9 +157,9 @@ impl Session {
         }
     }
 
-    /// Writes its record, if it is on record; whether that is written, with all that it is now. What cannot be written now is
-    /// written with the next request. One record is written at a time, for all that wait by then: one with less never follows one
-    /// with more.
+    /// Writes the session's record, if it has one. Returns whether the record has the current
+    /// state; a failed write is repeated with the next request. One write runs at a time for all
+    /// callers that wait for it, so an older state never replaces a newer one.
     pub(crate) async fn write_record(&self) -> bool {
         let Some(writes) = lock(&self.on_record).as_ref().map(OnRecord::writes) else {
             return false;
@@ -196,8 +200,8 @@ impl Session {
         is_written
     }
 
-    /// Has servers open other sessions than those that other replicas have opened: the replica that takes this one over next would
-    /// number its requests like this one.
+    /// Makes servers open new sessions instead of those that another replica opened. Otherwise the
+    /// next replica to take over would repeat this one's request numbers.
     fn give_up_waiting_server_sessions(&self) {
         let Some(sessions) = &self.server_sessions else {
             return;
@@ -210,34 +214,34 @@ impl Session {
         }
     }
 
-    /// Whether another replica can take it over, once it is on record.
+    /// Whether another replica can take over the session once it is recorded.
     pub(crate) fn may_move(&self) -> bool {
         self.server_sessions.is_some()
     }
 
-    /// Whether servers keep sessions for it that another replica could go on with.
+    /// Whether servers keep sessions for it that another replica could continue.
     pub(crate) fn is_at_servers(&self) -> bool {
         self.server_sessions
             .as_ref()
             .is_some_and(|sessions| !sessions.is_empty())
     }
 
-    /// Whether another replica may have taken it over, or its record may be missing.
+    /// Whether another replica may have taken over the session, or its record may be missing.
     pub(crate) fn is_doubtful(&self) -> bool {
         lock(&self.on_record)
             .as_ref()
             .is_some_and(|on_record| on_record.doubtful().is_some())
     }
 
-    /// How often its sessions at servers have changed.
+    /// The change counter of its server sessions.
     fn server_session_changes(&self) -> u64 {
         self.server_sessions
             .as_ref()
             .map_or(0, |sessions| sessions.changes())
     }
 
-    /// Whether this run still keeps it, as far as is known: another may have taken it over while this one was away. Writes its
-    /// record, if that may be missing.
+    /// Whether this run still keeps the session, as far as known. Another replica may have taken it
+    /// over while this one was disconnected. Writes the record if it may be missing.
     pub(crate) async fn is_kept(&self) -> bool {
         let (doubtful, is_outdated) = {
             let on_record = lock(&self.on_record);
@@ -262,7 +266,7 @@ impl Session {
                 self.write_record().await;
                 true
             }
-            // Its record is another run's.
+            // The record belongs to another run.
             Some(false) => {
                 self.is_lost.store(true, Ordering::SeqCst);
                 drop(self.no_longer_on_record());
@@ -277,7 +281,7 @@ impl Session {
         }
     }
 
-    /// Takes it from the record: its sessions at servers are others'.
+    /// Drops the record: other replicas may now use the server sessions.
     fn no_longer_on_record(&self) -> Option<OnRecord> {
         let on_record = lock(&self.on_record).take()?;
         self.server_sessions
@@ -286,12 +290,12 @@ impl Session {
         Some(on_record)
     }
 
-    /// Has its record last as long as it does.
+    /// Extends the record's lifetime.
     pub(crate) fn prolong_record(&self) {
         lock(&self.on_record).iter_mut().for_each(OnRecord::prolong);
     }
 
-    /// What is to be released of it, once: from then on other replicas may claim it.
+    /// Releases the record once; from then on other replicas may claim the session.
     pub(crate) fn leave_record(&self) -> Option<Released> {
         let on_record = self.no_longer_on_record()?;
         let is_due =
@@ -307,7 +311,7 @@ impl Session {
         })
     }
 
-    /// What a record of it has.
+    /// The content of the session's record.
     fn archived(&self) -> ArchivedSession {
         ArchivedSession {
             initialize: self.record.initialize.clone(),
@@ -322,7 +326,7 @@ impl Session {
         }
     }
 
-    /// Notes that its client subscribes to a resource, if there is room for that; whether that was not noted before.
+    /// Notes a resource that the client subscribes to, if there is room; returns whether it is new.
     pub(crate) fn note_subscription(&self, uri: &str) -> bool {
         if lock(&self.on_record).is_none() {
             return false;
@@ -332,22 +336,22 @@ impl Session {
         bytes <= MOST_SUBSCRIBED && subscriptions.insert(uri.to_owned())
     }
 
-    /// Notes that its client is not subscribed to a resource.
+    /// Notes that the client is not subscribed to a resource.
     pub(crate) fn forget_subscription(&self, uri: &str) {
         lock(&self.subscriptions).remove(uri);
     }
 
-    /// Whether it is noted that its client is subscribed to a resource.
+    /// Whether a subscription of the client to this resource is noted.
     pub(crate) fn has_subscription(&self, uri: &str) -> bool {
         lock(&self.subscriptions).contains(uri)
     }
 
-    /// The resources that its client has subscribed to, where it is on record.
+    /// The resources that the client of a recorded session has subscribed to.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
         lock(&self.subscriptions).iter().cloned().collect()
     }
 
-    /// Whether it was taken over, so that its client may have missed something.
+    /// Whether the session was taken over, so the client may have missed messages.
     pub(crate) fn was_moved(&self) -> bool {
         self.was_moved
     }
@@ -367,17 +371,17 @@ impl Session {
         self.record.holder == *holder
     }
 
-    /// The peer in whose share of a limit it counts.
+    /// The peer whose share of a limit the session uses.
     pub(crate) fn peer(&self) -> &Peer {
         &self.record.peer
     }
 
-    /// The endpoint that it belongs to.
+    /// The session's endpoint.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.record.holder.endpoint()
     }
 
-    /// What the client may do is decided by these: where it has its session, and the identity that has opened it.
+    /// The endpoint and identity by which the policy decides about the client.
     pub(crate) fn client(&self) -> Client<'_> {
         Client {
             endpoint: self.endpoint(),
@@ -385,17 +389,18 @@ impl Session {
         }
     }
 
-    /// The revision agreed on.
+    /// The agreed revision.
     pub(crate) fn revision(&self) -> Revision {
         self.record.initialize.revision
     }
 
-    /// The client's `Implementation` object, if it gave one.
+    /// The client's `Implementation` object, if it sent one.
     pub(crate) fn client_info(&self) -> Option<&Json> {
         self.record.initialize.client_info.as_ref()
     }
 
-    /// The name of its client and what has shown it, for an operator; `None` if the client is not authenticated.
+    /// The client's name for operators, and the kind of credentials that proved it; `None` for an
+    /// unauthenticated client.
     pub(crate) fn shown_identity(&self) -> Option<(Arc<str>, &'static str)> {
         let Identity { name, source, .. } = &*self.record.identity;
         (*source != Source::Anonymous).then(|| (Arc::clone(name), source.as_str()))
@@ -411,8 +416,8 @@ impl Session {
         *lock(&self.log_level) = level;
     }
 
-    /// Enters a request of a server; returns its number and the message to send. `None` if the client
-    /// cannot be asked, and then the server gets an error.
+    /// Adds a server's request; returns its number and the message to send. `None` if the client
+    /// cannot be asked; the server then gets an error.
     pub(crate) fn open_server_request(&self, request: ServerRequest) -> Option<(u64, Json)> {
         let capabilities = &self.record.initialize.capabilities;
         match MissingCapability::for_server_request(
@@ -431,7 +436,7 @@ impl Session {
         }
     }
 
-    /// Cancels what runs. Requests may still finish after this.
+    /// Cancels all running requests. Some may still finish after this.
     pub(crate) fn end(&self) {
         drop(lock(&self.counted).take());
         if let Some(on_record) = lock(&self.on_record).take() {
@@ -471,13 +476,13 @@ impl Session {
         }
     }
 
-    /// Since when the session has had no request; `None` if it has one now.
+    /// The time since which the session has no request; `None` if it has one now.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let usage = lock(&self.usage);
         (usage.guards == 0).then_some(usage.last)
     }
 
-    /// When it was without a request last.
+    /// The time at which the session last had no request.
     pub(crate) fn last_unused(&self) -> Instant {
         lock(&self.usage).last
     }
@@ -515,7 +520,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// A session that serves a request, which keeps it from expiring.
+/// A session that serves a request. The guard keeps it from expiring.
 #[derive(Debug)]
 pub(crate) struct SessionGuard(Arc<Session>);
 
@@ -551,7 +556,7 @@ impl Drop for SessionGuard {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that can panic runs under these locks.
+    // No code under these locks can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -562,7 +567,7 @@ mod tests {
     use super::testing::{ListenCore, Records, archive, at, on_record, server_session};
     use super::*;
 
-    /// A session on record, and its session at a server.
+    /// A recorded session and its session at a server.
     async fn at_a_server(records: &Arc<Records>) -> (Arc<Session>, fanlight_canonical::SessionAt) {
         let session = on_record(records);
         let at = at(&session, "server");
@@ -570,7 +575,7 @@ mod tests {
         (session, at)
     }
 
-    /// Polls a future that waits.
+    /// Polls a future that has to wait.
     async fn wait(future: &mut (impl Future<Output = ()> + Unpin)) {
         tokio::select! {
             biased;
@@ -619,7 +624,8 @@ mod tests {
         assert_eq!(*lock(&records.written), 1);
     }
 
-    /// Of those whose record is as another replica has written it, the next would number its requests like this one.
+    /// The next replica would repeat this one's request numbers in server sessions whose record
+    /// another replica wrote.
     #[tokio::test]
     async fn sessions_at_servers_that_cannot_be_put_on_record_are_not_continued() {
         for is_away in [false, true] {
@@ -634,7 +640,8 @@ mod tests {
             assert!(at(&session, "server").is_waiting());
             assert!(session.is_kept().await);
             assert_eq!(at(&session, "server").is_waiting(), !is_away);
-            // What is opened here is this session's, whether or not it can be on record.
+            // A server session that is opened here belongs to this session, whether or not it can
+            // be recorded.
             let own = at(&session, "another");
             own.opened(server_session()).await;
             assert!(session.is_at_servers());

@@ -1,4 +1,4 @@
-//! The requests that run in one session or connection, so that the client can cancel them by id.
+//! The running requests of a session or connection, which the client can cancel by id.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 enum RequestId<'a> {
     Number(&'a str),
     String(Cow<'a, str>),
-    /// A string with an escape that stands for no character; compared as written.
+    /// A string whose escapes stand for no character; compared as written.
     Raw(&'a str),
 }
 
@@ -31,8 +31,8 @@ impl<'a> RequestId<'a> {
     }
 }
 
-/// The requests that run in one session or connection. Nearly all of them end without being
-/// cancelled, so entering one costs little, and ids are compared only when one is cancelled.
+/// The running requests of a session or connection. Nearly all end without being cancelled. So
+/// adding one is cheap, and ids are compared only on a cancellation.
 #[derive(Debug, Default)]
 pub(crate) struct RunningRequests(Mutex<Slab<Entry>>);
 
@@ -41,12 +41,12 @@ struct Entry {
     id: Json,
     /// A session's request, which other messages of the client can name.
     request: Option<Arc<SessionRequest>>,
-    /// `None` once it has been cancelled.
+    /// `None` after cancellation.
     cancel: Option<oneshot::Sender<()>>,
 }
 
 impl RunningRequests {
-    /// Enters a request. It leaves when the returned [`Cancellation`] is dropped.
+    /// Adds a request. Dropping the returned [`Cancellation`] removes it.
     pub(crate) fn begin(self: &Arc<Self>, id: &Json) -> Cancellation {
         self.enter(id, None)
     }
@@ -79,14 +79,15 @@ impl RunningRequests {
         self.lock().len()
     }
 
-    /// Cancels the request with this id. One that is not running is no error: it may just have
+    /// Cancels the request with this id. An unknown id is no error, since the request may just have
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
     pub(crate) fn cancel(&self, id: &Json) {
         let id = RequestId::of(id);
         self.cancel_where(|entry| RequestId::of(&entry.id) == id);
     }
 
-    /// The only request of the session with this id and this progress token, as far as they are given.
+    /// The session's request with this id and this progress token, as far as given; `None` unless
+    /// there is exactly one.
     pub(crate) fn named(
         &self,
         id: Option<&Json>,
@@ -125,8 +126,8 @@ impl RunningRequests {
     }
 }
 
-/// A future that resolves when the client cancels one request, and that request's entry. Must not be
-/// polled after it has resolved.
+/// The entry of a request; resolves when the client cancels it. Must not be polled after it has
+/// resolved.
 #[derive(Debug)]
 pub(crate) struct Cancellation {
     cancelled: oneshot::Receiver<()>,
@@ -138,14 +139,14 @@ impl Future for Cancellation {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The sender lives as long as the entry, so that this is no error.
+        // Never an error: the sender lives as long as the entry.
         Pin::new(&mut self.cancelled).poll(cx).map(drop)
     }
 }
 
 impl Drop for Cancellation {
     fn drop(&mut self) {
-        // Dropped without the lock.
+        // The entry is dropped without the lock.
         let _entry = self.requests.lock().try_remove(self.key);
     }
 }

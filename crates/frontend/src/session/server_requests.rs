@@ -1,8 +1,7 @@
-//! The requests of servers that one legacy client has received and not answered yet (elicitation,
-//! sampling, roots).
+//! The open requests of servers to one legacy client (elicitation, sampling, roots).
 //!
-//! Every session has its own, and ids mean something only within it: what one client answers can
-//! never reach a request to another.
+//! Each session has its own table and its own ids. So one client's answer can never reach a request
+//! to another.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +38,7 @@ struct Open {
 }
 
 impl ServerRequests {
-    /// At most `limit` requests at once.
+    /// Allows at most `limit` open requests.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -47,12 +46,12 @@ impl ServerRequests {
         }
     }
 
-    /// Enters a request; returns its number and the message to send. `None` if there are too many, and
-    /// then the server gets an error that says that the client cannot be asked.
+    /// Adds a request; returns its number and the message to send. `None` at the limit; the server
+    /// then gets an error that says that the client cannot be asked.
     pub(crate) fn open(&self, request: ServerRequest) -> Option<(u64, Json)> {
         let mut table = self.lock();
         if table.open.len() >= self.limit {
-            // Their calls have ended, and their servers no longer wait.
+            // Drop requests whose calls have ended; their servers no longer wait.
             table.open.retain(|_, open| !open.answer.is_closed());
         }
         if table.open.len() >= self.limit {
@@ -102,15 +101,15 @@ impl ServerRequests {
         self.lock().open.len()
     }
 
-    /// Has the answer to a request go elsewhere, if it is still open.
+    /// Redirects the answer to a request that is still open.
     pub(crate) fn pass_to(&self, number: u64, answer: oneshot::Sender<Response>) {
         if let Some(open) = self.lock().open.get_mut(&number) {
             open.answer = answer;
         }
     }
 
-    /// Passes a client's answer to the server that waits for it. An answer to nothing is ignored: the
-    /// request may just have been withdrawn.
+    /// Passes a client's answer to the waiting server. An answer without an open request is
+    /// ignored, since the request may just have been withdrawn.
     pub(crate) fn answer(&self, response: Response) {
         let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
         match answered {
@@ -127,8 +126,8 @@ impl ServerRequests {
         }
     }
 
-    /// Passes a notification of the client to the server whose open request it names by `id`, which is the request's progress
-    /// token, too. One that names no open request, or does not fit, is dropped.
+    /// Passes a client's notification to the server whose open request it names. `id` is also the
+    /// request's progress token. A notification without a matching request is dropped.
     pub(crate) fn notify(&self, id: &Json, notification: &Notification) {
         let table = self.lock();
         let notices = number(id).and_then(|number| table.open.get(&number)?.notices.as_ref());
@@ -137,13 +136,14 @@ impl ServerRequests {
         }
     }
 
-    /// Whether an id or progress token is one of those that server requests get here.
+    /// Whether an id or progress token has the form that server requests get here.
     pub(crate) fn is_id(id: &Json) -> bool {
         number(id).is_some()
     }
 
-    /// Whether a request is still open; then the task is woken when the server stops waiting. A request
-    /// that the server no longer waits for is withdrawn: the error is the notification for the client.
+    /// Whether a request is still open; registers the task to be woken when the server stops
+    /// waiting. The error means that the server no longer waits: it is the notification that
+    /// withdraws the request.
     pub(crate) fn poll_open(&self, number: u64, cx: &mut Context<'_>) -> Result<bool, Json> {
         let mut table = self.lock();
         let Some(open) = table.open.get_mut(&number) else {
@@ -170,7 +170,7 @@ fn id(number: u64) -> Json {
     Json::string(&format!("{PREFIX}{number}"))
 }
 
-/// The params with the request's id in place of the server's progress token, if they have one: tokens of several servers
+/// The params with the request's id as progress token, if they have one. Tokens of several servers
 /// could be equal (2025-11-25 basic/utilities/progress, Progress Flow).
 fn with_progress_token(params: &Json, id: &Json) -> Option<Json> {
     let own = params

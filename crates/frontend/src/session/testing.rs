@@ -1,4 +1,5 @@
-//! A core for unit tests: listening is answered by a function, and ended sessions are counted. Sessions on record, without a store.
+//! A core and session records for unit tests. The core answers listening by a function and counts
+//! ended sessions; the records need no store.
 
 use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,13 +102,13 @@ impl ListenCore {
         Session::new(record, memory, Arc::default(), 1, self)
     }
 
-    /// How many sessions have ended.
+    /// The number of ended sessions.
     pub(crate) fn ended(&self) -> usize {
         self.ended.load(Ordering::Relaxed)
     }
 }
 
-/// A request as a core for unit tests resolves it: as it is.
+/// A request that the test core resolves to itself.
 #[derive(Debug)]
 pub(crate) struct TestOperation(pub(crate) Unresolved);
 
@@ -182,13 +183,13 @@ impl Core for ListenCore {
     }
 }
 
-/// Records of which it is known how often they were written, and whose they are.
+/// Session records that count their writes and know their keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) written: Mutex<usize>,
     pub(crate) is_taken: Mutex<bool>,
     pub(crate) is_away: Mutex<bool>,
-    /// Whoever has it to itself holds up what is written.
+    /// A writer of this lock blocks writes of records.
     pub(crate) gate: RwLock<()>,
 }
 
@@ -223,12 +224,12 @@ impl SessionRecords for Records {
     }
 }
 
-/// What is on record with these.
+/// An archive of these records.
 pub(crate) fn archive(records: &Arc<Records>) -> Arc<SessionArchive> {
     SessionArchive::new(&Keys::new([[1; 32]]), Arc::clone(records) as _).unwrap()
 }
 
-/// A session on record.
+/// A recorded session.
 pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
     let session = Arc::new(
         ListenCore::refusing()
@@ -239,7 +240,7 @@ pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
     session
 }
 
-/// The session at a server.
+/// The session at `server`.
 pub(crate) fn at(session: &Session, server: &str) -> SessionAt {
     session
         .context(false)

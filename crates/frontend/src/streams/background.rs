@@ -1,5 +1,5 @@
-//! Tasks that take the place of a reader: one for a call whose client has disconnected, and one for
-//! messages outside of calls while no stream carries them.
+//! Tasks that replace a stream's reader. One kind polls calls whose client has disconnected; the
+//! other keeps messages outside of calls while no stream carries them.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use super::replay::{ReplayLimits, ReplayStore as _, to_event};
 use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
 use crate::call::{Answer, ResponseItem};
 
-/// Polls the calls on stream `number` and keeps their events, until the client resumes the stream or its
-/// time is over. Then, or if there are too many of these tasks, no more events are kept, and the calls
-/// run on without a stream.
+/// Polls the calls on stream `number` and keeps their events, until the client resumes the stream
+/// or its time is over. Then, or if there are too many such tasks, the calls run on without a
+/// stream, and no more events are kept.
 pub(super) fn drive(
     streams: &Arc<SessionStreams>,
     policy: &StreamPolicy,
@@ -50,7 +50,7 @@ fn poll_drive(
     loop {
         match streams.state().streams.get_mut(&number) {
             Some(stream) if stream.reader == 0 => stream.waker = Some(cx.waker().clone()),
-            // Either its client has resumed it, or the session has ended.
+            // The client has resumed the stream, or the session has ended.
             _ => return Poll::Ready(()),
         }
         let item = ready!(calls.poll_next(cx));
@@ -67,7 +67,7 @@ fn poll_drive(
         // The session may have ended meanwhile.
         if state.streams.contains_key(&number) {
             state.replay.append(number, to_event(text), false, limits);
-            // Delivered as far as the span is concerned: the event is kept for the client.
+            // The span ends here: the event is kept for the client.
             ending.into_iter().for_each(|ending| ending.delivered());
         }
     }
@@ -90,7 +90,7 @@ fn abandon(streams: &SessionStreams, number: u64, calls: &Mutex<Box<Calls>>) {
     drop(abandoned);
 }
 
-/// Reads the messages outside of calls, which wait in the mailbox, until a stream carries them.
+/// Reads messages outside of calls into the mailbox until a stream carries them.
 pub(super) fn keep_notifications(streams: &Arc<SessionStreams>, policy: &StreamPolicy) {
     let mut state = streams.state();
     if state.is_kept || state.ended || state.hung_up || !state.listeners.is_empty() {

@@ -1,26 +1,28 @@
-//! Ids of events: "globally unique across all streams within that session", with "sufficient information
-//! to identify the originating stream" (2025-11-25 basic/transports, Resumability and Redelivery).
+//! Event ids: "globally unique across all streams within that session", with "sufficient
+//! information to identify the originating stream" (2025-11-25 basic/transports, Resumability and
+//! Redelivery).
 //!
-//! An id is not sealed, which would cost more than the event: it is good only in a request that names its session, whose
-//! id is. What it has of its own is a tag, by which an id of another session, of another principal or of an earlier run is
-//! unknown. A client that changes the rest names another event of its own session.
+//! An event id is not sealed, which would cost more than the event. It is valid only in a request
+//! that names its session, and the session id is sealed. A tag in the event id rejects ids of other
+//! sessions, other principals and earlier runs. A client that changes the rest names another event
+//! of its own session.
 
 use fanlight_protocol::seal::Tag;
 
-/// The id of an event. It means something only within its session.
+/// The id of an event, valid only within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
     /// Whether its stream is a GET stream.
     pub(crate) is_get: bool,
     pub(crate) stream: u64,
-    /// Its position on the stream; 0 is before the first event.
+    /// The event's position on the stream; 0 is before the first event.
     pub(crate) position: u64,
-    /// The tag of its session.
+    /// The session's tag.
     pub(crate) tag: Tag,
 }
 
 impl EventId {
-    /// The event that `id` names, if it is one of these ids.
+    /// Parses an event id; `None` for any other text.
     pub(crate) fn parse(id: &str) -> Option<Self> {
         let (is_get, rest) = match id.strip_prefix("get") {
             Some(rest) => (true, rest),

@@ -1,22 +1,22 @@
-//! The messages that wait for a client that has no stream open.
+//! Messages that wait for a client without an open stream.
 //!
-//! Bounded in number and size: the oldest are dropped, and a notification that repeats a waiting one is
-//! not entered.
+//! Their number and size are limited. The oldest are dropped, and a notification that repeats a
+//! waiting one is not added.
 
 use std::collections::VecDeque;
 
 use fanlight_protocol::{Json, Method};
 
-/// A message that waits.
+/// A waiting message.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// The message as the client is sent it.
+    /// The message's text for the client.
     pub(crate) text: Json,
-    /// Its number, if it is a server request.
+    /// The number of a server request; `None` for a notification.
     pub(crate) request: Option<u64>,
 }
 
-/// Messages in order.
+/// Waiting messages in order.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Waiting>,
@@ -24,16 +24,16 @@ pub(crate) struct Mailbox {
     dropped: u64,
 }
 
-/// Bounds of the messages that may wait.
+/// Limits of the waiting messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimits {
     pub(crate) messages: usize,
-    /// Of all messages together.
+    /// The total size of all messages.
     pub(crate) bytes: usize,
 }
 
 impl Mailbox {
-    /// Enters a notification.
+    /// Adds a notification.
     #[must_use]
     pub(crate) fn notify(
         &mut self,
@@ -56,7 +56,7 @@ impl Mailbox {
         }
     }
 
-    /// Enters a message; returns those that are dropped for it.
+    /// Adds a message; returns the dropped ones.
     #[must_use]
     pub(crate) fn push(&mut self, waiting: Waiting, limits: QueueLimits) -> Vec<Waiting> {
         self.bytes += waiting.text.bytes().len();
@@ -77,14 +77,14 @@ impl Mailbox {
         dropped
     }
 
-    /// Takes out the oldest.
+    /// Removes and returns the oldest message.
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         let oldest = self.waiting.pop_front()?;
         self.bytes -= oldest.text.bytes().len();
         Some(oldest)
     }
 
-    /// Takes out the server request with this number; returns whether it was there.
+    /// Removes the server request with this number; returns whether it was there.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
         let Some(at) = self
             .waiting
@@ -100,7 +100,7 @@ impl Mailbox {
     }
 }
 
-/// Whether a notification only says that something has changed.
+/// Whether the notification only says that something has changed, without details.
 fn only_says_changed(method: &Method) -> bool {
     matches!(
         method,

@@ -1,12 +1,12 @@
-//! The event streams of one legacy session: which there are, who reads them, and the events that are
-//! kept so that a client can resume a stream.
+//! The event streams of a legacy session, their readers, and the events that are kept so that a
+//! client can resume a stream.
 //!
-//! A stream outlives its connection. Its reader polls what it carries; when its connection is gone, a
-//! background task does, until the client resumes the stream or its time is over. The newest reader of a
-//! stream gets all events. Of several GET streams, the newest that has a reader gets new messages, so
-//! that no message is sent twice.
+//! A stream outlives its connection. Its reader polls its content. After the loss of the connection
+//! a background task does, until the client resumes the stream or its time is over. A stream's
+//! newest reader gets all events. Among several GET streams, the newest with a reader gets new
+//! messages, so no message is sent twice.
 //!
-//! A session without streams costs nothing, and a stream with a reader has no task and no buffer.
+//! A session without streams costs nothing, and a stream with a reader needs no task and no buffer.
 //!
 //! Source: 2025-11-25 basic/transports, Multiple Connections, Resumability and Redelivery.
 
@@ -41,18 +41,18 @@ use crate::insight::shown_id;
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 
-/// Whether clients of `revision` can resume a stream: event ids are of 2025-03-26.
+/// Whether clients of `revision` can resume a stream; event ids exist since 2025-03-26.
 pub(crate) fn is_resumable(revision: Revision) -> bool {
     revision >= Revision::V2025_03_26
 }
 
-/// Whether a client of `revision` knows that a stream may end before the response, to be resumed, and an
-/// event without data (2025-11-25 basic/transports, Sending Messages to the Server).
+/// Whether clients of `revision` know events without data, and streams that end before the response
+/// and have to be resumed (2025-11-25 basic/transports, Sending Messages to the Server).
 pub(crate) fn is_pausable(revision: Revision) -> bool {
     revision >= Revision::V2025_11_25
 }
 
-/// State that the streams of all sessions of a listener share.
+/// The shared settings and state of all sessions' streams on a listener.
 #[derive(Debug)]
 pub(crate) struct StreamPolicy {
     detached: Arc<DetachedCalls>,
@@ -76,10 +76,10 @@ impl StreamPolicy {
     }
 }
 
-/// A call, or several, as a stream carries it.
+/// The calls that a stream carries; usually one.
 type Calls = dyn ResponseStream<Answer>;
 
-/// A session and its streams. Locks are taken in the order: that of a call, `notifications`, `state`.
+/// A session and its streams. Lock order: a call's lock, then `notifications`, then `state`.
 pub(crate) struct SessionStreams {
     pub(crate) session: Arc<Session>,
     settings: Arc<FrontendSettings>,
@@ -90,23 +90,24 @@ pub(crate) struct SessionStreams {
 #[derive(Debug, Default)]
 struct State {
     replay: Replay,
-    /// In the ids of the session's events.
+    /// The tag in the ids of the session's events.
     tag: Tag,
-    /// Boxed, since a map's node holds eleven, and most sessions have one.
+    /// Boxed, since a map's node has room for eleven, and most sessions have one.
     streams: BTreeMap<u64, Box<Stream>>,
     /// The last number given to a stream or reader.
     last: u64,
-    /// The GET streams that have a reader, the newest last.
+    /// The GET streams with a reader, the newest last.
     listeners: SmallVec<[u64; 1]>,
-    /// Whether a task or connection reads notifications while there are no listeners, and its waker.
+    /// Whether a task or connection reads notifications while there are no listeners, and its
+    /// waker.
     is_kept: bool,
     keeper: Option<Waker>,
-    /// No more GET streams.
+    /// Whether the session refuses further GET streams.
     hung_up: bool,
     ended: bool,
 }
 
-/// What one stream carries.
+/// The content of a stream.
 #[derive(Clone, Debug)]
 enum Content {
     Calls(Arc<Mutex<Box<Calls>>>),
@@ -123,13 +124,13 @@ impl Content {
 #[derive(Debug)]
 struct Stream {
     content: Content,
-    /// The number of its reader; 0 if there is none.
+    /// The number of the stream's reader; 0 if it has none.
     reader: u64,
-    /// Wakes the task that polls it.
+    /// Wakes the task that polls the stream.
     waker: Option<Waker>,
-    /// Since when there is no reader.
+    /// The time when the last reader left.
     left: Instant,
-    /// Nothing more follows.
+    /// Whether nothing more follows.
     over: bool,
 }
 
@@ -144,16 +145,16 @@ impl SessionStreams {
         })
     }
 
-    /// Sets what the ids of its events have in common, before it has any.
+    /// Sets the tag of the session's event ids; called before the first event.
     fn set_event_tag(&self, tag: Tag) {
         self.state().tag = tag;
     }
 
-    /// Begins to listen to messages outside of calls, unless that has been done; the result is cancelled
-    /// once the core has answered. The caller must see to it that they are read.
+    /// Begins to listen to messages outside of calls, if not done yet. The result is cancelled once
+    /// the core has answered. The caller must ensure that the messages are read.
     pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
-        // Under the lock that `end` takes after it has set `ended`.
+        // Checked under the lock that `end` takes after setting `ended`.
         if self.state().ended {
             None
         } else {
@@ -161,7 +162,8 @@ impl SessionStreams {
         }
     }
 
-    /// Like [`Self::begin_listening`]; while the client has no GET stream, a task reads the messages.
+    /// Like [`Self::begin_listening`], with a task that reads the messages while the client has no
+    /// GET stream.
     pub(crate) fn listen_in_background<C: Core>(
         self: &Arc<Self>,
         core: &Arc<C>,
@@ -175,14 +177,14 @@ impl SessionStreams {
         Some(opened)
     }
 
-    /// Makes the caller the one that reads the messages outside of calls; false if there is another.
+    /// Makes the caller the reader of messages outside of calls; false if there is another.
     pub(crate) fn claim_notifications(&self) -> bool {
         let mut state = self.state();
         !state.ended && !std::mem::replace(&mut state.is_kept, true)
     }
 
-    /// The next message outside of calls, for the connection that has claimed them; `None` once the
-    /// session has ended.
+    /// The next message outside of calls, for the connection that reads them; `None` after the
+    /// session's end.
     pub(crate) fn poll_notification(&self, cx: &mut Context<'_>) -> Poll<Option<Json>> {
         let mut notifications = self.notifications();
         let mut state = self.state();
@@ -194,7 +196,7 @@ impl SessionStreams {
         notifications.poll_next(&self.session, cx).map(Some)
     }
 
-    /// Ends every stream, and listening. Requests may still finish after this.
+    /// Ends all streams and listening. Some requests may still finish after this.
     pub(crate) fn end_streams(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -211,7 +213,7 @@ impl SessionStreams {
         self.notifications().end(&self.session);
     }
 
-    /// Ends the session: cancels what runs, and ends its streams.
+    /// Ends the session: cancels its requests and ends its streams.
     pub(crate) fn end(&self) {
         self.session.end();
         self.end_streams();
@@ -233,7 +235,7 @@ impl SessionStreams {
         wakers.into_iter().chain(keeper).for_each(Waker::wake);
     }
 
-    /// Forgets the streams that have had no reader for `resume` and carry no running call.
+    /// Removes streams without a reader for `resume` and without a running call.
     fn sweep(&self, resume: Duration) {
         let mut state = self.state();
         let State {
@@ -248,7 +250,7 @@ impl SessionStreams {
         });
     }
 
-    /// The number of streams that a client reads; those that it may still resume are not open.
+    /// The number of streams with a reader. Streams that the client may still resume do not count.
     fn open_count(&self) -> usize {
         self.state()
             .streams
@@ -257,7 +259,7 @@ impl SessionStreams {
             .count()
     }
 
-    /// The session as an operator sees it, by a digest of `id`.
+    /// The operators' view of the session, under a digest of `id`.
     pub(crate) fn view(&self, id: &str, transport: &'static str) -> SessionView {
         let session = &self.session;
         SessionView {
@@ -281,7 +283,7 @@ impl SessionStreams {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under it.
+        // No code under this lock can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,14 +297,14 @@ impl std::fmt::Debug for SessionStreams {
 }
 
 impl Stream {
-    /// Whether it has a reader, or carries a call that runs.
+    /// Whether the stream has a reader or a running call.
     fn is_alive(&self) -> bool {
         self.reader != 0 || !(self.over || self.content.is_get())
     }
 }
 
 impl State {
-    /// Enters a stream with a reader; returns the number of both.
+    /// Adds a stream with a reader; returns their common number.
     fn open(&mut self, content: Content, most: usize) -> u64 {
         while self.streams.len() >= most.max(1) {
             let left = self.streams.iter().filter(|(_, stream)| !stream.is_alive());
@@ -327,8 +329,8 @@ impl State {
         number
     }
 
-    /// Gives a stream a new reader if all events after `id` are kept; returns the reader's number and
-    /// the content of the stream.
+    /// Gives a stream a new reader if all events after `id` are kept; returns the reader's number
+    /// and the stream's content.
     fn resume(&mut self, id: EventId) -> Option<(u64, Content)> {
         let EventId {
             is_get,
@@ -363,7 +365,7 @@ impl State {
         }
     }
 
-    /// Nothing more follows on stream `number`.
+    /// Marks the end of stream `number`.
     fn finish(&mut self, number: u64) {
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.over = true;
@@ -377,7 +379,7 @@ impl State {
     }
 }
 
-/// The calls that nothing more follows on.
+/// An empty set of calls.
 fn no_calls() -> Box<Calls> {
     Box::new(Responses::default())
 }

@@ -1,7 +1,8 @@
-//! The messages of servers to a legacy client outside of calls: notifications and server requests.
+//! Messages of servers to a legacy client outside of calls: notifications and server requests.
 //!
-//! There is one stream per session, begun when the client first opens a GET stream or subscribes. Its
-//! owner polls it to send messages; while the client cannot be sent any, they wait in a mailbox.
+//! Each session has one such stream, which begins when the client first opens a GET stream or
+//! subscribes. Its owner polls it for messages to send. While none can be sent, they wait in a
+//! mailbox.
 //!
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server.
 
@@ -40,10 +41,11 @@ pub(crate) struct NotificationStream {
 
 #[derive(Default)]
 enum State {
-    /// Not listening. Messages received before may be in the mailbox.
+    /// Not listening. Earlier messages may still be in the mailbox.
     #[default]
     Unavailable,
-    /// The core is asked to listen, repeatedly if need be. `opened` is cancelled once it has answered.
+    /// The core is asked to listen, repeatedly if necessary. `opened` is cancelled once it has
+    /// answered.
     Opening {
         opening: Opening,
         messages: MessageReceiver,
@@ -56,8 +58,8 @@ enum State {
 }
 
 impl NotificationStream {
-    /// Begins to listen for `session`, unless that has been done. The result is cancelled once the core
-    /// has answered, which needs this stream to be polled. A core that has refused is asked again at
+    /// Begins to listen for `session`, if not done yet. The result is cancelled once the core has
+    /// answered; this stream must be polled until then. After a refusal the core is asked again at
     /// once, and then from time to time.
     pub(crate) fn begin<C: Core>(
         &mut self,
@@ -93,7 +95,7 @@ impl NotificationStream {
         Some(opened)
     }
 
-    /// The next message to the client of `session`.
+    /// The next message for the client of `session`.
     pub(crate) fn poll_next(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Json> {
         loop {
             // The server may no longer wait for a request in the mailbox.
@@ -105,10 +107,10 @@ impl NotificationStream {
         }
     }
 
-    /// Puts messages into the mailbox, while the client cannot be sent any.
+    /// Stores messages in the mailbox while none can be sent.
     pub(crate) fn poll_keep(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Requests that the server no longer waits for would take the space of others.
+            // Requests without a waiting server would take the space of others.
             self.withdraw_closed(session, cx);
             ready!(self.poll_receive(session, cx));
         }
@@ -224,14 +226,15 @@ impl NotificationStream {
     }
 }
 
-/// Whether the client may still have a notification: the rules may have changed since it has subscribed to a resource.
+/// Whether the client may still get a notification. The policy may have changed since the client
+/// subscribed to the resource.
 fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notification) -> bool {
     notification.method != Method::ResourceUpdated
         || decision::may(settings, session.client(), &OwnRequest(&Method::Subscribe)).is_ok()
 }
 
-/// Listens as soon as the core accepts. `answered` is cancelled once the core has answered. The pause before it is asked
-/// again doubles each time, as the settings say, with up to half as much jitter.
+/// Listens as soon as the core accepts; cancels `answered` at the core's first answer. The pause
+/// between attempts doubles each time, within the settings' limits, with up to half as much jitter.
 async fn listen_until_accepted<C: Core>(
     core: &C,
     context: Arc<CallContext>,
@@ -278,8 +281,8 @@ async fn listen_until_accepted<C: Core>(
     }
 }
 
-/// Tells the client of a session that was taken over what may have changed unnoticed: another replica has kept its events, and
-/// nobody has them any more.
+/// Tells the client of a taken-over session what may have changed unnoticed. The other replica kept
+/// the session's events, and they are lost.
 fn announce(honoured: &Interest, subscriptions: &[String], messages: &ServerMessages) {
     let lists = [
         (honoured.tools, Method::ToolsChanged),
@@ -295,15 +298,15 @@ fn announce(honoured: &Interest, subscriptions: &[String], messages: &ServerMess
         Notification::new(Method::ResourceUpdated, Some(&params.finish()))
     };
     for notification in lists.chain(subscriptions.iter().map(updated)) {
-        // What does not fit is dropped, as it is where a server sends it.
+        // Drop what does not fit, as for messages of servers.
         let _ = messages.try_send(ServerMessage::Notification(notification));
     }
 }
 
-/// The text to send for `notification`, or `None` if a legacy client is not to have it here.
+/// The text to send for `notification`; `None` if a legacy client must not get it here.
 fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
     match notification.method {
-        // They belong to a request, which is unknown here.
+        // These belong to a request, which is unknown here.
         Method::Progress | Method::Cancelled => None,
         Method::LogMessage if !logs.lets_through(&notification) => None,
         ref method if !notifications::is_known_to(Era::Legacy, method) => None,
@@ -347,8 +350,8 @@ mod tests {
         })
     }
 
-    /// A core that refuses the first `refusals` times and then announces changed tools at once; and how
-    /// often it was asked.
+    /// A core that refuses the first `refusals` times and then announces changed tools at once;
+    /// also returns the number of attempts.
     fn reluctant(refusals: usize) -> (Arc<ListenCore>, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&asked);

@@ -1,4 +1,4 @@
-//! One reader of one stream.
+//! One reader of a stream.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::{
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
 
-/// Reads a stream until it is over, or another reader takes it.
+/// Reads a stream until its end, or until another reader takes it.
 #[derive(Debug)]
 pub(crate) struct StreamReader {
     session: ActiveSession,
@@ -30,32 +30,32 @@ pub(crate) struct StreamReader {
     position: u64,
     /// The tag of the session's events.
     tag: Tag,
-    /// When a GET stream ends though its session does not.
+    /// Ends a GET stream although its session goes on.
     until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// What a reader gets.
+/// An event for the reader.
 #[derive(Debug)]
 pub(crate) struct Read {
     /// `None` if the client cannot resume the stream.
     pub(crate) id: Option<EventId>,
     pub(crate) parts: Event,
-    /// The end of a span, if the event is an answer.
+    /// The end of the span, if the event is a response.
     pub(crate) ending: Option<Box<Ending>>,
 }
 
 enum Next {
-    /// The end of the stream for this reader.
+    /// The stream has ended for this reader.
     End,
     Replay(Event),
-    /// The reader polls the content of the stream.
+    /// The reader must poll the stream's content.
     Poll,
     /// Another stream gets new messages.
     Wait,
 }
 
 impl StreamReader {
-    /// Opens a stream that carries `calls`.
+    /// Opens a stream for `calls`.
     pub(crate) fn calls(
         session: ActiveSession,
         policy: &Arc<StreamPolicy>,
@@ -85,7 +85,7 @@ impl StreamReader {
         }
     }
 
-    /// Resumes a stream after the event `id`; `None` if the events after it are no longer kept.
+    /// Resumes a stream after the event `id`; `None` if later events are no longer kept.
     pub(crate) fn resume(
         session: ActiveSession,
         policy: &Arc<StreamPolicy>,
@@ -110,24 +110,25 @@ impl StreamReader {
         })
     }
 
-    /// The same reader, which ends when `shutdown` is cancelled: for a GET stream, which lasts as long as its client wants.
+    /// Makes the reader of a GET stream end when `shutdown` is cancelled; the stream would
+    /// otherwise last as long as its client wants.
     pub(crate) fn until(mut self, shutdown: &CancellationToken) -> Self {
         self.until = Some(Box::pin(shutdown.clone().cancelled_owned()));
         self
     }
 
-    /// The id of the last event read; `None` if its client could not resume the stream.
+    /// The id of the last event read; `None` if the client cannot resume the stream.
     pub(crate) fn last_event_id(&self) -> Option<EventId> {
         is_resumable(self.revision()).then(|| self.id_at(self.position))
     }
 
-    /// The revision of the session.
+    /// The session's revision.
     pub(crate) fn revision(&self) -> Revision {
         self.session.session.revision()
     }
 
-    /// The next event, or a pause after which the client is to resume the stream; `None` if there is
-    /// nothing more for this reader.
+    /// The next event, or a pause after which the client should resume the stream; `None` at the
+    /// end for this reader.
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,7 +202,7 @@ impl StreamReader {
         }
     }
 
-    /// The end of a stream that carries nothing at the moment.
+    /// Waits for the end of a stream that has nothing to send at the moment.
     fn poll_until<T>(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         match &mut self.until {
             Some(until) => until.as_mut().poll(cx).map(|()| None),
@@ -209,7 +210,7 @@ impl StreamReader {
         }
     }
 
-    /// The next step. On a pending one, `waker` is registered.
+    /// Finds the next step. Registers `waker` if the reader has to wait.
     fn look_up(&self, waker: &Waker) -> Next {
         let mut state = self.session.state();
         let State {
@@ -260,7 +261,7 @@ impl StreamReader {
         })
     }
 
-    /// A new event; `None` if another reader has taken the stream, which will read it.
+    /// Adds an event; `None` if another reader has taken the stream and will read it.
     fn append(&mut self, parts: Event, ending: Option<Box<Ending>>) -> Option<Read> {
         if !is_resumable(self.revision()) {
             return Some(Read {

@@ -1,8 +1,8 @@
-//! The latest events of a session's streams, kept so that a client can resume a stream after an event
-//! that it has received.
+//! The latest events of a session's streams, kept so that a client can resume a stream after the
+//! last event it received.
 //!
-//! Bounded per session in number and size, and over all sessions in size; the oldest events are dropped
-//! first, whichever stream they are on. A session without events costs nothing.
+//! Number and size are limited per session, and the size over all sessions. The oldest events go
+//! first, on whichever stream. A session without events costs nothing.
 //!
 //! Source: 2025-11-25 basic/transports, Resumability and Redelivery.
 
@@ -13,18 +13,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use fanlight_protocol::json::Chunks;
 
-/// Events up to this size, in bytes, are copied to be kept: a slice would keep the whole message that it
-/// was cut from.
+/// The size in bytes up to which kept events are copied. A slice would keep its whole message in
+/// memory.
 const COPIED: usize = 8 << 10;
 
-/// The text of an event, in the pieces it is made of.
+/// The text of an event in pieces.
 pub(crate) type Event = Arc<[Bytes]>;
 
-/// The events of one session. Called under a lock, so that nothing here waits: a store that replicas
-/// share writes behind.
+/// The events of one session. Called under a lock, so nothing here may wait; a store that replicas
+/// share must write in the background.
 pub(super) trait ReplayStore {
-    /// Enters the next event of `stream`; returns its position. An event that is larger than a session
-    /// may keep is kept only if no reader `is_read` it: it may be the answer that the client resumes for.
+    /// Adds the next event of `stream`; returns its position. An event above the session's size
+    /// limit is kept only if no reader `is_read` it: the client may resume the stream for exactly
+    /// this answer.
     fn append(
         &mut self,
         stream: u64,
@@ -33,20 +34,20 @@ pub(super) trait ReplayStore {
         limits: &Arc<ReplayLimits>,
     ) -> u64;
 
-    /// The position that the next event of `stream` will have.
+    /// The position of the next event of `stream`.
     fn next(&self, stream: u64) -> u64;
 
-    /// The event at `position` of `stream`, if it is kept.
+    /// The event at `position` of `stream`, if it is still there.
     fn get(&self, stream: u64, position: u64) -> Option<Event>;
 
-    /// Whether every event after `position` on `stream` is kept. 0 is before the first.
+    /// Whether every event after `position` on `stream` is kept. Position 0 is before the first.
     fn has_all_after(&self, stream: u64, position: u64) -> bool;
 
-    /// Forgets `stream`.
+    /// Removes the events of `stream`.
     fn forget(&mut self, stream: u64);
 }
 
-/// Bounds of the events that are kept.
+/// Limits of the kept events.
 #[derive(Debug)]
 pub(super) struct ReplayLimits {
     /// Events per session.
@@ -59,7 +60,7 @@ pub(super) struct ReplayLimits {
 }
 
 impl ReplayLimits {
-    /// Bounds of which nothing is used yet.
+    /// Limits without any use so far.
     pub(crate) fn new(events: usize, bytes: usize, total: usize) -> Arc<Self> {
         Arc::new(Self {
             events,
@@ -83,7 +84,7 @@ pub(super) struct Replay {
 #[derive(Debug)]
 struct KeptEvents {
     events: VecDeque<Event>,
-    /// The position of the first event kept, or of the next one if none is.
+    /// The position of the first kept event, or of the next event if none is kept.
     first: u64,
 }
 
@@ -116,7 +117,7 @@ impl ReplayStore for Replay {
         self.bytes += size;
         limits.used.fetch_add(size, Ordering::Relaxed);
         self.limits.get_or_insert_with(|| Arc::clone(limits));
-        // The newest stays even if it alone is larger than a session may keep.
+        // The newest event stays even if it alone exceeds the session's size limit.
         while self.order.len() > limits.events
             || (self.bytes > limits.bytes && self.order.len() > 1)
         {
@@ -154,7 +155,7 @@ impl ReplayStore for Replay {
 }
 
 impl Replay {
-    /// Drops all events of `stream`, whose next event is not kept.
+    /// Drops all events of `stream`, and skips its next event.
     fn skip(&mut self, stream: u64) {
         let next = self.next(stream) + 1;
         self.forget(stream);
@@ -195,14 +196,14 @@ impl Drop for Replay {
     }
 }
 
-/// A message in the form in which it is kept.
+/// Converts a message to its kept form.
 pub(super) fn to_event(text: Chunks) -> Event {
     if text.len() > COPIED {
         return text.into_parts().collect();
     }
     match text.parts() {
         [one] => [Bytes::copy_from_slice(one)].into(),
-        // Joining them copies them.
+        // Joining the pieces copies them.
         _ => [text.into_bytes()].into(),
     }
 }
@@ -267,7 +268,7 @@ mod tests {
             one.append(1, event(text), true, &limits);
         }
         assert_eq!(after(&one, 1, 1), ["5678", "90ab"]);
-        // Larger than all: not kept if it has been read, and kept alone if not.
+        // Larger than all: not kept after it was read; otherwise kept alone.
         one.append(1, event("0123456789ab"), true, &limits);
         assert!(one.has_all_after(1, 4) && !one.has_all_after(1, 3));
         assert_eq!(
@@ -285,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a stream is cut, the received and the replayed events make up the whole, once.
+        /// A stream may be cut anywhere: received and replayed events make up the whole, each once.
         #[test]
         fn received_and_replayed_events_make_up_the_whole(
             said in proptest::collection::vec((1..4u64, "[a-z]{0,9}"), 0..60),
@@ -308,7 +309,7 @@ mod tests {
                     let healed = [&whole[..cut], &after(&replay, *stream, cut as u64)].concat();
                     prop_assert_eq!(&healed, whole);
                 } else {
-                    // Refused only if the very next one is gone, or nothing follows.
+                    // A refusal means that the very next event is gone, or nothing follows.
                     prop_assert!(cut == whole.len() || replay.get(*stream, cut as u64 + 1).is_none());
                 }
             }

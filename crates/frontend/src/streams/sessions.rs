@@ -1,7 +1,7 @@
 //! The sessions of legacy HTTP clients, by id.
 //!
-//! A session ends by DELETE, by having had no request for too long, by making space for a new one when
-//! there are too many, or with its listener. There is no task per session: the listener sweeps.
+//! A session ends by DELETE, after too long without a request, to make room for a new one, or with
+//! its listener. There is no task per session: the listener sweeps.
 
 use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,18 +17,18 @@ use crate::insight::shown_id;
 use crate::session::{Session, SessionGuard};
 use crate::session_records::Released;
 
-/// Sessions by id. An id is a sealed handle and a secret, but it is not enough: only the principal that opened a session
-/// can use it, at the same endpoint, and for others it does not exist. A store that replicas share may wait for a session
-/// to be taken over.
+/// Sessions by id. An id is a sealed handle and a secret. Yet only the principal that opened a
+/// session can use it, at the same endpoint; for others it does not exist. A store that replicas
+/// share may wait for a session to be taken over.
 pub(crate) trait SessionStore: Send + Sync {
-    /// Enters a session; returns its id.
+    /// Adds a session; returns its id.
     fn open(
         &self,
         session: Arc<SessionStreams>,
     ) -> impl Future<Output = Result<Box<str>, OpenError>> + Send;
 
-    /// The session of `holder` with this id, or who keeps it if this process does not; it does not expire while the result
-    /// lives.
+    /// The session of `holder` with this id, or its keeper if that is not this process. The session
+    /// does not expire while the result lives.
     fn enter(
         &self,
         id: &str,
@@ -43,7 +43,7 @@ pub(crate) trait SessionStore: Send + Sync {
 pub(crate) struct InMemorySessions {
     table: Mutex<Table>,
     limit: usize,
-    /// The most of one peer; 0 for no such bound.
+    /// The maximum number per peer; 0 for no limit.
     per_peer: usize,
     idle: Duration,
     handles: Arc<HandleSeal>,
@@ -51,7 +51,7 @@ pub(crate) struct InMemorySessions {
 
 type Table = fanlight_fair::Table<Peer, Box<str>, Entry>;
 
-/// Ends its session when it is dropped.
+/// Ends the session when dropped.
 struct Entry(Arc<SessionStreams>);
 
 impl Drop for Entry {
@@ -69,16 +69,16 @@ impl Entry {
     }
 }
 
-/// Why there is no new session.
+/// The reason why no session was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// As many as allowed, and none may end for this client's.
+    /// All sessions are in use, and none may be ended for this client.
     #[error("all {limit} sessions are in use; try again later")]
     Full {
         /// The limit that applied.
         limit: usize,
     },
-    /// The system gives no random numbers, without which an id could be guessed.
+    /// The system has no random numbers, so ids could be guessed.
     #[error("no session id can be made: the system's random number generator fails")]
     NoRandomness,
 }
@@ -105,8 +105,8 @@ impl SessionStore for InMemorySessions {
 }
 
 impl InMemorySessions {
-    /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, which expire after having had no request
-    /// for `idle`.
+    /// Allows `limit` sessions in total and `per_peer` per peer (0 for no limit). Sessions expire
+    /// after `idle` without a request.
     pub(crate) fn new(
         limit: usize,
         per_peer: usize,
@@ -122,9 +122,11 @@ impl InMemorySessions {
         }
     }
 
-    /// If there are too many sessions, those end that have been idle longest, of the peer that has most: never of one
-    /// that has fewer than that of the new session. Before a peer that is within its share loses any, one that is above
-    /// loses those in use, if it has more even afterwards: those whose clients only listen first.
+    /// Opens a session. At the limit, the peer with the most sessions loses those that have been
+    /// idle longest, unless the new session's peer has more.
+    ///
+    /// Before a peer within its share loses any session, a peer above it loses sessions in use,
+    /// provided that it still has more afterwards. Sessions whose client only listens go first.
     pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
         let holder = session.session.holder();
         let id: Box<str> = self
@@ -136,8 +138,8 @@ impl InMemorySessions {
         Ok(id)
     }
 
-    /// [`Self::open_now`] of a session that has its id: it continues one of another run. Ids of events of that are unknown here, and
-    /// those of an earlier time here as well.
+    /// [`Self::open_now`] for a session that already has an id, since it continues a session of
+    /// another run. Its earlier event ids are unknown here, even if this run issued them.
     pub(crate) fn keep(
         &self,
         id: Box<str>,
@@ -163,13 +165,13 @@ impl InMemorySessions {
         }
         let peer = session.session.peer().clone();
         let before = table.insert(id, peer, Entry(session));
-        // Sessions end, and report that to the core, without the lock; so everywhere here.
+        // Here and below, sessions end and report it to the core without the lock.
         drop(table);
         drop((ended, before));
         Ok(active)
     }
 
-    /// Forgets a session that another run has taken over; not one that this run has taken back since.
+    /// Removes a session that another run has taken over, unless this run has taken it back since.
     pub(crate) fn lose(&self, id: &str, session: &Arc<SessionStreams>) {
         let mut table = self.lock();
         let is_it = table
@@ -180,7 +182,7 @@ impl InMemorySessions {
         drop(lost);
     }
 
-    /// The sessions for which servers keep others, and which other runs may have taken over.
+    /// The sessions with server sessions that other runs may have taken over.
     pub(crate) fn doubtful_at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
         let table = self.lock();
         let is_asked_about = |session: &Session| session.is_at_servers() && session.is_doubtful();
@@ -192,7 +194,8 @@ impl InMemorySessions {
             .collect()
     }
 
-    /// The sessions that are on record, and from now on no longer by this run: others may claim them.
+    /// Gives up the records of all sessions, so that other runs may claim them; returns those
+    /// sessions.
     pub(crate) fn leave_records(&self) -> Vec<Released> {
         self.all()
             .iter()
@@ -230,7 +233,8 @@ impl InMemorySessions {
         }
     }
 
-    /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
+    /// Ends the session with this digest, as shown to operators, and cancels its requests. Returns
+    /// whether it existed.
     pub(crate) fn end_shown(&self, digest: &str) -> bool {
         let mut table = self.lock();
         let id = table
@@ -243,8 +247,7 @@ impl InMemorySessions {
         ended.is_some()
     }
 
-    /// Ends the sessions that have expired; in the others, forgets the streams that have had no reader
-    /// for `resume`.
+    /// Ends expired sessions. In the others, removes streams without a reader for `resume`.
     pub(crate) fn sweep(&self, resume: Duration) {
         let ended = self
             .lock()
@@ -269,7 +272,7 @@ impl InMemorySessions {
         }
     }
 
-    /// The number of sessions, and of their open event streams.
+    /// The number of sessions and of their open event streams.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();
         (
@@ -278,7 +281,7 @@ impl InMemorySessions {
         )
     }
 
-    /// All sessions, for an operator.
+    /// All sessions, for operators.
     pub(crate) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> = self
             .lock()
@@ -300,7 +303,7 @@ impl InMemorySessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,8 +316,9 @@ impl std::fmt::Debug for InMemorySessions {
     }
 }
 
-/// Removes expired sessions, else those idle longest of the peer that has most: a few at once, so that a flood of new
-/// sessions does not search the whole table for each.
+/// Removes expired sessions. If there are none, removes the longest idle sessions of the peer with
+/// the most. It removes several at once, so that a flood of new sessions does not search the whole
+/// table each time.
 fn make_space(
     table: &mut Table,
     limit: usize,
@@ -345,13 +349,13 @@ fn idle_since(candidate: Candidate<'_, Peer, Box<str>, Entry>) -> Option<Instant
     candidate.value.0.session.idle_since()
 }
 
-/// How much a session in use is needed: one whose client only listens least.
+/// Ranks a session in use: a client that only listens needs it least.
 fn need(candidate: Candidate<'_, Peer, Box<str>, Entry>) -> Option<(bool, Instant)> {
     let session = &candidate.value.0.session;
     Some((session.running.count() > 0, session.last_unused()))
 }
 
-/// Removes the session of `peer` that has been idle longest, if the peer has `limit` or more.
+/// Removes the longest idle session of `peer` if it has `limit` or more.
 fn make_space_within(
     table: &mut Table,
     limit: usize,
@@ -367,7 +371,7 @@ fn make_space_within(
     Ok(table.remove(&id))
 }
 
-/// A session that serves a request, which keeps it from expiring.
+/// A session that serves a request. The guard keeps it from expiring.
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveSession {
     streams: Arc<SessionStreams>,

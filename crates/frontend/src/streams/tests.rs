@@ -1,4 +1,4 @@
-//! Readers of streams, and which streams are forgotten when.
+//! Readers of streams, and the removal of unused streams.
 
 use std::future::poll_fn;
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ fn calls() -> Content {
     Content::Calls(Arc::new(Mutex::new(no_calls())))
 }
 
-/// Enters an event on `stream`.
+/// Adds an event to `stream`.
 fn append(state: &mut State, stream: u64, limits: &Arc<ReplayLimits>) {
     let text: replay::Event = [Bytes::from_static(b"{}")].into();
     state.replay.append(stream, text, true, limits);

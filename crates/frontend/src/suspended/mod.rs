@@ -1,6 +1,6 @@
-//! A modern client's call. The server behind it may be a legacy one and ask the client something while
-//! the call runs. A modern client is asked by the answer to its call, an `input_required` result, and
-//! brings the input in a new request. Between the two the call is *suspended*: it runs and its messages
+//! A modern client's call, which may be suspended. A legacy server may ask the client something
+//! during the call. The modern client then gets an `input_required` result as the answer, and sends
+//! the input in a new request. Between the two the call is *suspended*: it runs on and its messages
 //! are read, but no request waits for its answer.
 //!
 //! docs/eras.md has the states of a suspended call. Source: 2026-07-28 basic/patterns/mrtr.
@@ -30,7 +30,7 @@ use crate::eras::notifications::NotificationFilter;
 
 type Item = ResponseItem<Chunks, Response>;
 
-/// A call that can be suspended when the server asks something.
+/// A call that is suspended when the server asks something.
 #[derive(Debug)]
 pub(crate) struct SuspendableCall {
     stage: Stage,
@@ -41,12 +41,12 @@ pub(crate) struct SuspendableCall {
     more: Option<Pin<Box<Sleep>>>,
 }
 
-/// What has become of a call.
+/// The stage of a call.
 enum Stage {
     Running(Box<SuspendedCall>),
-    /// It is being suspended.
+    /// The call is being suspended.
     Suspending(Pin<Box<dyn Future<Output = Result<Response, Box<SuspendedCall>>> + Send>>),
-    /// It is answered or suspended.
+    /// The call is answered or suspended.
     Over,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Stage {
 }
 
 impl SuspendableCall {
-    /// A call that begins.
+    /// A new call.
     pub(crate) fn new(
         call: SuspendedCall,
         filter: Option<NotificationFilter>,
@@ -75,8 +75,8 @@ impl SuspendableCall {
         }
     }
 
-    /// A call that is resumed by a request, which may have other capabilities, want other
-    /// notifications, be cancelled by another id, have newer credentials, and has another span.
+    /// A call that a request resumes. That request may have other capabilities, notifications and
+    /// credentials, another id to cancel, and another span.
     pub(crate) fn resumed(
         mut call: Box<SuspendedCall>,
         capabilities: Json,
@@ -108,7 +108,7 @@ impl SuspendableCall {
 }
 
 impl Stage {
-    /// The call runs on, and its server has got an error for each of its requests.
+    /// Lets the call run on after refusing each of its server's requests.
     fn refusing(mut call: Box<SuspendedCall>) -> Self {
         call.refuse_server_requests();
         Self::Running(call)
@@ -149,8 +149,8 @@ impl ResponseStream<Response> for SuspendableCall {
                     }
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Request(request)))) => {
-                    // If the call cannot be suspended, dropping the request tells the server that the
-                    // client cannot be asked.
+                    // If the call cannot be suspended, dropping the request tells the server that
+                    // the client cannot be asked.
                     if call.may_need_input() {
                         call.add_server_request(
                             request,
@@ -178,8 +178,8 @@ impl ResponseStream<Response> for SuspendableCall {
                     self.stage = Stage::Over;
                     return Poll::Ready(None);
                 }
-                // Server requests that are sent together reach the client together: a server that asks for several
-                // things at once sends them one after the other.
+                // A server that asks for several things sends one request after the other. The
+                // client gets them together.
                 Poll::Pending if call.has_server_requests() => {
                     let pause = self.suspended_calls.collect_requests();
                     ready!(

@@ -1,6 +1,6 @@
-//! `requestState`: what a client carries from the answer that asks for input to the request that
-//! brings it. Sealed, so that it can be neither read nor changed, and bound to its request and its
-//! principal at its endpoint.
+//! `requestState`: the state that a client carries from an answer that asks for input to the
+//! request with that input. It is sealed, so that clients can neither read nor change it. It is
+//! bound to its request, its principal and its endpoint.
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5.
 
@@ -12,10 +12,11 @@ use fanlight_protocol::json::{Kind, MAX_NESTING};
 use fanlight_protocol::seal::{KeyError, Keys};
 use fanlight_protocol::{Json, Method};
 
-/// The longest state, in bytes. No option: no state of a call of Fanlight's is longer.
+/// The maximum length of a state in bytes. A constant, since no call of Fanlight needs a longer
+/// one.
 const LONGEST: usize = 32 << 10;
-/// The largest error in a state, in bytes. No option: a client has to send the state back, and a larger error goes out
-/// without one.
+/// The maximum size of an error in a state, in bytes. A constant: the client has to send the state
+/// back, and a larger error is sent without a state.
 pub(super) const LARGEST_ERROR: usize = 16 << 10;
 
 /// The digest of the request that a state belongs to.
@@ -27,40 +28,41 @@ pub(super) type SuspendedId = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) id: SuspendedId,
-    /// How often the call had been suspended when this was made.
+    /// The number of times that the call had been suspended when this state was made.
     pub(super) round: u32,
-    /// When it expires, in milliseconds after the Unix epoch.
+    /// The expiry time, in milliseconds since the Unix epoch.
     pub(super) expires: u64,
     pub(super) digest: RequestDigest,
 }
 
-/// The state of a call that is not kept: it is made again once the user has followed some URLs.
+/// The state of a call that ended with URL elicitations. The call is repeated once the user has
+/// followed the URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UrlElicitation {
     /// As for [`State`].
     pub(super) expires: u64,
     pub(super) digest: RequestDigest,
-    /// The error object that the server answered with, as written.
+    /// The server's error object, as written.
     pub(super) error: Json,
 }
 
-/// What a text is.
+/// The meaning of an opened text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// Not a state of these keys: perhaps one of a modern backend.
+    /// A text that these keys did not seal: perhaps a state of a modern server.
     Foreign,
-    /// It names one of our keys, but was not sealed by it for this principal.
+    /// The text names one of our keys, but that key did not seal it for this principal.
     Forged,
-    /// It names a call that this run keeps: another process, or an earlier run of this one.
+    /// A state of a call that this other process, or an earlier run of this one, keeps.
     Elsewhere(ProcessRun),
     Suspended(State),
     UrlElicitation(UrlElicitation),
-    /// The state of a server, as that has written it.
+    /// A server's state, as the server wrote it.
     Server(Json),
 }
 
-/// Every state begins with this and the name of its key, so that a forged state differs from a state of
-/// a backend, which may be another Fanlight.
+/// Every state begins with this prefix and the name of its key. So a forged state differs from a
+/// server's state, even if that server is another Fanlight.
 const PREFIX: &str = "fanlight.";
 
 /// Seals and opens states.
@@ -78,7 +80,7 @@ impl StateSeal {
         self.seal_content(HandleKind::SuspendedCall, &content, owner)
     }
 
-    /// `None` also if the error is too large to be carried.
+    /// Seals the state of a URL elicitation; `None` also if the error is too large.
     pub(super) fn seal_url_elicitation(
         &self,
         state: &UrlElicitation,
@@ -90,7 +92,8 @@ impl StateSeal {
         fits.then(|| self.seal_content(HandleKind::UrlElicitation, &content(), owner))?
     }
 
-    /// The state of a server, for the client that it was sent to: for servers all clients of Fanlight can be one.
+    /// Seals a server's state for the client that gets it. The server may see all clients of
+    /// Fanlight as one.
     pub(super) fn seal_server_state(&self, state: &Json, owner: &Holder) -> Option<String> {
         self.seal_content(HandleKind::ServerState, state.bytes(), owner)
     }
@@ -113,7 +116,7 @@ impl StateSeal {
         if !self.0.has_key(name) {
             return Opened::Foreign;
         }
-        // Servers' states are as long as they like, and sealed for authenticated clients only.
+        // Server states may have any length; they are sealed only for authenticated clients.
         let sealed = Some(sealed)
             .filter(|sealed| sealed.len() <= LONGEST || !owner.principal().is_anonymous());
         let Some(handle) = sealed.and_then(|sealed| self.0.open(sealed, owner)) else {
@@ -164,9 +167,9 @@ impl UrlElicitation {
     }
 }
 
-/// The digest of a request: its method, and its params without the members that differ from round to
-/// round. White space and the order of members make no difference, since a client may write its
-/// params anew for each round.
+/// The digest of a request: its method, and its params without the members that differ between
+/// rounds. White space and member order do not matter, since a client may write its params again
+/// for each round.
 pub(super) fn request_digest(method: &Method, params: Option<&Json>) -> RequestDigest {
     let mut digest = Context::new(&SHA256);
     text(&mut digest, method.as_str());
@@ -219,7 +222,7 @@ fn object(digest: &mut Context, json: &Json, without: &[&str]) {
         })
         .filter(|(name, _)| !without.contains(&name.as_str()))
         .collect();
-    // Stable: members of one name keep their order.
+    // The sort is stable: members with the same name keep their order.
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     digest.update(b"{");
     for (name, member) in &members {
@@ -229,7 +232,7 @@ fn object(digest: &mut Context, json: &Json, without: &[&str]) {
     digest.update(b"}");
 }
 
-/// With its length before it, so that different sequences of texts have different digests.
+/// Adds the text after its length, so that different sequences of texts have different digests.
 fn text(digest: &mut Context, text: &str) {
     digest.update(&(text.len() as u64).to_be_bytes());
     digest.update(text.as_bytes());

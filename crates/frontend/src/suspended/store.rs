@@ -12,39 +12,41 @@ use tokio::time::Instant;
 
 use super::request_state::SuspendedId;
 
-/// What a store answers.
+/// The future of a store operation.
 pub(super) type Stored<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Entries of suspended calls, by id: plain data. The calls themselves run in the process that began them.
+/// Entries of suspended calls by id, as plain data. The calls themselves run in the process that
+/// began them.
 pub(super) trait SuspendedCallStore: Send + Sync {
-    /// Makes an entry for a call of `peer`; returns the call that has lost its own for it, if one has.
+    /// Adds an entry for a call of `peer`; returns the call that lost its entry to make room, if
+    /// any.
     fn insert(
         &self,
         id: SuspendedId,
         peer: &Peer,
     ) -> Stored<'_, Result<Option<SuspendedId>, TooMany>>;
 
-    /// The call is suspended and waits to be resumed; returns how often it has been. `None` if it has no
+    /// Marks the call as suspended; returns how often it has been so far. `None` if it has no
     /// entry.
     fn suspend(&self, id: &SuspendedId, waiting: Waiting) -> Stored<'_, Option<u32>>;
 
-    /// The call that was suspended the `round`th time is resumed, which succeeds once.
+    /// Marks the call as resumed from its suspension number `round`. This succeeds once per round.
     fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>>;
 
-    /// Whether a call has an entry: it has not ended.
+    /// Whether the call has an entry, so it has not ended.
     fn has(&self, id: &SuspendedId) -> Stored<'_, bool>;
 
-    /// Removes the entry of a call. Nobody waits for that, since the call has ended.
+    /// Removes a call's entry after its end. Nobody waits for this.
     fn remove(&self, id: &SuspendedId);
 
-    /// The number of calls that are suspended now.
+    /// The number of suspended calls.
     fn count(&self) -> usize;
 
-    /// The calls that are suspended now, for an operator.
+    /// The suspended calls, for operators.
     fn views(&self) -> Vec<SuspendedCallView>;
 }
 
-/// There are too many suspended calls, and none may end for another.
+/// There are too many suspended calls, and none may end to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -58,7 +60,7 @@ pub(super) struct Waiting {
     pub(super) until: Instant,
 }
 
-/// The entries of this process, at most `limit`, and `per_peer` of one peer unless that is 0.
+/// The entries of this process: at most `limit`, and `per_peer` per peer (0 for no limit).
 pub(super) struct InMemorySuspendedCalls {
     table: Mutex<Table<Peer, SuspendedId, Entry>>,
     limit: usize,
@@ -67,7 +69,7 @@ pub(super) struct InMemorySuspendedCalls {
 
 #[derive(Default)]
 struct Entry {
-    /// How often the call has been suspended.
+    /// The number of times that the call has been suspended.
     round: u32,
     waiting: Option<Waiting>,
 }
@@ -82,14 +84,14 @@ impl InMemorySuspendedCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table<Peer, SuspendedId, Entry>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SuspendedCallStore for InMemorySuspendedCalls {
-    /// If there are too many, the call ends that has been suspended longest of the peer that has most, unless that
-    /// is the peer of the new one.
+    /// At the limit, ends the longest suspended call of the peer with the most, unless that is the
+    /// new call's peer.
     fn insert(
         &self,
         id: SuspendedId,
@@ -207,7 +209,7 @@ mod tests {
         Peer::Address([10, 0, 0, last].into())
     }
 
-    /// Suspends a call; returns the call that has lost its entry for it.
+    /// Suspends a call; returns the call that lost its entry to make room.
     async fn suspend(
         calls: &InMemorySuspendedCalls,
         number: u8,

@@ -1,4 +1,4 @@
-//! The state of a call that is suspended, or can be.
+//! The state of a call that is or may be suspended.
 
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
@@ -15,25 +15,25 @@ use tokio::time::Instant;
 use super::request_state::{RequestDigest, SuspendedId, request_digest};
 use crate::call::{CoreCall, ResponseItem};
 
-/// How long before the first deadline of its server requests a suspended call is cancelled: more than
-/// timers are late by.
+/// A suspended call is cancelled this long before the first deadline of its server requests. Timers
+/// are never this late.
 const BEFORE_DEADLINE: Duration = Duration::from_millis(100);
 
-/// The longest name in an operator's view, in characters.
+/// The maximum length of a name in an operator's view, in characters.
 const LONGEST_SHOWN: usize = 128;
 
-/// The member of an error's `data` that holds the server's own answer.
+/// The member of an error's `data` with the server's own answer.
 const ANSWER_KEY: &str = "dev.fanlight/answer";
 
-/// A call and the requests of its server to the client.
+/// A call and its server's requests to the client.
 #[derive(Debug)]
 pub(crate) struct SuspendedCall {
     pub(super) running: CoreCall,
-    /// What it was decided about when the call began; `None` if it is never suspended.
+    /// The input of the policy's decision when the call began; `None` if it is never suspended.
     pub(super) decided: Option<Arc<Decided>>,
-    /// The capabilities of the client by its latest request; `None` while that is the first.
+    /// The client's capabilities in its latest request; `None` while that is the first.
     capabilities: Option<Json>,
-    /// Its entry in the table, from the first time it is suspended until it is dropped.
+    /// The call's entry in the table, from its first suspension until it is dropped.
     pub(super) entry: Option<(SuspendedId, Box<dyn Any + Send + Sync>)>,
     method: Method,
     params: Option<Json>,
@@ -43,12 +43,12 @@ pub(crate) struct SuspendedCall {
     missing: BTreeSet<MissingCapability>,
     /// The number of server requests so far, for their keys.
     asked: u64,
-    /// Notifications received while it was suspended.
+    /// Notifications that arrived during the suspension.
     notifications: VecDeque<Notification>,
     response: Option<Box<Response>>,
 }
 
-/// A server request that the client has not answered.
+/// A server request without an answer of the client.
 #[derive(Debug)]
 pub(super) struct OpenRequest {
     pub(super) key: String,
@@ -56,7 +56,7 @@ pub(super) struct OpenRequest {
 }
 
 impl SuspendedCall {
-    /// `running` is the call of `method` with `params`.
+    /// Creates the call; `running` is the call of `method` with `params`.
     pub(crate) fn new(
         running: CoreCall,
         method: Method,
@@ -79,14 +79,14 @@ impl SuspendedCall {
         }
     }
 
-    /// The capabilities of the client.
+    /// The client's capabilities.
     pub(super) fn capabilities(&self) -> &Json {
         self.capabilities
             .as_ref()
             .unwrap_or(&self.running.context().capabilities)
     }
 
-    /// Sets the capabilities of the client, by its latest request.
+    /// Sets the client's capabilities from its latest request.
     pub(super) fn set_capabilities(&mut self, capabilities: Json) {
         self.capabilities = Some(capabilities.detached());
     }
@@ -105,7 +105,7 @@ impl SuspendedCall {
             let _ = request.answer.send(Response::from_error(&error));
         } else if self.requests.len() < limit {
             self.asked += 1;
-            // Mostly there is one, and it may be open for long.
+            // Usually there is one, and it may be open for long.
             self.requests.reserve_exact(1);
             self.requests.push(OpenRequest {
                 key: format!("input-{}", self.asked),
@@ -119,17 +119,18 @@ impl SuspendedCall {
         }
     }
 
-    /// Notes that a server request was refused because the client lacks a capability, if it really
-    /// does: the capability may not have been declared to the server for another reason.
+    /// Notes that a server request was refused for lack of a client capability, if the client
+    /// really lacks it. Fanlight may have withheld the capability from the server for another
+    /// reason.
     pub(super) fn note_missing(&mut self, missing: MissingCapability) {
         if !missing.capability.is_declared_in(self.capabilities()) {
             self.missing.insert(missing);
         }
     }
 
-    /// The response to the client: if the call failed and the client lacked a capability for it, the
-    /// error that says so, with the server's own answer in it (2026-07-28 basic/index, Error
-    /// Codes).
+    /// The response to the client. If the call failed and the client lacked a capability for it,
+    /// this is the error that says so, with the server's own answer inside (2026-07-28 basic/index,
+    /// Error Codes).
     pub(super) fn explained(&self, response: Response) -> Response {
         if self.missing.is_empty() || !has_failed(&response) {
             return response;
@@ -148,7 +149,7 @@ impl SuspendedCall {
         error.map_or(response, |error| Response::from_error(&error))
     }
 
-    /// Whether the server still waits for an answer to any of its requests.
+    /// Whether the server still waits for an answer to any request.
     pub(super) fn has_server_requests(&mut self) -> bool {
         self.requests
             .retain(|open| !open.request.answer.is_closed());
@@ -159,18 +160,18 @@ impl SuspendedCall {
         &self.requests
     }
 
-    /// Whether the request may be answered by a request for input.
+    /// Whether the answer to the request may ask for input.
     pub(super) fn may_need_input(&self) -> bool {
         self.method.may_need_input()
     }
 
-    /// The principal of the client, and its endpoint.
+    /// The client's principal and endpoint.
     pub(super) fn holder(&self) -> &Holder {
         self.running.context().caller.holder()
     }
 
-    /// When the suspended call is cancelled: at `latest`, or shortly before the deadline of a server
-    /// request, so that the call does not continue without the answer.
+    /// The time to cancel the suspended call: `latest`, or shortly before the deadline of a server
+    /// request. So the call cannot continue without the answer.
     pub(super) fn deadline(&self, latest: Instant) -> Instant {
         let deadlines = self.requests.iter().map(|open| open.request.deadline);
         let first = deadlines
@@ -179,7 +180,8 @@ impl SuspendedCall {
         first.map_or(latest, |first| first.min(latest))
     }
 
-    /// For an operator: its method, the tool or prompt it names, and the methods of the server requests.
+    /// The operators' view: the method, the named tool or prompt, and the methods of the server
+    /// requests.
     pub(super) fn view(&self) -> (String, Option<String>, Vec<String>) {
         let name = self.params.as_ref().and_then(|params| params.get("name"));
         let name = name
@@ -198,7 +200,7 @@ impl SuspendedCall {
         self.requests.clear();
     }
 
-    /// Passes each answer to the server. What answers no request is ignored (mrtr, Error Handling).
+    /// Passes each answer to the server. Answers to no request are ignored (mrtr, Error Handling).
     pub(super) fn answer(&mut self, answers: &[(String, Json)]) {
         for (key, result) in answers {
             if let Some(at) = self.requests.iter().position(|open| open.key == *key) {
@@ -215,7 +217,7 @@ impl SuspendedCall {
             .sort_by(|a, b| (a.key.len(), &a.key).cmp(&(b.key.len(), &b.key)));
     }
 
-    /// The next item that was received while the call was suspended.
+    /// The next item that arrived during the suspension.
     pub(super) fn next_buffered(&mut self) -> Option<ResponseItem<ServerMessage, Response>> {
         let notification = self
             .notifications
@@ -237,8 +239,8 @@ impl SuspendedCall {
             .get_or_insert_with(|| request_digest(method, params))
     }
 
-    /// Reads messages while the call is suspended and buffers `limit` notifications; ready if the call
-    /// has been cancelled.
+    /// Reads messages during the suspension and buffers up to `limit` notifications. Ready if the
+    /// call has been cancelled.
     pub(super) fn poll_suspended(
         &mut self,
         limit: usize,
@@ -277,8 +279,8 @@ impl SuspendedCall {
     }
 }
 
-/// Whether the server says that the request failed. Errors of the gateway itself are about something
-/// else than capabilities.
+/// Whether the server says that the request failed. The gateway's own errors have other causes than
+/// missing capabilities.
 fn has_failed(response: &Response) -> bool {
     match response.result() {
         Some(result) => result

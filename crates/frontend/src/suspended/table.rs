@@ -1,8 +1,8 @@
-//! The suspended calls, and how the requests that bring input find them.
+//! The table of suspended calls, in which requests with input find their call.
 //!
-//! A suspended call has a task that reads the server's messages, so that the server's stream does not
-//! stall, and that cancels the call when its time is over. A call keeps its entry from the first time
-//! it is suspended until it ends, so that a state that has been used is known as such.
+//! Each suspended call has a task. It reads the server's messages, so that the server's stream does
+//! not stall, and cancels the call when its time is over. A call keeps its entry from its first
+//! suspension until its end, so a used state is recognized.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -44,23 +44,23 @@ pub(crate) struct SuspendedCalls {
     cut: CancellationToken,
 }
 
-/// Asks the task of a suspended call to hand the call over. The task ends the call if this is dropped.
+/// Asks a suspended call's task to hand over the call. Dropping this makes the task end the call.
 type HandOver = oneshot::Sender<oneshot::Sender<Box<SuspendedCall>>>;
 
 /// A call that waits in this process.
 struct Resumable {
     hand_over: HandOver,
-    /// What it was decided about when it began.
+    /// The input of the policy's decision when the call began.
     decided: Arc<Decided>,
 }
 
-/// Removes a call's entry when it is dropped.
+/// Removes a call's entry when dropped.
 struct Entry {
     calls: Arc<SuspendedCalls>,
     id: SuspendedId,
 }
 
-/// A request that brings input.
+/// A request with input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry<'a> {
     pub(crate) holder: &'a Holder,
@@ -72,28 +72,28 @@ pub(crate) struct Retry<'a> {
     pub(crate) responses: Option<&'a Json>,
 }
 
-/// What a request continues.
+/// The call that a request continues.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// A suspended call, which waits for what the request brings.
+    /// A suspended call, which waits for the request's input.
     Suspended(Box<WaitingCall>),
-    /// A suspended call that this run keeps, which is not this one.
+    /// A suspended call that this other run keeps.
     Elsewhere(ProcessRun),
-    /// None: it is a call of its own.
+    /// None: the request is a call of its own.
     Call(Resumption),
 }
 
-/// A suspended call that a retry is good for, and what that brings.
+/// A suspended call that a retry fits, and the retry's input.
 #[derive(Debug)]
 pub(crate) struct WaitingCall {
-    /// What it was decided about when the call began.
+    /// The input of the policy's decision when the call began.
     pub(crate) decided: Arc<Decided>,
     state: State,
     answers: Vec<(String, Json)>,
 }
 
 impl WaitingCall {
-    /// The same without what the retry brings: it must not go on.
+    /// Drops the retry's input: the call must not go on.
     pub(crate) fn without_answers(self) -> Self {
         Self {
             answers: Vec::new(),
@@ -102,19 +102,19 @@ impl WaitingCall {
     }
 }
 
-/// How a call of its own goes on.
+/// How a request that continues no suspended call goes on.
 #[derive(Debug)]
 pub(crate) enum Resumption {
-    /// As a new call: it is not a retry of a call of this process.
+    /// As a new call: it does not retry a call of this process.
     New,
-    /// As a new call that can now succeed, without the input that the retry brings.
+    /// As a new call that can now succeed, without the retry's input.
     Repeat,
-    /// With an answer.
+    /// With this answer.
     Answered(Response),
 }
 
 impl SuspendedCalls {
-    /// No calls yet. All end when `cut` is cancelled.
+    /// An empty table. Cancelling `cut` ends all calls.
     pub(crate) fn new(
         settings: &Arc<FrontendSettings>,
         cut: &CancellationToken,
@@ -137,17 +137,17 @@ impl SuspendedCalls {
         }))
     }
 
-    /// How long a call waits for another server request after each.
+    /// How long a call waits for further server requests.
     pub(super) fn collect_requests(&self) -> Duration {
         self.settings.collect_requests
     }
 
-    /// The number of server requests that one call may have open.
+    /// The maximum number of open server requests per call.
     pub(super) fn max_server_requests(&self) -> usize {
         self.settings.max_server_requests
     }
 
-    /// Suspends a call; returns the response that asks for input. Returns the call if there are too many.
+    /// Suspends a call; returns the response that asks for input. At the limit, returns the call.
     pub(super) async fn suspend(
         self: Arc<Self>,
         mut call: Box<SuspendedCall>,
@@ -167,7 +167,7 @@ impl SuspendedCalls {
         let Some(decided) = call.decided.clone() else {
             return Err(call);
         };
-        // Before the call counts as suspended: whoever takes its entry then ends it.
+        // Inserted before the call counts as suspended, so that whoever takes its entry can end it.
         let before = self.waiting().insert(id, Resumable { hand_over, decided });
         drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
@@ -200,9 +200,9 @@ impl SuspendedCalls {
             )
         });
         let response = input::input_required(asked, &state);
-        // The request is answered, and cannot be cancelled any more.
+        // The request is answered and can no longer be cancelled.
         call.running.set_cancellation(None);
-        // Its client may bring newer credentials.
+        // The client may come back with newer credentials.
         let revoked = call
             .running
             .take_revocation()
@@ -222,7 +222,7 @@ impl SuspendedCalls {
         Ok(response)
     }
 
-    /// What `retry` continues.
+    /// Finds the call that `retry` continues.
     pub(crate) async fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
         if !retry.method.may_need_input() {
             return Ok(Found::Call(Resumption::New));
@@ -231,7 +231,7 @@ impl SuspendedCalls {
             return Ok(Found::Call(Resumption::New));
         };
         let state = match self.seal.open(&state, retry.holder) {
-            // `open_server_state` has replaced it where it may not be another client's.
+            // `open_server_state` has already replaced states that could be another client's.
             Opened::Foreign | Opened::Server(_) => return Ok(Found::Call(Resumption::New)),
             Opened::Forged => {
                 return Err(refuse(
@@ -264,7 +264,7 @@ impl SuspendedCalls {
         })))
     }
 
-    /// Takes the call that waits, which receives the answers.
+    /// Takes the waiting call and gives it the answers.
     pub(crate) async fn resume(
         &self,
         waiting: WaitingCall,
@@ -279,8 +279,9 @@ impl SuspendedCalls {
         Ok(call)
     }
 
-    /// The state of a server that a retry of `holder` brings, as the server has written it; `None` if it is another state
-    /// of this gateway's. Where clients are not authenticated they are one for servers as well, and states stay as they are.
+    /// The server's state in a retry of `holder`, as the server wrote it; `None` if the state is
+    /// Fanlight's own. For unauthenticated clients, states are not sealed: servers see these
+    /// clients as one, too.
     pub(crate) fn open_server_state(
         &self,
         state: Option<&Json>,
@@ -299,7 +300,8 @@ impl SuspendedCalls {
         }
     }
 
-    /// An answer that asks for input with the server's own state, as its client `holder` gets it: nobody else can use that.
+    /// Seals the server's state in an answer that asks for input, so that only the client `holder`
+    /// can use it.
     pub(super) fn sealing_server_state(&self, response: Response, holder: &Holder) -> Response {
         let is_alone = holder.principal().is_anonymous();
         let Some(state) = Some(&response)
@@ -321,7 +323,7 @@ impl SuspendedCalls {
         response.with_body(&result.with_indexed(place, &Json::string(&sealed)))
     }
 
-    /// Refuses a retry of another request than that of its state, or after the state has expired.
+    /// Refuses a retry if its request differs from the state's, or if its state has expired.
     fn check(&self, retry: Retry<'_>, of: &RequestDigest, expires: u64) -> Result<(), RpcError> {
         if *of != request_digest(retry.method, retry.params) {
             return Err(refuse(
@@ -335,33 +337,33 @@ impl SuspendedCalls {
         }
     }
 
-    /// Seals states of this process.
+    /// The seal of this process's states.
     pub(super) fn seal(&self) -> &StateSeal {
         &self.seal
     }
 
-    /// When a state that is made now expires, in milliseconds after the Unix epoch.
+    /// The expiry time of a state made now, in milliseconds since the Unix epoch.
     pub(super) fn expiry(&self) -> u64 {
         self.millis(Instant::now() + self.settings.input_timeout)
     }
 
-    /// The number of calls that are suspended now.
+    /// The number of suspended calls.
     pub(crate) fn count(&self) -> usize {
         self.store.count()
     }
 
-    /// The calls that are suspended now, for an operator.
+    /// The suspended calls, for operators.
     pub(crate) fn views(&self) -> Vec<SuspendedCallView> {
         self.store.views()
     }
 
-    /// Waits until none is suspended.
+    /// Waits until no call is suspended.
     pub(crate) async fn all_resumed(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Cancels the suspended calls, and waits until they are gone.
+    /// Cancels the suspended calls, and waits for their end.
     pub(crate) async fn end(&self) {
         self.cut.cancel();
         self.tasks.close();
@@ -374,7 +376,7 @@ impl SuspendedCalls {
     ) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
-        // First, so that nothing is left if this is not polled to its end.
+        // Created first, so that its drop cleans up if this future is dropped.
         let entry = Entry {
             calls: Arc::clone(self),
             id,
@@ -385,19 +387,19 @@ impl SuspendedCalls {
         Some((id, Box::new(entry)))
     }
 
-    /// Ends the call of this id, if it waits in this process.
+    /// Ends the call with this id if it waits in this process.
     fn forget(&self, id: &SuspendedId) {
         let waiting = self.waiting().remove(id);
-        // Without the lock.
+        // Dropped without the lock.
         drop(waiting);
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, Resumable>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Milliseconds after the Unix epoch, by the clock of tokio's timers.
+    /// Milliseconds since the Unix epoch, by the clock of tokio's timers.
     fn millis(&self, at: Instant) -> u64 {
         let (started, epoch) = self.started;
         u64::try_from((epoch + at.saturating_duration_since(started)).as_millis())
@@ -405,16 +407,16 @@ impl SuspendedCalls {
     }
 }
 
-/// What ends a call that waits.
+/// The events that end a waiting call.
 struct Ends {
     deadline: Instant,
     /// Cancelled when everything ends.
     cut: CancellationToken,
-    /// Resolves when the call's identity is revoked, if it has one that can be.
+    /// Resolves when the call's identity is revoked; `None` if it cannot be.
     revoked: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// Keeps a call until it is resumed, or something ends it.
+/// Keeps a call until it is resumed or ended.
 fn keep(
     mut call: Box<SuspendedCall>,
     resumed: oneshot::Receiver<oneshot::Sender<Box<SuspendedCall>>>,
@@ -446,13 +448,13 @@ fn keep(
     }
 }
 
-/// The error for an answer that no client may get as it is.
+/// The error that replaces an unusable answer.
 fn unusable(reason: &str) -> Response {
     let message = format!("the server's answer cannot be used: {reason}");
     Response::from_error(&RpcError::new(code::INTERNAL, message))
 }
 
-/// The members of `inputResponses`. They are results, which are objects.
+/// The members of `inputResponses`. They must be objects, as all results.
 fn answers(responses: Option<&Json>) -> Result<Vec<(String, Json)>, RpcError> {
     let Some(all) = responses else {
         return Ok(Vec::new());

@@ -1,7 +1,7 @@
-//! A legacy server's error that sends the user to some URLs first, made into an `input_required` result.
+//! Turns a legacy server's error that sends the user to URLs into an `input_required` result.
 //!
-//! The client gets the elicitations, and a state that says to make the call again. No call is kept: the
-//! state carries the server's error, which is the client's answer should the user decline.
+//! The client gets the elicitations, and a state that tells it to repeat the call. No call is kept:
+//! the state contains the server's error, which becomes the answer if the user declines.
 //!
 //! Source: 2025-11-25 client/elicitation, URL Elicitation Required Error; 2026-07-28
 //! basic/patterns/mrtr.
@@ -16,7 +16,7 @@ use super::request_state::UrlElicitation;
 use super::suspended_call::SuspendedCall;
 use super::table::{Resumption, SuspendedCalls};
 
-/// The response to the client of `call`, where the server has answered `response`.
+/// The response to the client of `call`, made from the server's `response`.
 pub(super) fn final_response(
     call: &mut SuspendedCall,
     response: Response,
@@ -60,9 +60,9 @@ impl UrlElicitation {
         Some(input::input_required(requests, &state))
     }
 
-    /// How a retry with these answers continues: the call is made again if the user has accepted every
-    /// elicitation; the server's own error is the answer if one was declined; elicitations without an
-    /// answer are asked for again.
+    /// Decides how a retry with these answers continues. If the user accepted every elicitation,
+    /// the call is repeated. If one was declined, the answer is the server's error. Unanswered
+    /// elicitations are asked again.
     pub(super) fn resumed(
         mut self,
         answers: &[(String, Json)],
@@ -106,8 +106,8 @@ impl UrlElicitation {
     }
 }
 
-/// The elicitations that an error asks for, as params of `elicitation/create`, each with a key;
-/// `None` unless all of them are of URL mode.
+/// The elicitations in an error, as params of `elicitation/create`, each with a key. `None` unless
+/// all of them have URL mode.
 fn elicitations(error: &Json) -> Option<Vec<(String, Json)>> {
     if error.get("code")?.as_i64()? != code::URL_ELICITATION_REQUIRED {
         return None;

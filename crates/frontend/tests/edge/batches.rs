@@ -1,4 +1,4 @@
-//! Batches: of 2025-03-26 alone, each message as if it were alone.
+//! Batches of 2025-03-26, whose messages each work as if they were alone.
 
 use fanlight_frontend::FrontendSettings;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ async fn batch_answer_is_sent_as_soon_as_it_is_ready() {
             .any(|text| text.contains(r#""progressToken":7,"progress":1"#)),
         "{first:?}"
     );
-    // Both run already.
+    // Both are running already.
     for _ in 0..3 {
         server.log.began().await;
     }

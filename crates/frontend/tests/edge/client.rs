@@ -91,7 +91,7 @@ pub(crate) async fn listen<C: Core>(
 /// A client with one connection.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
-    /// Events of a chunk whose first events have been read.
+    /// The remaining events of a chunk.
     events: VecDeque<Event>,
 }
 
@@ -148,7 +148,7 @@ impl Response {
         self.json()["error"]["code"].as_i64().unwrap_or_default()
     }
 
-    /// The data of the events, which the body must consist of.
+    /// The data of the events; the body must consist of events.
     pub(crate) fn events(&self) -> Vec<String> {
         assert_eq!(self.header("content-type"), Some("text/event-stream"));
         let events = self.body.split_terminator("\n\n").map(Event::parse);
@@ -322,7 +322,7 @@ impl Client {
             .unwrap();
     }
 
-    /// Waits for the server to close the connection; whether it sent nothing before.
+    /// Waits for the server to close the connection; returns whether it sent nothing before.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         matches!(

@@ -27,7 +27,7 @@ pub(crate) enum Happened {
     Answered,
     /// A client listens to messages outside of calls.
     Listens(Listen),
-    /// Nobody does any more.
+    /// Listening ended.
     ListensNoMore,
     /// The end of a session was reported to the core.
     SessionEnded(SessionKey),
@@ -43,7 +43,7 @@ pub(crate) struct TestCore {
 pub(crate) struct Log(mpsc::UnboundedReceiver<Happened>);
 
 impl Log {
-    /// The next call that begins; what has ended before it is passed over.
+    /// The next call that begins; skips earlier ends.
     pub(crate) async fn began(&mut self) -> Call {
         loop {
             if let Happened::Began(call) = self.next().await {
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// How the next call that ends does; what has begun before it is passed over.
+    /// The next end of a call; skips earlier begins.
     pub(crate) async fn ended(&mut self) -> Happened {
         loop {
             match self.next().await {
@@ -65,14 +65,14 @@ impl Log {
         }
     }
 
-    /// Waits until so many further calls have been dropped.
+    /// Waits until this many further calls have been dropped.
     pub(crate) async fn dropped(&mut self, count: usize) {
         for _ in 0..count {
             while !matches!(self.next().await, Happened::Dropped) {}
         }
     }
 
-    /// The next session that ends; calls that begin or end before it are passed over.
+    /// The next session that ends; skips other events.
     pub(crate) async fn session_ended(&mut self) -> SessionKey {
         loop {
             if let Happened::SessionEnded(session) = self.next().await {
@@ -81,7 +81,7 @@ impl Log {
         }
     }
 
-    /// Who listens next, or has already; other things before it are passed over.
+    /// The next listening client; skips other events.
     pub(crate) async fn listens(&mut self) -> Listen {
         loop {
             if let Happened::Listens(listen) = self.next().await {
@@ -90,7 +90,7 @@ impl Log {
         }
     }
 
-    /// The next end of listening; other things before it are passed over.
+    /// Waits for the next end of listening; skips other events.
     pub(crate) async fn listens_no_more(&mut self) {
         while !matches!(self.next().await, Happened::ListensNoMore) {}
     }
@@ -206,7 +206,7 @@ impl TestCore {
                 self.release.acquire().await.unwrap().forget();
             }
             "need-input" => {
-                // What a modern server does: it wants input until it gets what it waits for.
+                // Like a modern server: asks for input until it gets the awaited member.
                 let enough = arguments
                     .get("until")
                     .map_or("inputResponses".into(), |text| {
@@ -224,7 +224,7 @@ impl TestCore {
                 return Response::from_error(&RpcError::new(code, "as asked"));
             }
             "refuse" => {
-                // As the backend edge treats a server request that the client has not declared.
+                // Like the backend, refuses a server request that the client has not declared.
                 let question = arguments.get("question").unwrap();
                 let method = Method::from_name(&question.get("method").unwrap().as_str().unwrap());
                 let capabilities = arguments
@@ -240,7 +240,7 @@ impl TestCore {
                     .await;
                 return body(&arguments);
             }
-            // As asked, until the test lets it succeed.
+            // Answers as asked until the test lets it succeed.
             "answer"
                 if self
                     .release
@@ -311,7 +311,7 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     answered
 }
 
-/// A request as this core resolves it: as it is, with a tool of its own list.
+/// A request that this core resolves to itself, with a tool of its own list.
 #[derive(Debug)]
 pub(crate) struct TestOperation {
     request: Unresolved,
@@ -359,7 +359,7 @@ fn listed(name: &str) -> Option<Arc<Json>> {
     let listed = match name {
         "mirrored" => MIRRORED,
         "echo" => r#"{"name":"echo"}"#,
-        // By its name in lists, and by another one that is accepted.
+        // Its listed name, and an accepted alternative.
         "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
         _ => return None,
     };
@@ -410,7 +410,7 @@ impl Core for TestCore {
                 answer(r#"{"status":"input_required"}"#)
             }
             Method::TaskResult => {
-                // A legacy server may ask something on the stream of this.
+                // A legacy server may ask something on this stream.
                 let answered = ask(
                     &call,
                     &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#),
@@ -462,7 +462,7 @@ impl Core for TestCore {
             context,
             messages,
         };
-        // What a test wants refused or not honoured, it says by a resource of that name.
+        // Special resource names make the core refuse listening or drop parts of it.
         let mut honoured = listen.interest.clone();
         if honoured.uris.iter().any(|uri| **uri == *"refuse:") {
             return Err(RpcError::new(-31001, "as asked"));
@@ -525,7 +525,7 @@ pub(crate) fn notification(method: &str, params: &str) -> Notification {
     }
 }
 
-/// What a context says, but for its key.
+/// The members of a context, except for its key.
 pub(crate) fn told(context: &CallContext) -> (Option<&str>, &str, Option<&'static str>, bool) {
     let info = context.client_info.as_ref().map(Json::as_text);
     let level = context

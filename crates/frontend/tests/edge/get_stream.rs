@@ -189,7 +189,8 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
         let updated = format!(r#"{{"uri":"a:{count}"}}"#);
         say(&listen, "notifications/resources/updated", &updated).await;
     }
-    // All have been received once this server request is answered, since it takes the same channel.
+    // Once this server request is answered, all notifications have been received: they share its
+    // channel.
     drop(soon(ask(&listen, "sampling/createMessage").await).await);
     client.listen(&id, None).await;
     for count in [2, 3, 4] {
@@ -207,7 +208,8 @@ async fn messages_wait_for_a_stream_within_the_buffer_limit() {
     while other.post(&session, PING).await.status != 200 {}
     say(&listen, TOOLS, "{}").await;
     other.listen(&id, None).await;
-    // Whether this notification is lost depends on when the end of the first stream was noticed. Later ones arrive.
+    // This notification may be lost, depending on when the end of the first stream is noticed.
+    // Later ones arrive.
     say(&listen, TOOLS, r#"{"last":true}"#).await;
     while !other.event().await.unwrap().contains("last") {}
 }

@@ -1,4 +1,4 @@
-//! Event streams that answer requests: when a response is one, its events, and what closing it does.
+//! Event streams that answer requests: when a response becomes a stream, its events, and its end.
 
 use std::time::Duration;
 

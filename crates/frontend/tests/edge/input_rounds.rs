@@ -90,13 +90,13 @@ async fn refused_input_ends_the_call() {
         assert_eq!(answer["error"]["code"], -32603, "{answer}");
         answer["error"]["message"].as_str().unwrap().to_owned()
     };
-    // It lacks the capability for one of two: neither is asked.
+    // The client lacks one of two capabilities, so neither request is sent.
     let lacking = message(&stdio.ask(&call(TWO, "inputResponses")).await);
     assert!(
         lacking.contains(r#""b" ("roots/list")"#) && lacking.contains(r#""roots""#),
         "{lacking}"
     );
-    // It answers with an error, which only an elicitation has another word for.
+    // The client answers with an error. Only elicitation has an equivalent for it.
     let one = r#"{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}}}"#;
     stdio.initialize_with(ALL).await;
     stdio.send(&call(one, "inputResponses")).await;
@@ -112,7 +112,7 @@ async fn refused_input_ends_the_call() {
         refusal["error"]["data"],
         serde_json::json!({"input": "a", "error": {"code": -1, "message": "no"}})
     );
-    // What is asked makes no sense.
+    // Malformed requests for input.
     for broken in [
         r#"{"resultType":"input_required"}"#,
         r#"{"resultType":"input_required","inputRequests":{"a":7}}"#,

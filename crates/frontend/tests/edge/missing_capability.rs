@@ -1,4 +1,5 @@
-//! Modern clients that lack what a legacy server would ask of them, and errors that ask for URLs.
+//! Modern clients that lack a capability for a legacy server's request, and errors that ask for
+//! URLs.
 
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ async fn answer_passes_if_no_capability_is_to_blame() {
             .await["result"]["isError"],
         true
     );
-    // Legacy clients get what the server says.
+    // Legacy clients get the server's own answer.
     stdio.initialize_with("{}").await;
     let arguments = refuse(roots, &format!(r#""result":{FAILED}"#));
     let legacy = format!(
@@ -179,7 +180,7 @@ async fn url_elicitation_error_becomes_input_required_and_the_call_is_repeated()
     assert_eq!((response.status, response.body), (200, expected));
     server.log.began().await;
 
-    // What is missing is asked for again, without a call.
+    // Missing elicitations are asked again, without a call.
     let some = input(&given, r#"{"input-2":{"action":"accept"}}"#);
     let given = state(
         &client
@@ -188,7 +189,7 @@ async fn url_elicitation_error_becomes_input_required_and_the_call_is_repeated()
             .json(),
     );
     let all = r#"{"input-1":{"action":"accept"},"input-2":{"action":"accept"}}"#;
-    // The server may not be content yet.
+    // The server may want more.
     let retry = call(3, "answer", &arguments, &input(&given, all), URL, "");
     let given = state(&client.post(&headers, &retry).await.json());
     let again = server.log.began().await.params.unwrap();

@@ -1,4 +1,4 @@
-//! Two principals: whatever belongs to one does not exist for the other.
+//! Two principals: nothing that belongs to one exists for the other.
 
 use std::sync::Arc;
 
@@ -100,10 +100,10 @@ async fn session_of_one_principal_is_unknown_to_another() {
             "{what}"
         );
     }
-    // Nor is a batch, which is accepted only where the session's revision has batches.
+    // The same holds for a batch, which is accepted only if the session's revision has batches.
     let refused = server.connect().await.post(&[BOB, session], &batch).await;
     assert_eq!(refused.status, 400);
-    // It is there all along for the one that it belongs to.
+    // All the time it exists for its owner.
     assert!(
         !server
             .log
@@ -193,7 +193,7 @@ async fn suspended_call_of_one_principal_is_not_resumed_by_another() {
     const URLS: &str = r#"{"error":{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"m","elicitationId":"e"}]}}}"#;
     let server = server().await;
     let mut client = server.connect().await;
-    // A call that is kept, and one whose state stands for it.
+    // One call is kept; the other exists only in its state.
     for (tool, arguments, capabilities, answer) in [
         ("ask", ROOTS, r#"{"roots":{}}"#, r#"{"roots":[]}"#),
         (

@@ -115,15 +115,15 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// A POST to `path`, with `headers` beside those of a modern request.
+/// A POST to `path` with the headers of a modern request and `headers`.
 async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     let mut client = server.connect().await;
     client.send("POST", path, headers, body).await;
     client.response().await
 }
 
-/// The challenge to show a bearer token. Where tokens of an issuer are accepted, another one says the same of tokens that are
-/// bound to a key.
+/// The challenge for bearer tokens. If an issuer's tokens are accepted, a second challenge says the
+/// same for key-bound tokens.
 fn challenge(response: &Response) -> &str {
     let all = response
         .headers
@@ -476,7 +476,7 @@ async fn denied_body_is_read_no_further_than_its_id_needs() {
     let early =
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"p":"{padding}"}}}}"#);
     assert_eq!(post(&server, "/mcp", &[], &early).await.json()["id"], 7);
-    // A body that never comes is not waited for.
+    // The answer does not wait for a body that never comes.
     let mut client = server.connect().await;
     client
         .send(
@@ -665,7 +665,7 @@ async fn modern_request_needs_the_scopes_of_its_operation() {
             "/mcp",
             None,
         ),
-        // By another name that is accepted, and by names that no list has.
+        // An accepted alternative name, and names that no list contains.
         (
             "tools/call",
             Some("delete_all"),
@@ -760,7 +760,7 @@ async fn modern_request_needs_the_scopes_of_its_operation() {
 #[tokio::test]
 async fn tool_whose_name_is_no_text_may_be_any() {
     let server = protected().await;
-    // The header repeats what can be read of it.
+    // The header repeats the readable part.
     for (name, escaped) in [
         ("files__delete_all", r"files\u005f_delete_all"),
         ("x", r"files__delete_all\ud800"),

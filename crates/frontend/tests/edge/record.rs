@@ -1,4 +1,4 @@
-//! Decisions are put on record before anything is carried out.
+//! The audit log records decisions before anything runs.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use fanlight_frontend::FrontendSettings;
 use crate::client::{Server, legacy_call, modern_call, modern_headers, modern_request};
 use crate::core::Happened;
 
-/// Takes the method of each decision, unless it is full.
+/// Accepts the method of each decision until it is full.
 #[derive(Debug, Default)]
 struct Bounded {
     most: usize,

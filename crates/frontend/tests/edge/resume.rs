@@ -1,4 +1,4 @@
-//! Streams that survive a break: nothing lost, nothing doubled.
+//! Resumed streams lose and repeat nothing.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use fanlight_frontend::FrontendSettings;
 use crate::client::{Client, Server, legacy_call, modern_call, modern_headers};
 use crate::core::{Happened, notification};
 
-/// How many events a call of the tool `count` has.
+/// The number of events in a call of the tool `count`.
 const EVENTS: usize = 6;
 
-/// What the events of a call of the tool `count` say, in order.
+/// The texts of the events in a call of the tool `count`, in order.
 fn whole() -> Vec<String> {
     let progress = |count| {
         format!(
@@ -22,7 +22,7 @@ fn whole() -> Vec<String> {
     (1..=5).map(progress).chain([answer.to_owned()]).collect()
 }
 
-/// Calls `tool`; the head of the answer is still to be read.
+/// Calls `tool`; the head of the answer is still unread.
 async fn call(server: &Server, session: &str, tool: &str) -> Client {
     let mut client = server.connect().await;
     client
@@ -36,7 +36,7 @@ async fn call(server: &Server, session: &str, tool: &str) -> Client {
     client
 }
 
-/// The events that are left of a stream.
+/// The remaining events of a stream.
 async fn rest(client: &mut Client) -> Vec<String> {
     let mut rest = Vec::new();
     while let Some(event) = client.event().await {
@@ -94,12 +94,12 @@ async fn newer_reader_takes_over_the_stream() {
     let events = [first.sse().await.unwrap(), first.sse().await.unwrap()];
     let mut second = server.connect().await;
     second.listen(&id, events[0].id.as_deref()).await;
-    // Everything it had not acknowledged, and the older one is over.
+    // The second reader gets everything not acknowledged, and the first one ends.
     assert_eq!(second.event().await.unwrap(), events[1].data);
     assert_eq!(first.event().await, None);
     server.core.release.add_permits(3);
     assert_eq!(rest(&mut second).await, whole()[2..]);
-    // It can be read again for a while, but not past its end.
+    // The stream can be read again for a while, but not past its end.
     let mut third = server.connect().await;
     third.listen(&id, events[1].id.as_deref()).await;
     assert_eq!(rest(&mut third).await, whole()[2..]);
@@ -149,9 +149,9 @@ async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
     ] {
         assert_eq!(status(&id, wrong).await, 400, "{wrong}");
     }
-    // Of another session.
+    // An id of another session.
     assert_eq!(status(&other, &ids[5]).await, 400);
-    // A stream that listens has something to come in any case.
+    // A listening stream is accepted, since messages may still come.
     let mut stream = server.connect().await;
     assert_eq!(
         stream.listen(&id, Some(&unknown("get99-1"))).await.status,
@@ -164,7 +164,7 @@ async fn stream_that_cannot_be_resumed_is_refused_or_begins_anew() {
         .send(ServerMessage::Notification(note))
         .await;
     let event = stream.sse().await.unwrap();
-    // And is resumed like any other, without what belongs to a call.
+    // It is resumed like any other, without the events of a call.
     drop(stream);
     let mut stream = server.connect().await;
     assert_eq!(stream.listen(&id, event.id.as_deref()).await.status, 200);
@@ -263,7 +263,7 @@ async fn pause_of_a_server_ends_the_stream_with_a_retry_delay() {
     assert!(client.event().await.unwrap().contains("structuredContent"));
     assert_eq!(client.event().await, None);
 
-    // Others never learn of it.
+    // Other clients never learn of it.
     server.core.release.add_permits(3);
     let response = server
         .connect()
@@ -340,7 +340,7 @@ async fn slow_answer_begins_an_event_stream() {
         assert!(answer.data.contains("structuredContent"));
         assert_eq!(answer.id.is_some(), revision != "2024-11-05");
     }
-    // Who takes no stream waits.
+    // A client that accepts no stream waits.
     let json = [("Accept", "application/json")];
     let mut headers = modern_headers("tools/call", Some("wait"));
     headers.extend(json);

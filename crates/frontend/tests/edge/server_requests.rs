@@ -49,7 +49,7 @@ async fn server_requests_and_answers_keep_their_bytes_and_session() {
     let refusal =
         r#"{"jsonrpc":"2.0","id":"fanlight-2","error":{"code":-1,"message":"no","x":2.0}}"#;
     for wrong in [answer, refusal, r#"{"jsonrpc":"2.0","id":99,"result":{}}"#] {
-        // Of another session, where this id would mean a request of its own.
+        // In another session this id would name another request.
         assert_eq!(
             answering
                 .post(&[("Mcp-Session-Id", &other)], &wrong.replace("1E400", "2"))
@@ -149,7 +149,7 @@ async fn withdrawn_server_request_is_cancelled_at_the_client() {
         assert_eq!(message["method"], "notifications/cancelled", "{message}");
         assert_eq!(message["params"]["requestId"], id, "{message}");
     };
-    // By the server, while the call runs.
+    // The server withdraws while the call runs.
     stdio.send(&legacy_call("1", "ask-and-withdraw", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(1));
     cancelled(&stdio.message().await, "fanlight-1");
@@ -158,13 +158,13 @@ async fn withdrawn_server_request_is_cancelled_at_the_client() {
         .await;
     stdio.core.release.add_permits(1);
     assert_eq!(stdio.message().await["id"], 1);
-    // With the call that it belongs to.
+    // The server request ends with its call.
     stdio.send(&legacy_call("2", "ask-and-wait", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(2));
     stdio.core.release.add_permits(1);
     cancelled(&stdio.message().await, "fanlight-2");
     assert_eq!(stdio.message().await["id"], 2);
-    // By the client, with the call.
+    // The client cancels the call.
     stdio.send(&legacy_call("3", "ask-and-wait", "")).await;
     assert_eq!(stdio.line().await.unwrap(), roots(3));
     stdio

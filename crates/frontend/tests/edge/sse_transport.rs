@@ -99,7 +99,7 @@ async fn sse_client_of_the_first_revision_is_served_byte_by_byte() {
         "{answer}"
     );
     assert!(answer.contains(r#""a":1.0"#), "{answer}");
-    // What belongs to a call comes before its answer.
+    // Messages of a call come before its answer.
     client.tell(&legacy_call("2", "notify", "\"p\"")).await;
     for count in 1..=50 {
         let progress = client.message().await;
@@ -185,7 +185,7 @@ async fn sse_post_without_a_message_is_refused() {
         ("POST", "/sse/message", &[], 400),
         ("POST", "/sse/message?sessionId=0", &[], 404),
         ("GET", &endpoint, &[], 405),
-        // By this a client of both transports learns that it has to open a stream.
+        // From this a client of both transports learns that it has to open a stream.
         ("POST", "/sse", &[], 405),
         ("GET", "/sse", &[("Accept", "application/json")], 406),
         ("GET", "/sse", &[("Origin", "https://evil.example")], 403),
@@ -256,7 +256,7 @@ async fn sse_sessions_are_bounded() {
     let full = client.call("GET", "/sse", &[]).await;
     assert_eq!((full.status, full.code()), (503, -32600));
     drop(first);
-    // The end of the first connection is noticed on its own time.
+    // The server notices the end of the first connection later.
     let again = async {
         while client
             .call("GET", "/sse/", &[("Accept", "application/json")])
@@ -302,7 +302,7 @@ async fn sse_client_that_does_not_read_is_disconnected() {
     let long = "x".repeat(1 << 20);
     let call = legacy_call("1", "echo", "").replace("1.0", &format!("{long:?}"));
     let ended = async {
-        // Far more than sockets and queues hold, none of which is read.
+        // Far more than sockets and queues hold, and nothing is read.
         for _ in 0..64 {
             client.posts = server.connect().await;
             if client.post(&call).await.status == 404 {

@@ -291,7 +291,7 @@ async fn messages_before_the_initialize_answer_belong_to_the_session() {
     );
 }
 
-/// What is counted is what the pipes carry, to the byte.
+/// The counters agree with the pipes to the byte.
 #[tokio::test]
 async fn bytes_are_counted_in_both_directions() {
     let (telemetry, _guard) =

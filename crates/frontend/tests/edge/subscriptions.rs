@@ -66,7 +66,7 @@ async fn subscription_carries_requested_notifications_under_its_id() {
     ] {
         say(&listen, &format!("notifications/{unwanted}"), "{}").await;
     }
-    // No client can ask for what nobody knows, so that it is for all that listen.
+    // No filter can name an unknown notification, so all listeners get it.
     say(&listen, "notifications/x", "{}").await;
     assert_eq!(
         client.event().await.unwrap(),
@@ -94,7 +94,7 @@ async fn subscription_ends_with_a_response_at_shutdown() {
     assert_eq!(client.event().await.unwrap(), farewell);
     assert_eq!(client.event().await, None);
 
-    // So does a shutdown, at once.
+    // A shutdown also ends it, at once.
     let (mut client, _listen) = subscribed(&mut server, "7", FILTER).await;
     client.event().await.unwrap();
     server.shutdown.cancel();
@@ -173,7 +173,7 @@ async fn malformed_subscription_is_refused() {
     );
     drop(client);
     server.log.listens_no_more().await;
-    // A session has no such request.
+    // Sessions do not have this request.
     let id = other.open("2025-11-25").await;
     let legacy =
         r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{}}}"#;
@@ -206,7 +206,7 @@ async fn slow_subscriber_delays_no_other() {
     let mut server = Server::with(settings).await;
     let (_client, listen) = subscribed(&mut server, "1", FILTER).await;
     let params = format!(r#"{{"uri":"a:b","x":"{}"}}"#, "x".repeat(256 << 10));
-    // It does not read: what it is sent stops fitting after what the sockets hold.
+    // The client does not read, so messages fit only until the sockets are full.
     let (mut sent, mut refused) = (0, 0);
     while refused < 1000 {
         let update = ServerMessage::Notification(notification(UPDATED, &params));
@@ -247,7 +247,7 @@ async fn subscriptions_on_stdio_are_concurrent_and_cancellable() {
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
         .await;
     stdio.log.listens_no_more().await;
-    // The end of the input ends the other one, with a word.
+    // The end of the input ends the other subscription with a response.
     let rest = stdio.end().await;
     assert_eq!(rest.len(), 1, "{rest:?}");
     assert!(

@@ -15,7 +15,7 @@ const FORM: &str = r#"{"method":"elicitation/create","params":{ "message":"\u004
 const SAMPLING: &str = r#"{"method":"sampling/createMessage","params":{"maxTokens":1E1}}"#;
 const ROOTS: &str = r#"{"method":"roots/list"}"#;
 
-/// A call of `tool`; `added` are further members of its params, each with a comma before it.
+/// A call of `tool`; `added` are further members of its params, each preceded by a comma.
 pub(crate) fn call(
     id: usize,
     tool: &str,
@@ -34,7 +34,7 @@ fn ask(id: usize, rounds: &str, added: &str) -> String {
     call(id, "ask", &format!(r#"{{"ask":{rounds}}}"#), added, ALL, "")
 }
 
-/// What a retry brings.
+/// The members of a retry with input.
 pub(crate) fn input(state: &Value, responses: &str) -> String {
     format!(r#","inputResponses":{responses},"requestState":{state}"#)
 }
@@ -66,7 +66,7 @@ async fn server_requests_together_and_in_turn_suspend_a_call() {
     );
     assert_eq!(first.body, expected);
 
-    // From another connection, and without a stream.
+    // The retry uses another connection, without a stream.
     let mut other = server.connect().await;
     let mut only_json = headers.clone();
     only_json.push(("Accept", "application/json"));
@@ -95,7 +95,7 @@ async fn server_requests_together_and_in_turn_suspend_a_call() {
     );
     let events = client.post(&headers, &last).await.events();
     let result = r#"{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","answers":[{ "y":1E400},{"roots":[ ]},{"z":-0}]}}"#;
-    // The progress is that of the last round, under the token of the request that it goes to.
+    // The progress belongs to the last round, with its own request's token.
     assert!(events[0].contains(r#""progressToken":"t""#), "{events:?}");
     assert_eq!((events.len(), events[1].as_str()), (2, result));
 }
@@ -157,11 +157,11 @@ async fn request_state_changed_used_or_of_another_request_is_refused() {
                 .contains("inputResponses")
         );
     }
-    // None of that has used it up; this does.
+    // The state is still unused; this retry uses it.
     let retry = ask(5, &rounds, &input(&given, good));
     assert_eq!(stdio.ask(&retry).await["result"]["answers"], json!([{}]));
     assert!(refusal(&stdio.ask(&retry).await).contains("expired"));
-    // One of another process, or of a backend, is not ours to judge.
+    // A state of another process or a server passes unchanged.
     stdio.log.began().await;
     assert_eq!(
         stdio
@@ -263,7 +263,7 @@ async fn server_request_that_the_client_cannot_answer_is_refused() {
         .map(|at| answer["result"]["answers"][at]["code"].as_i64())
         .into();
     assert_eq!(codes, [Some(-32601), Some(-32601)], "{answer}");
-    // The request that resumes a call speaks for what comes after it.
+    // The capabilities of the resuming request apply to later server requests.
     let arguments = format!(r#"{{"ask":[[{ROOTS}],[{FORM}]]}}"#);
     let given = state(
         &stdio

@@ -1,5 +1,4 @@
-//! How clients speak of tasks: which methods they have, what they must have declared, and what the
-//! core learns of it.
+//! Task methods of both eras: required capabilities, and the task dialect that the core sees.
 
 use fanlight_canonical::TaskDialect;
 use fanlight_protocol::Method;

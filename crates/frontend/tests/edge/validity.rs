@@ -1,4 +1,4 @@
-//! What lasts ends with the credentials that it was begun with.
+//! Lasting requests and streams end with the credentials that they began with.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -150,7 +150,7 @@ async fn listen_only_streams_end_when_their_token_is_revoked() {
     for stream in &mut revoked {
         ended(stream).await;
     }
-    // Those of another token of the same principal last.
+    // Streams with another token of the same principal stay open.
     for stream in &mut others {
         assert!(
             tokio::time::timeout(Duration::from_millis(50), stream.chunk())
@@ -256,7 +256,7 @@ async fn suspended_call_ends_when_its_token_is_revoked_and_outlasts_expiry() {
         let first = client
             .post(&headers(&own), &call(1, "ask", ROOTS, "", CAPABILITIES, ""))
             .await;
-        // On a busy machine it takes so long that the answer is an event.
+        // A busy machine may take so long that the answer becomes an event.
         let answer = first
             .body
             .lines()

@@ -1,4 +1,4 @@
-//! One POST as a transport of its message.
+//! A POST as the transport of its message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,28 +18,29 @@ use crate::eras::params::{Meta, Params};
 use crate::ingress::{AboutTask, Origin, Refusal, Transport};
 use crate::streams::ActiveSession;
 
-/// One POST.
+/// A POST request.
 pub(super) struct Exchange<'a, C> {
     pub(super) endpoint: &'a Endpoint<C>,
     pub(super) fields: &'a Fields<'a>,
     pub(super) session: NamedSession,
     pub(super) passing: Passing<'a>,
     pub(super) accepts: Accepts,
-    /// Cancelled when its connection is to end.
+    /// Cancelled when the connection must end.
     pub(super) shutdown: &'a CancellationToken,
 }
 
-/// Whether a request passes from one replica to another before it begins.
+/// How a request may be forwarded between replicas before it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Passing<'a> {
-    /// To these.
+    /// It may be forwarded to these replicas.
     On(&'a Arc<dyn Replicas>),
-    /// This one has been passed on by another.
+    /// Another replica forwarded it to this one.
     Here,
-    /// The session that it names lives, here or elsewhere. A task that it is about may be at these others; `None` if the one that
-    /// was asked does not have it any more.
+    /// Its session lives, here or elsewhere. If it is about a task, these replicas may have the
+    /// task; `None` if the replica that was asked no longer has it.
     Task(Option<&'a Arc<dyn Replicas>>),
-    /// There are no others, or the one that was asked does not have it any more.
+    /// There are no other replicas, or the one that was asked no longer has the subject of the
+    /// request.
     Nowhere,
 }
 
@@ -77,7 +78,8 @@ impl<C: Core> Transport for Exchange<'_, C> {
         super::found(self.session.clone()).map(Some)
     }
 
-    /// Who keeps the session of a request is asked first, since that alone knows whether it lives.
+    /// Only the replica that keeps the request's session knows whether it lives, so the session
+    /// comes first.
     fn task_elsewhere(&self, origin: &Origin<'_>, request: &Request) -> Option<AboutTask> {
         let is_about_task = matches!(
             request.method,
@@ -107,7 +109,7 @@ impl<C: Core> Transport for Exchange<'_, C> {
                 (Passing::Task(_), _) => Some(AboutTask::Here),
                 _ => None,
             },
-            // It was passed on without its session, which has been found where it was passed on.
+            // It was forwarded without its session, which the forwarding replica has found.
             None => match (self.passing, keeper) {
                 (Passing::Here, Keeper::ThisRun) => Some(AboutTask::Here),
                 _ => None,
@@ -119,7 +121,8 @@ impl<C: Core> Transport for Exchange<'_, C> {
         super::session_id(self.fields)
     }
 
-    /// A load balancer sends requests on connections that are open until it has noticed that they end.
+    /// A load balancer uses open connections until it notices that they end. So an ending process
+    /// lets another replica open new sessions.
     fn opens_sessions(&self) -> Option<ProcessRun> {
         match self.passing {
             Passing::On(replicas) if self.endpoint.ending.is_cancelled() => replicas.another(),
@@ -131,9 +134,10 @@ impl<C: Core> Transport for Exchange<'_, C> {
         self.shutdown
     }
 
-    /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request" in the legacy era.
-    /// In the modern one it cancels the request (2026-07-28 streamable-http, Cancellation), here by the
-    /// call being dropped.
+    /// The tracker of calls that outlive their connection, used only for the legacy era:
+    /// "Disconnection SHOULD NOT be interpreted as the client cancelling its request". In the
+    /// modern era a disconnection cancels the request (2026-07-28 streamable-http, Cancellation) by
+    /// dropping the call.
     fn detached(&self) -> Option<&Arc<DetachedCalls>> {
         Some(&self.endpoint.detached)
     }
@@ -145,7 +149,7 @@ impl<C: Core> Transport for Exchange<'_, C> {
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let opened = session.listen_in_background(core, &self.endpoint.policy)?;
         let limit = self.endpoint.settings.stream_after;
-        // If the core takes longer, the request continues; messages until then wait at the server.
+        // If the core takes longer, the request continues; until then, messages wait at the server.
         Some(Box::pin(async move {
             drop(timeout(limit, opened.cancelled()).await)
         }))

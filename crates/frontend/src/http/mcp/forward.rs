@@ -1,8 +1,8 @@
-//! Messages about what another replica keeps, which that answers: a session, a suspended call, or a task that Fanlight has made. A
-//! replica that ends also has another open sessions.
+//! Forwards messages to the replica that keeps their subject: a session, a suspended call, or a
+//! task that Fanlight made. A replica that is ending also lets another one open sessions.
 //!
-//! They are passed on when they have been found to be about it, and before anything else is decided. What the client has shown
-//! has been checked here; what it may do is decided there.
+//! Forwarding happens once the subject is known, before any other decision. This replica checks the
+//! client's credentials; the other one decides what the client may do.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -39,17 +39,19 @@ use crate::ingress::{self, Kept, Origin};
 use crate::trace::Ending;
 use crate::validity::{REQUEST_GRACE, ValidityEnd, request_ended};
 
-/// How often a request follows a session from one replica to the next. No option: others take it over meanwhile, seldom twice.
+/// The maximum number of replicas that a request follows its session to. A constant: take-overs
+/// during a request seldom happen twice.
 const MOVES: u32 = 3;
 
-/// How long another replica may take to cancel a request. No option: it answers at once, or is found not to within this.
+/// The time limit for a cancellation at another replica. A constant: the replica answers at once or
+/// counts as unreachable.
 const CANCELLING: Duration = Duration::from_secs(5);
 
-/// When a client is to ask again whose session could not be found.
+/// The retry time for a client whose session's replica could not be determined.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl<C: Core> Endpoint<C> {
-    /// The other replicas, if a request may be passed on to them: not one that has been.
+    /// The other replicas, if the request may be forwarded; a forwarded request may not.
     pub(super) fn other_replicas(&self, arrived: &Arrived<'_>) -> Option<&Arc<dyn Replicas>> {
         self.settings
             .replicas
@@ -57,7 +59,8 @@ impl<C: Core> Endpoint<C> {
             .filter(|_| arrived.forwarded.is_none())
     }
 
-    /// Has the replica that keeps what a refused message is about answer it; if there is none, it stays refused.
+    /// Lets the replica that keeps a refused message's subject answer it. Without such a replica,
+    /// the refusal stands.
     pub(super) async fn forward_refused(
         &self,
         arrived: &Arrived<'_>,
@@ -83,7 +86,7 @@ impl<C: Core> Endpoint<C> {
             .map(|ending| ending.propagation())
             .unwrap_or_default();
         let request = request_of(arrived, origin, kept, &trace);
-        // What else is passed on ends when it is passed on no more.
+        // Other forwarded requests end when their forwarding ends.
         let cancellation = refusal
             .id
             .as_ref()
@@ -93,7 +96,7 @@ impl<C: Core> Endpoint<C> {
         let mut moves = 0;
         let answer = loop {
             let answer = async {
-                // Another may have taken it over from this one.
+                // Another replica may have taken over the subject from this one.
                 if ProcessRun::current() == Ok(asked) {
                     return Err(ForwardError::Gone);
                 }
@@ -137,7 +140,7 @@ impl<C: Core> Endpoint<C> {
                         .take_here(arrived, origin, Source::Text(body, passing), refusal)
                         .await;
                 }
-                // The same one if it was not known yet where that is reached.
+                // Repeating the same replica once makes sense: its address may not have been known.
                 Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => {
                     asked = next
                 }
@@ -161,8 +164,9 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// Who keeps what a message is about after `run`, which has ended or is unreachable. Only sessions of Streamable HTTP are taken
-    /// over. A task is unknown from now on, which is for this run to say.
+    /// The keeper of a message's subject after `run`, which has ended or is unreachable. Replicas
+    /// take over only sessions of Streamable HTTP. A task is unknown from now on; this run reports
+    /// that.
     async fn keeper_after(
         &self,
         run: ProcessRun,
@@ -180,7 +184,7 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Takes a message that no other replica takes.
+    /// Handles a message here because no other replica takes it.
     async fn take_here(
         &self,
         arrived: &Arrived<'_>,
@@ -196,7 +200,8 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Answers a request that another replica has passed on, as if it had arrived here with the client already identified.
+    /// Answers a request that another replica forwarded, as if an identified client had sent it
+    /// here.
     pub(in crate::http) async fn answer_forwarded(
         &self,
         opened: &Opened,
@@ -243,7 +248,7 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// Ends the span of a request that is answered under another.
+/// Ends the span of a request whose answer belongs to another span.
 fn pass_on(ending: Option<Box<Ending>>) {
     if let Some(mut ending) = ending {
         ending.pass_on();
@@ -251,7 +256,8 @@ fn pass_on(ending: Option<Box<Ending>>) {
     }
 }
 
-/// What is passed on of a request: never what has shown who its client is, and its session only to the replica that keeps that.
+/// The forwarded part of a request: no credentials, and the session id only for the replica that
+/// keeps the session.
 fn request_of(
     arrived: &Arrived<'_>,
     origin: &Origin<'_>,
@@ -294,8 +300,8 @@ fn request_of(
     }
 }
 
-/// Whether the meaning of a request can depend on a header field. What a browser sends has been checked, and what proxies send
-/// has been used.
+/// Whether a header field can affect the meaning of a request. Browser headers have been checked
+/// already, and proxy headers have been used.
 fn has_meaning(name: &HeaderName) -> bool {
     [ACCEPT, CONTENT_TYPE, CONTENT_ENCODING].contains(name)
         || name.as_str() == "last-event-id"
@@ -311,16 +317,16 @@ fn head_of(request: &ForwardedRequest) -> Parts {
     whole.into_parts().0
 }
 
-/// Why there is no answer of another replica.
+/// The reason why another replica did not answer.
 enum Failure {
     Replica(ForwardError),
-    /// The client's credentials have come to their end meanwhile.
+    /// The client's credentials ended meanwhile.
     Credentials(RpcError),
-    /// Who keeps the session now cannot be found out at the moment.
+    /// The session's keeper cannot be determined now.
     NotKnown,
 }
 
-/// The answer, unless the credentials of the client come to their end before.
+/// The answer, or an error if the client's credentials end first.
 async fn while_valid(
     answer: impl Future<Output = Result<Response<ForwardedBody>, ForwardError>>,
     identity: &Identity,
@@ -336,7 +342,7 @@ async fn while_valid(
     }
 }
 
-/// The refusal of a message that `run` has not answered.
+/// The refusal of a message that `run` did not answer.
 fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> Box<Refusal> {
     let mut status = StatusCode::BAD_GATEWAY;
     let error = match failure {
@@ -375,7 +381,7 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
         .retrying_after(again)
 }
 
-/// The notification that cancels a request of this id.
+/// The notification that cancels the request with this id.
 fn cancellation_of(id: &Json) -> Bytes {
     let mut params = ObjectBuilder::new();
     params
@@ -384,15 +390,15 @@ fn cancellation_of(id: &Json) -> Bytes {
     notification_text("notifications/cancelled", Some(&params.finish())).into_bytes()
 }
 
-/// Has `run` cancel a request of a session, since its client's credentials have come to their end: by itself it would take this for a
-/// client that disconnects, which cancels nothing. It is tried once.
+/// Tells `run` to cancel a session's request, because its client's credentials ended. Otherwise
+/// `run` would see only a disconnected client, which cancels nothing. Tried once.
 fn cancel(
     replicas: Arc<dyn Replicas>,
     run: ProcessRun,
     mut request: ForwardedRequest,
     cancellation: Bytes,
 ) {
-    // That of the other body.
+    // The coding belongs to the original body.
     request.headers.remove(CONTENT_ENCODING);
     tokio::spawn(timeout(CANCELLING, async move {
         if let Err(error) = replicas.forward(run, &request, cancellation).await {
@@ -401,7 +407,8 @@ fn cancel(
     }));
 }
 
-/// When an answer is cut short: with its client's credentials, after `cancel`, and one that is listened to when this replica stops.
+/// Resolves when an answer must be cut short. The client's credentials end it, after `cancel` is
+/// called; `closing` ends a listen-only stream when this replica stops.
 fn cut_short(
     identity: &Identity,
     closing: Option<CancellationToken>,

@@ -1,4 +1,4 @@
-//! GET: a legacy client listens to messages outside of calls, or resumes a stream that broke.
+//! GET: a legacy client listens to messages outside of calls, or resumes a broken stream.
 //!
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
 //! Redelivery.
@@ -23,7 +23,7 @@ use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
 const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
-    /// Opens a stream, or resumes one.
+    /// Opens or resumes a stream.
     pub(super) async fn get(
         &self,
         arrived: &Arrived<'_>,
@@ -43,7 +43,7 @@ impl<C: Core> Endpoint<C> {
         }
         negotiate::check_get(fields)?;
         let session = super::found(named)?;
-        // Earlier revisions know no such header.
+        // Earlier revisions do not have this header.
         let last = fields
             .last_event_id
             .first()
@@ -51,7 +51,7 @@ impl<C: Core> Endpoint<C> {
         let last = last
             .map(|id| event_id(id.to_str().unwrap_or_default()))
             .transpose()?;
-        // The rest of a call is not a listen-only stream.
+        // The rest of a call's stream does not count as listen-only.
         let permit = match last {
             Some(id) if !id.is_get => None,
             _ => Some(stream_permit(self.limits.streams(), &origin.peer())?),
@@ -68,8 +68,8 @@ impl<C: Core> Endpoint<C> {
         Ok(response)
     }
 
-    /// A GET stream that cannot be resumed starts over, with new messages. The stream of a call cannot,
-    /// and its client gets an error: not 404, which would end its session.
+    /// Resumes a stream. A GET stream that cannot be resumed starts over with new messages. For a
+    /// call's stream the client gets an error; not 404, which would end its session.
     fn resume(
         &self,
         session: ActiveSession,

@@ -1,8 +1,8 @@
-//! The headers in which modern requests repeat parts of their body, checked against the body.
+//! Checks that the headers of modern requests agree with the body parts they repeat.
 //!
-//! Source: 2026-07-28 streamable-http, Request Metadata and Server Validation. A disagreement is
-//! refused because a proxy that routed the request by its headers saw another request than the one that
-//! would run.
+//! Source: 2026-07-28 streamable-http, Request Metadata and Server Validation. A proxy may route
+//! the request by its headers, so a disagreement would let it see another request than the one that
+//! runs.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,11 @@ use crate::eras::fault::shown;
 use crate::eras::modern;
 use crate::eras::params::{Meta, Params};
 
-/// The session of a legacy request.
+/// The name of the header with a legacy request's session.
 pub(super) static SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
-/// The value of `MCP-Protocol-Version`; empty, which no revision is called, if it is not text or there are several.
+/// The value of `MCP-Protocol-Version`. It is empty, which is no revision, if it is repeated or not
+/// text.
 pub(crate) fn protocol_version<'a>(fields: &Fields<'a>) -> Option<&'a str> {
     match fields.protocol_version {
         Field::Absent => None,
@@ -40,13 +41,13 @@ pub(crate) fn check_version(fields: &Fields<'_>, meta: &Meta) -> Result<Revision
     }
     match meta.protocol_version().and_then(Value::as_str) {
         Some(version) if version != mirrored => Err(mismatch(name, mirrored, &version)),
-        // The revision, if it is one, says what `_meta` must have.
+        // A known revision decides what `_meta` must have.
         None if modern::modern_revision(mirrored).is_none() => Err(modern::unsupported(mirrored)),
         _ => modern::revision(meta),
     }
 }
 
-/// Checks `Mcp-Method` and, for the methods that have it, `Mcp-Name`.
+/// Checks `Mcp-Method` and, for methods that use it, `Mcp-Name`.
 pub(crate) fn check_standard(
     fields: &Fields<'_>,
     method: &Method,
@@ -78,7 +79,7 @@ pub(crate) fn check_standard(
     }
 }
 
-/// Checks the `Mcp-Param-*` headers of a call of a tool that has these mirrored parameters.
+/// Checks the `Mcp-Param-*` headers of a tool call. `params` are the tool's mirrored parameters.
 pub(crate) fn check_params(
     fields: &Fields<'_>,
     mirrored: &[ParamHeader],
@@ -99,18 +100,20 @@ fn check_param(
     arguments: Option<&Json>,
 ) -> Result<(), RpcError> {
     let name = format!("Mcp-Param-{}", param.name);
-    // A recognised header with invalid characters is refused in any case.
+    // A header with invalid characters is always refused.
     let received = decoded(Field::named(fields.all, &name), &name)?;
     let value = argument(param, arguments)?;
     let said = arguments.and_then(|arguments| param.value(arguments));
     match (value, said, received) {
-        // Absent or null: the server "MUST NOT expect the header"; one that is there says nothing.
+        // The argument is absent or null: the server "MUST NOT expect the header", so a header
+        // means nothing.
         (None, _, _) => Ok(()),
         (Some(_), Some(said), Some(received)) if ParamHeader::values_match(&received, &said) => {
             Ok(())
         }
         (Some(_), Some(_), None) => Err(missing(&name)),
-        // No header can say such a value, so none is expected; but it must not say another.
+        // No header can express this value, so none is expected. A header must still not contradict
+        // it.
         (Some(_), None, None) => Ok(()),
         (Some(value), None, Some(received)) if received == value.as_text() => Ok(()),
         (Some(_), _, Some(_)) => Err(refuse(format!(
@@ -120,8 +123,8 @@ fn check_param(
     }
 }
 
-/// The argument that is mirrored, unless it is absent or null. A member that occurs twice on the
-/// way to it is refused: the header could match one and the tool run on the other.
+/// The mirrored argument; `None` if it is absent or null. A repeated member on the path to it is
+/// refused: the header could match one, and the tool could use the other.
 fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json>, RpcError> {
     let Some(mut at) = arguments.cloned() else {
         return Ok(None);
@@ -141,7 +144,7 @@ fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json
     Ok(Some(at).filter(|value| !value.is_null()))
 }
 
-/// The only value of a header as it stands, white space around it stripped (RFC 9110, 5.5).
+/// The single value of a header, without white space around it (RFC 9110, 5.5).
 fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
     let value = match field {
         Field::Absent => return Ok(None),
@@ -154,7 +157,7 @@ fn one<'a>(field: Field<'a>, name: &str) -> Result<Option<&'a str>, RpcError> {
     Ok(Some(text.trim_matches([' ', '\t'])))
 }
 
-/// The only value of a header that may be Base64 between markers.
+/// The single value of a header, which may be Base64 between markers.
 fn decoded<'a>(field: Field<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
     let Some(value) = one(field, name)? else {
         return Ok(None);

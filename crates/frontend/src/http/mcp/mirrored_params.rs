@@ -1,5 +1,5 @@
-//! The parameters of tools that modern clients mirror into headers, remembered while the definitions of the tools are
-//! unchanged.
+//! Caches the tool parameters that modern clients mirror into headers, while the tools' definitions
+//! are unchanged.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,20 +10,21 @@ use memchr::memmem;
 
 use super::headers::refuse;
 
-/// Tools remembered at most. No option: of others the definition is looked up again.
+/// The maximum number of cached tools; others are parsed again each time.
 const CAPACITY: usize = 1024;
 
 /// The mirrored parameters of tools, by tool name.
 pub(super) struct MirroredParams {
-    /// The most mirrored parameters of one tool.
+    /// The maximum number of mirrored parameters per tool.
     limit: usize,
     known: Mutex<HashMap<Box<str>, Known>>,
 }
 
 struct Known {
-    /// The definition, which is replaced when it changes. It is not kept for this.
+    /// The definition that was parsed. A changed definition is another allocation. Weak, so that
+    /// the cache does not keep it alive.
     tool: Weak<Json>,
-    /// `None` if there are more than the limit.
+    /// `None` above the limit.
     params: Option<Arc<[ParamHeader]>>,
 }
 
@@ -35,19 +36,20 @@ impl MirroredParams {
         }
     }
 
-    /// The mirrored parameters of a tool. Invalid annotations void all of them: such a tool is not offered to clients
-    /// that mirror.
+    /// The mirrored parameters of a tool. An invalid annotation voids all of them; clients that
+    /// mirror do not see such a tool.
     ///
     /// # Errors
     ///
-    /// If there are more than the limit. Such a tool is not offered either; with its headers unchecked, a proxy that goes
-    /// by them could see another call than the one that would run.
+    /// If there are more than the limit. Clients that mirror do not see such a tool either. Without
+    /// a check of its headers, a proxy that relies on them could see another call than the one that
+    /// runs.
     pub(super) fn of(
         &self,
         name: &str,
         tool: &Arc<Json>,
     ) -> Result<Option<Arc<[ParamHeader]>>, RpcError> {
-        // Almost no tool has annotations. An escape could hide one.
+        // Fast path: almost no tool has annotations. An escape could hide one.
         let has = |text: &str| memmem::find(tool.bytes(), text.as_bytes()).is_some();
         if !has("x-mcp-header") && !has("\\u") {
             return Ok(None);

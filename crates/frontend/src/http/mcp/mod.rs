@@ -1,5 +1,5 @@
-//! The MCP endpoint: what becomes of one HTTP request. What becomes of a message in a POST is decided by
-//! the ingress.
+//! The MCP endpoint, which handles one HTTP request at a time. The ingress handles the messages in
+//! POST requests.
 
 mod answer;
 mod denial;
@@ -46,7 +46,7 @@ use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
 
-/// The HTTP methods of the endpoint. GET and DELETE are for the sessions of legacy clients.
+/// The endpoint's HTTP methods. GET and DELETE serve the sessions of legacy clients.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 
 /// The MCP endpoint.
@@ -54,17 +54,17 @@ pub(crate) struct Endpoint<C> {
     ingress: Ingress<C>,
     settings: Arc<FrontendSettings>,
     sessions: InMemorySessions,
-    /// Opens the ids of tasks.
+    /// Opens task ids.
     handles: Arc<HandleSeal>,
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
     limits: Arc<LiveLimits>,
     sse_transport: SseTransport<C>,
     mirrored_params: MirroredParams,
-    /// `None` if no replica can take sessions over.
+    /// The records of sessions; `None` if no replica can take sessions over.
     archive: Option<Arc<SessionArchive>>,
     take_overs: TakeOvers,
-    /// Cancelled when this process ends, unlike a connection whose socket another one replaces.
+    /// Cancelled when this process ends; not when a connection ends because its socket is replaced.
     ending: CancellationToken,
 }
 
@@ -76,11 +76,11 @@ impl<C: Core> Serve for Endpoint<C> {
         active: &ActiveRequest,
     ) -> impl Future<Output = Response<ReplyBody>> + Send {
         let received = Moment::now();
-        // Before the future, which would hold the request beside its parts.
+        // Split the request before the future, which would otherwise hold it twice.
         let (head, mut body) = request.into_parts();
         async move {
             let path = head.uri.path();
-            // An endpoint that is configured at this path is not public.
+            // A configured endpoint at this path is not public.
             let is_endpoint = || self.ingress.core.endpoint(path).is_some();
             let pages = self
                 .settings
@@ -148,7 +148,8 @@ impl<C: Core> Serve for Endpoint<C> {
                     match identified {
                         Err(response) => response,
                         Ok(origin) => {
-                            // Here, since each future within another is copied on its way into that.
+                            // The futures are boxed here, since moving one future into another
+                            // copies it.
                             let reply = if at.is_none() {
                                 Box::pin(self.elsewhere(&arrived, &origin, &mut body)).await
                             } else if head.method == http::Method::POST {
@@ -187,10 +188,10 @@ impl<C: Core> Serve for Endpoint<C> {
 
     async fn finished(&self) {
         if self.settings.replicas.is_some() {
-            // Clients bring their input to other replicas, which pass it on.
+            // Clients bring input through other replicas, which forward it.
             self.ingress.suspended_calls.all_resumed().await;
         }
-        // No request can resume a suspended call any more.
+        // From here on, no request can resume a suspended call.
         self.ingress.suspended_calls.end().await;
         self.detached.finished().await;
         self.sse_transport.finished().await;
@@ -215,7 +216,7 @@ impl<C: Core> Clients for Endpoint<C> {
 
     fn counts(&self) -> Counts {
         let ((sessions, streams), sse) = (self.sessions.counts(), self.sse_transport.count());
-        // Each session of the HTTP+SSE transport is a stream.
+        // Each session of the HTTP+SSE transport is one stream.
         let streams = streams + sse + self.ingress.subscriptions.count();
         Counts {
             sessions: sessions + sse,
@@ -230,8 +231,8 @@ impl<C: Core> Clients for Endpoint<C> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// An endpoint in front of `core`, which opens no sessions once it is `ending` if others can. Calls that outlive their connection
-    /// end when `cut` is cancelled.
+    /// An endpoint in front of `core`. Once `ending` is cancelled it opens no sessions if other
+    /// replicas can. Calls that outlive their connection end when `cut` is cancelled.
     pub(crate) fn new(
         core: Arc<C>,
         settings: &Arc<FrontendSettings>,
@@ -272,8 +273,8 @@ impl<C: Core> Endpoint<C> {
         })
     }
 
-    /// The endpoint that a request at `path` reaches, where the core has the endpoint `at`. The HTTP+SSE transport serves the
-    /// default one.
+    /// The endpoint for a request at `path`; `at` is the core's endpoint there. The HTTP+SSE
+    /// transport serves the default one.
     fn destination<'a>(&'a self, at: Option<&'a McpEndpoint>, path: &'a str) -> Destination<'a> {
         let default = self.settings.path.as_str();
         match at {
@@ -311,7 +312,7 @@ impl<C: Core> Endpoint<C> {
         if is_endpoint {
             return preflight();
         }
-        // At another path the answer is that of an endpoint, unless the client may know that there is none.
+        // Other paths answer like an endpoint, unless the client may know that there is none.
         match self
             .ingress
             .identify(
@@ -330,7 +331,7 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Answers a request at another path.
+    /// Answers a request at a path without an endpoint.
     async fn elsewhere(
         &self,
         arrived: &Arrived<'_>,
@@ -360,7 +361,7 @@ impl<C: Core> Endpoint<C> {
         Refusal::invalid(StatusCode::NOT_FOUND, message)
     }
 
-    /// The response that a reply becomes, whose memory and bytes are counted.
+    /// Turns a reply into a response, and counts its memory and bytes.
     fn response_of(
         &self,
         reply: Reply,
@@ -413,8 +414,9 @@ impl<C: Core> Endpoint<C> {
             Source::Text(text, _) => text,
         };
         let kept = replicas.map(|_| text.clone());
-        // When the body has been read, which takes as long as its client likes, and before the message is taken, so that a message
-        // for a session that this process does not keep reaches nothing.
+        // The session is looked up after the body has been read, which takes as long as the client
+        // likes. It is looked up before the message is handled, so a message for another replica's
+        // session has no effect here.
         let session = self.named_session(&arrived.fields, &origin.holder).await;
         if let Some(reply) = misdirected(arrived, &session) {
             return reply;
@@ -451,7 +453,7 @@ impl<C: Core> Endpoint<C> {
             .map_err(|keeper| unknown_session(keeper).into())
     }
 
-    /// The session of `holder` that a request names.
+    /// The session of `holder` that the request names.
     async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
         let id = session_id(fields)?;
         let entered = self.sessions.enter(id, holder).await;
@@ -466,7 +468,8 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Who keeps a session that this run has kept: where others can take sessions over, that is to be found out.
+    /// The keeper of a session that this run has lost. If other replicas can take sessions over, it
+    /// still has to be determined.
     fn after_this_run(&self) -> Keeper {
         let own = self
             .archive
@@ -476,15 +479,15 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// Where the message of a POST comes from.
+/// The source of a POST's message.
 enum Source<'a> {
-    /// Its body, which has not been read.
+    /// The unread body.
     Body(&'a mut Incoming),
-    /// It has been read, and is taken once more.
+    /// The text of a body that was read before; the message is handled again.
     Text(Bytes, Passing<'a>),
 }
 
-/// Refuses to hold an answer. The memory of a client's requests does not bound that of their answers.
+/// Refuses to buffer an answer. The memory for requests does not limit the memory for answers.
 fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
     tracing::warn!(
         ?peer,
@@ -494,11 +497,12 @@ fn answer_without_memory(answer: &ReplyBody, peer: &Peer) -> Box<Refusal> {
     Refusal::busy(message).of_request(answer.id())
 }
 
-/// The session that a request names, or who keeps it if this process does not; `None` if it names none.
+/// The session that a request names, or its keeper if that is not this process; `None` if it names
+/// none.
 type NamedSession = Option<Result<ActiveSession, Keeper>>;
 
-/// The answer to a request that another replica has passed on about a session that is not kept here: that replica may find out
-/// who keeps it now.
+/// The answer to a forwarded request whose session is not kept here. The forwarding replica may
+/// then look for the new keeper.
 fn misdirected(arrived: &Arrived<'_>, named: &NamedSession) -> Option<Reply> {
     let is_misdirected = arrived.forwarded.is_some() && matches!(named, Some(Err(_)));
     is_misdirected.then(|| Ok(reply::empty(StatusCode::MISDIRECTED_REQUEST)))
@@ -519,7 +523,7 @@ fn no_session_named() -> Box<ingress::Refusal> {
     ingress::Refusal::malformed(RpcError::new(code::INVALID_REQUEST, message))
 }
 
-/// The answer is the same whoever keeps the session.
+/// The refusal of an unknown session. Its text does not depend on the keeper.
 fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
     let message = "no such session: it has ended or expired; open a new one with \"initialize\"";
     ingress::Refusal::unknown_session(keeper, message)

@@ -1,4 +1,5 @@
-//! Pages for people beside the endpoints: their requests are checked and bounded here, and answered by others.
+//! Pages for people, beside the endpoints. This module checks and limits their requests; other code
+//! answers them.
 
 use bytes::Bytes;
 use fanlight_canonical::Core;
@@ -14,18 +15,18 @@ use super::super::body;
 use super::super::reply::{self, Refusal, ReplyBody};
 use super::Endpoint;
 
-/// The longest form. No option: it has a key or an access token.
+/// The maximum length of a form, which has a key or an access token.
 const LONGEST_FORM: usize = 64 << 10;
 const METHODS: &str = "GET, HEAD, POST";
 
-/// Whether a request changes nothing: then browsers may make it for pages of other sites, such as that of an authorization
-/// server, which sends them back, or one that has a link.
+/// Whether a request changes nothing. Browsers may then make it from pages of other sites, such as
+/// an authorization server that redirects back, or a site with a link.
 pub(super) fn only_shows(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
 }
 
 impl<C: Core> Endpoint<C> {
-    /// Answers a request for one of the pages.
+    /// Answers a request for a page.
     pub(super) async fn page(
         &self,
         pages: &dyn Pages,

@@ -1,4 +1,4 @@
-//! Sessions whose replica has ended, which this one continues.
+//! Takes over sessions whose replica has ended.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,35 +17,36 @@ use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
 use crate::streams::{ActiveSession, SessionStore as _, SessionStreams};
 
-/// How long the first request of a session that is taken over waits until that goes on at servers, with its subscriptions. No
-/// option: those that take longer are made while requests are answered.
+/// How long the first request of a taken-over session waits for the session's servers and
+/// subscriptions. A constant: slower subscriptions are restored while requests are answered.
 const RESTORING: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether others may have taken sessions over. No option: within a second they are given up.
+/// The interval between checks for sessions that other replicas may have taken over. A constant:
+/// this run gives such sessions up within a second.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Sessions that are asked about at the same time.
+/// The maximum number of concurrent checks.
 const AT_ONCE: usize = 64;
 
-/// Where sessions have gone whose replica has ended.
+/// Tracks where the sessions of ended replicas have gone.
 pub(super) struct TakeOvers {
-    /// Those that are being taken over, each for one request. Others wait for what becomes of that.
+    /// Take-overs in progress, each for one request. Other requests wait for their outcome.
     running: Mutex<Running>,
-    /// The run that was last found to keep a session, for which no store needs to be asked then: the one that its id names has ended.
+    /// The last known keeper of sessions whose id names an ended run. Spares a look into the store.
     moved: Cache<Box<str>, ProcessRun>,
 }
 
-/// Who keeps a session cannot be found out: the store is away.
+/// The session's keeper cannot be determined: the store is unavailable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotKnown;
 
-/// What has become of taking a session over; `None` until then.
+/// The outcome of a take-over; `None` while it is unknown.
 type Outcome = Option<Result<Keeper, NotKnown>>;
 
-/// Who keeps each session then.
+/// The outcomes of running take-overs, by session id.
 type Running = HashMap<Box<str>, watch::Receiver<Outcome>>;
 
-/// The request that a session is taken over for.
+/// A take-over in progress, for one request.
 struct TakingOver<'a> {
     all: &'a TakeOvers,
     id: &'a str,
@@ -53,7 +54,7 @@ struct TakingOver<'a> {
 }
 
 impl TakeOvers {
-    /// It is remembered of so many sessions where they have gone.
+    /// Remembers the keepers of this many sessions.
     pub(super) fn new(sessions: usize) -> Self {
         Self {
             running: Mutex::default(),
@@ -61,7 +62,7 @@ impl TakeOvers {
         }
     }
 
-    /// Who keeps a session now, as far as is known, that was kept by `keeper`.
+    /// The last known keeper of a session that `keeper` has kept.
     pub(super) fn latest(&self, id: &str, keeper: Keeper) -> Keeper {
         match keeper {
             Keeper::Another(_) => self.moved.get(id).map_or(keeper, Keeper::Another),
@@ -76,7 +77,7 @@ impl TakeOvers {
         }
     }
 
-    /// Begins, unless that has been done: then what becomes of that.
+    /// Begins a take-over. If one is running, returns its outcome to wait for.
     fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Outcome>> {
         let mut all = self.lock();
         if let Some(running) = all.get(id) {
@@ -91,7 +92,7 @@ impl TakeOvers {
         })
     }
 
-    /// Waits until a session is not being taken over.
+    /// Waits until no take-over of the session is running.
     pub(super) async fn settled(&self, id: &str) {
         let running = self.lock().get(id).cloned();
         if let Some(running) = running {
@@ -100,12 +101,12 @@ impl TakeOvers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `None` if the request that the session was to be taken over for has ended before.
+/// Waits for the outcome; `None` if the request behind the take-over ended first.
 async fn outcome_of(mut running: watch::Receiver<Outcome>) -> Outcome {
     running
         .wait_for(Option::is_some)
@@ -120,7 +121,8 @@ impl Drop for TakingOver<'_> {
 }
 
 impl<C: Core> Endpoint<C> {
-    /// Takes over a session that `run` kept, which has ended or is unreachable; returns who keeps it then.
+    /// Takes over a session from `run`, which has ended or is unreachable; returns the session's
+    /// keeper afterwards.
     pub(super) async fn take_over(
         &self,
         id: &str,
@@ -141,7 +143,7 @@ impl<C: Core> Endpoint<C> {
                 }
             }
         };
-        // By a request that has ended since.
+        // An earlier take-over, whose request has ended, may have succeeded.
         if self.sessions.enter(id, &origin.holder).await.is_ok() {
             return Ok(Keeper::ThisRun);
         }
@@ -154,7 +156,7 @@ impl<C: Core> Endpoint<C> {
                     Some(session) => {
                         claim.keep();
                         tracing::info!(%run, is_unreachable, "session taken over from a replica that has ended or cannot be reached");
-                        // A task, which goes on if the client disconnects.
+                        // A task, so that it goes on if the client disconnects.
                         let restoring = tokio::spawn(self.restore(session, origin));
                         if timeout(RESTORING, restoring).await.is_err() {
                             tracing::warn!(
@@ -185,7 +187,8 @@ impl<C: Core> Endpoint<C> {
         archived: ArchivedSession,
         on_record: OnRecord,
     ) -> Option<ActiveSession> {
-        // The endpoint may have got a server since that is a process.
+        // The endpoint may meanwhile have a server whose sessions cannot move because it is a
+        // process.
         if !self
             .ingress
             .core
@@ -203,7 +206,7 @@ impl<C: Core> Endpoint<C> {
             .ok()
     }
 
-    /// Has a session go on at servers, with its subscriptions.
+    /// Restores a session's subscriptions and continues its sessions at servers.
     fn restore(
         &self,
         session: ActiveSession,
@@ -214,10 +217,10 @@ impl<C: Core> Endpoint<C> {
         let subscribing = self.ingress.subscribe_again(&session, context.clone());
         async move {
             if session.session.is_at_servers() {
-                // Before anything is sent in these.
+                // This precedes any message in the servers' sessions.
                 session.session.write_record().await;
             }
-            // Has servers go on with the sessions that another replica has opened at them.
+            // Servers continue the sessions that another replica opened at them.
             core.continue_session(&Arc::new(context));
             if !session.session.subscriptions().is_empty() {
                 let _ = session.listen_in_background(&core, &policy);
@@ -226,7 +229,7 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    /// Whether this run still keeps a session, which is given up else.
+    /// Whether this run still keeps the session. If not, ends it here.
     pub(super) async fn still_keeps(&self, id: &str, session: &Arc<SessionStreams>) -> bool {
         let is_kept = session.session.is_kept().await;
         if !is_kept {
@@ -238,8 +241,9 @@ impl<C: Core> Endpoint<C> {
         is_kept
     }
 
-    /// Gives up the sessions that others have taken over while this run was away, without end. Most would be found with their
-    /// next request; those that servers send messages to cannot wait for one.
+    /// Gives up sessions that other replicas took over while this run was disconnected; never
+    /// returns. Most are found with their next request. Sessions that get messages from servers
+    /// cannot wait for that.
     pub(in crate::http) async fn give_up_what_is_lost(&self) -> Infallible {
         let Some(archive) = &self.archive else {
             return pending().await;
@@ -254,23 +258,23 @@ impl<C: Core> Endpoint<C> {
             }
             let doubtful = stream::iter(self.sessions.doubtful_at_servers());
             let ask = async |(id, session): (Box<str>, Arc<SessionStreams>)| {
-                // Else the store is away again, and tells nothing.
+                // Otherwise the store is unavailable again, and its answer means nothing.
                 if archive.records.mark() == mark {
                     self.still_keeps(&id, &session).await;
                 }
             };
             doubtful.for_each_concurrent(AT_ONCE, ask).await;
-            // Those without an answer are asked about again.
+            // The next round asks about sessions without an answer again.
             if self.sessions.doubtful_at_servers().is_empty() {
                 asked = mark;
             }
         }
     }
 
-    /// Ends all sessions; other replicas can take over those that are on record.
+    /// Ends all sessions. Other replicas can take over those with a record.
     pub(in crate::http) async fn end_sessions(&self) {
         let released = self.sessions.leave_records();
-        // Before another opens streams of the same sessions at servers.
+        // End them before another replica opens streams of the same server sessions.
         self.sessions.end_all();
         if let Some(archive) = self.archive.as_ref().filter(|_| !released.is_empty()) {
             tracing::info!(
@@ -314,7 +318,7 @@ mod tests {
             .await;
         drop(endpoint.sessions.keep("id".into(), session).unwrap());
         let story = async {
-            // Its mark changes, and it does not answer.
+            // The store's mark changes, but it does not answer.
             (
                 *records.is_taken.lock().unwrap(),
                 *records.is_away.lock().unwrap(),

@@ -1,5 +1,5 @@
-//! Protected resource metadata, by which clients find the authorization servers of an endpoint. A public document: it is
-//! served without credentials, to pages of every origin, and made from the configuration alone.
+//! Protected resource metadata, which names the authorization servers of an endpoint. It is public:
+//! it needs no credentials, pages of every origin may read it, and it contains only configuration.
 //!
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
@@ -18,10 +18,10 @@ use super::super::reply::{self, Refusal, ReplyBody};
 use super::Endpoint;
 use crate::protection::{Protection, WELL_KNOWN};
 
-/// The paths of documents about the host (RFC 8615), of which there is but the metadata.
+/// The path prefix of documents about the host (RFC 8615). The metadata is the only one.
 pub(super) const PREFIX: &str = "/.well-known/";
 const METHODS: &str = "GET, HEAD, OPTIONS";
-/// Short, so that clients soon notice another authorization server.
+/// Short, so that clients soon notice a new authorization server.
 const MAX_AGE: &str = "public, max-age=60";
 
 impl<C: Core> Endpoint<C> {
@@ -32,7 +32,7 @@ impl<C: Core> Endpoint<C> {
             Method::OPTIONS => cors::preflight(&head.headers, METHODS),
             _ => Refusal::method(METHODS).into_response(),
         };
-        // Without it a page could not tell "not found" from a failure.
+        // Without this header a page could not tell "not found" from a failure.
         response
             .headers_mut()
             .insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
@@ -75,8 +75,9 @@ impl<C: Core> Endpoint<C> {
         response
     }
 
-    /// The paths of the resource and of the endpoint that the metadata at `path` are about: the root form is the default
-    /// endpoint's, unless another one is at the root. `None` if there is none.
+    /// The resource path and endpoint path that the metadata at `path` describes; `None` if there
+    /// is none. The root form describes the default endpoint, unless another endpoint is at the
+    /// root.
     fn resource_at(&self, path: &str) -> Option<(String, String)> {
         let (core, default) = (&self.ingress.core, self.settings.path.as_str());
         let is_root = path.trim_end_matches('/').is_empty();
@@ -95,7 +96,8 @@ impl<C: Core> Endpoint<C> {
     }
 }
 
-/// The metadata of the resource at `url`, which is that of the endpoint at the path `endpoint`; `None` if it has none.
+/// The metadata of the resource at `url`; `None` if it has none. `endpoint` is the path of the
+/// resource's endpoint.
 fn document(protection: &Protection, url: &str, endpoint: &str) -> Option<Json> {
     let servers = protection.authorization_servers();
     if servers.is_empty() {

@@ -1,5 +1,6 @@
-//! The deprecated HTTP+SSE transport, which serves the default endpoint: a GET opens a stream, which carries all messages to the client and
-//! names the URI to which the client POSTs its own.
+//! The deprecated HTTP+SSE transport, for the default endpoint. A GET opens a stream that carries
+//! all messages to the client. The stream names the URI for the client's own messages, which it
+//! sends by POST.
 //!
 //! Source: 2024-11-05 basic/transports, HTTP with SSE; 2025-11-25 basic/transports, Backwards
 //! Compatibility.
@@ -29,12 +30,12 @@ use crate::channel::{ChannelConnection, ChannelOptions, QUEUE};
 use crate::ingress::{self, Origin};
 use crate::settings::FrontendSettings;
 
-/// The HTTP methods where a stream is opened. A client that tries Streamable HTTP here gets 405 for its
-/// POST (Backwards Compatibility).
+/// The HTTP methods at the stream's path. A client that tries Streamable HTTP there gets 405 for
+/// its POST (Backwards Compatibility).
 const STREAM_METHODS: &str = "GET, OPTIONS";
-/// The HTTP methods where messages are sent to.
+/// The HTTP methods at the path for messages.
 const MESSAGE_METHODS: &str = "POST, OPTIONS";
-/// The path where messages are sent to, below that of the stream.
+/// The path for messages, below the stream's path.
 const MESSAGE: &str = "message";
 const SESSION_ID: &str = "sessionId";
 
@@ -47,7 +48,8 @@ pub(super) struct SseTransport<C> {
 }
 
 impl<C: Core> SseTransport<C> {
-    /// Streams end when their connection is to end and their requests have finished, at the latest when `cut` is cancelled.
+    /// Creates the transport. Streams end after their running requests when their connection must
+    /// end, at the latest when `cut` is cancelled.
     pub(super) fn new(
         core: Arc<C>,
         settings: Arc<FrontendSettings>,
@@ -68,7 +70,7 @@ impl<C: Core> SseTransport<C> {
         }
     }
 
-    /// Answers a request, if its path is of this transport.
+    /// Answers a request if its path belongs to this transport.
     pub(super) async fn route(
         &self,
         arrived: &Arrived<'_>,
@@ -90,7 +92,7 @@ impl<C: Core> SseTransport<C> {
         })
     }
 
-    /// Answers a preflight request, if its path is of this transport.
+    /// Answers a preflight request if its path belongs to this transport.
     pub(super) fn preflight(&self, head: &Parts) -> Option<Response<ReplyBody>> {
         let path = head.uri.path().trim_end_matches('/');
         let methods = if self.resource_of(path)? == path {
@@ -101,7 +103,8 @@ impl<C: Core> SseTransport<C> {
         Some(cors::preflight(&head.headers, methods))
     }
 
-    /// The path of the transport, if `path` is one of its paths: the resource that tokens for it are issued for.
+    /// The resource that tokens must be issued for, which is the transport's path, if `path`
+    /// belongs to this transport.
     pub(super) fn resource_of(&self, path: &str) -> Option<&str> {
         let base = self.settings.sse_path.as_deref()?.trim_end_matches('/');
         let below = path.trim_end_matches('/').strip_prefix(base)?;
@@ -113,17 +116,17 @@ impl<C: Core> SseTransport<C> {
         self.sessions.count()
     }
 
-    /// All sessions, for an operator.
+    /// All sessions, for operators.
     pub(super) fn views(&self) -> Vec<SessionView> {
         self.sessions.views()
     }
 
-    /// Ends the session that an operator sees under this digest; returns whether there was one.
+    /// Ends the session with this digest, as shown to operators; returns whether it existed.
     pub(super) fn end_shown(&self, digest: &str) -> bool {
         self.sessions.end_shown(digest)
     }
 
-    /// Waits for the requests that still finish after their session has ended.
+    /// Waits for requests that are still finishing after the end of their session.
     pub(super) async fn finished(&self) {
         self.sessions.finished().await;
     }
@@ -152,7 +155,7 @@ impl<C: Core> SseTransport<C> {
         let entry = self.sessions.open(origin.holder.clone(), peer, &connection);
         let entry = entry.map_err(|error| unavailable(&error.to_string()))?;
         tracing::debug!("session of the deprecated HTTP+SSE transport opened");
-        // Relative, so that it is right under any host name that the client uses.
+        // Relative, so that it works under every host name of this server.
         let endpoint = format!(
             "event: endpoint\ndata: {base}/{MESSAGE}?{SESSION_ID}={}\n\n",
             entry.id()
@@ -164,7 +167,8 @@ impl<C: Core> SseTransport<C> {
         Ok(response)
     }
 
-    /// The refusal of a message for a session of `holder` that another replica keeps; `None` if it is none.
+    /// The refusal of a message whose session of `holder` is at another replica; `None` if it is
+    /// not.
     pub(super) fn kept_elsewhere(
         &self,
         head: &Parts,
@@ -177,7 +181,7 @@ impl<C: Core> SseTransport<C> {
         Some(unknown_session(keeper)).filter(|refusal| refusal.kept_by.is_some())
     }
 
-    /// Takes one message. The session's stream carries what comes of it.
+    /// Handles one message. Results go to the session's stream.
     async fn take(&self, arrived: &Arrived<'_>, origin: &Origin<'_>, body: &mut Incoming) -> Reply {
         negotiate::content_type(&arrived.fields)?;
         let id = session_id(arrived.head.uri.query().unwrap_or_default()).ok_or_else(|| {
@@ -202,7 +206,7 @@ fn session_id(query: &str) -> Option<&str> {
         .map(|(_, id)| id)
 }
 
-/// The answer is the same whoever keeps the session.
+/// The refusal of an unknown session. Its text does not depend on the keeper.
 fn unknown_session(keeper: Keeper) -> Box<ingress::Refusal> {
     let message = "no such session: its event stream has ended; open a new one with GET";
     ingress::Refusal::unknown_session(keeper, message)

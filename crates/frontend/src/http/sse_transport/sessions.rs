@@ -1,5 +1,5 @@
-//! The sessions of the HTTP+SSE transport, by id. An id is a sealed handle and a secret, and only the principal that opened
-//! the session can use it.
+//! The sessions of the HTTP+SSE transport by id. An id is a sealed handle and a secret; only the
+//! principal that opened the session can use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ use crate::streams::OpenError;
 pub(crate) struct SseSessions<C> {
     shared: Arc<Shared<C>>,
     limit: usize,
-    /// The most of one peer; 0 for no such bound.
+    /// The maximum number per peer; 0 for no limit.
     per_peer: usize,
     /// Ends every session.
     pub(super) cut: CancellationToken,
@@ -28,7 +28,7 @@ pub(crate) struct SseSessions<C> {
 
 struct Shared<C> {
     table: Mutex<Table<C>>,
-    /// Requests that still finish after their session has ended.
+    /// Requests that are still finishing after the end of their session.
     ending: TaskTracker,
     runtime: Handle,
 }
@@ -38,18 +38,19 @@ type Table<C> = fanlight_fair::Table<Peer, Box<str>, Entry<C>>;
 struct Entry<C> {
     holder: Holder,
     connection: Arc<ChannelConnection<C>>,
-    /// When the client sent a message last, or opened the session.
+    /// The time of the client's last message, or of the start of the session.
     used: Instant,
 }
 
-/// A session's entry in the table. The session ends when this is dropped.
+/// A session's entry in the table. Dropping it ends the session.
 pub(super) struct SessionEntry<C: Core> {
     id: Box<str>,
     shared: Arc<Shared<C>>,
 }
 
 impl<C: Core> SseSessions<C> {
-    /// At most `limit` sessions, and `per_peer` of one peer unless that is 0, all of which end when `cut` is cancelled.
+    /// Allows `limit` sessions in total and `per_peer` per peer (0 for no limit). Cancelling `cut`
+    /// ends all of them.
     pub(in crate::http) fn new(
         limit: usize,
         per_peer: usize,
@@ -70,8 +71,8 @@ impl<C: Core> SseSessions<C> {
         }
     }
 
-    /// Enters a session of `holder`. If there are too many, the peer that has most loses one, unless the newcomer would
-    /// have as many then: each session has a client with an open stream.
+    /// Adds a session of `holder`. At the limit, the peer with the most sessions loses one, unless
+    /// the newcomer would then have as many. Each session has a client with an open stream.
     pub(super) fn open(
         &self,
         holder: Holder,
@@ -91,7 +92,7 @@ impl<C: Core> SseSessions<C> {
             });
         }
         if table.len() >= self.limit {
-            // Sessions without a running request go first, the least recently used of them before others.
+            // Prefer sessions without a running request, then the least recently used.
             let need = |entry: &Entry<C>| (entry.connection.is_working(), entry.used);
             let newcomer = table.newcomer(&peer, self.limit);
             let lost = newcomer.least(Rule::IN_USE, |session| Some(need(session.value)));
@@ -120,7 +121,7 @@ impl<C: Core> SseSessions<C> {
         })
     }
 
-    /// The session of `holder` with this id, or who keeps it if this process does not.
+    /// The session of `holder` with this id, or its keeper if that is not this process.
     pub(super) fn enter(
         &self,
         id: &str,
@@ -140,7 +141,7 @@ impl<C: Core> SseSessions<C> {
         self.shared.lock().len()
     }
 
-    /// All sessions, for an operator.
+    /// All sessions, for operators.
     pub(in crate::http) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> = self
             .shared
@@ -167,7 +168,8 @@ impl<C: Core> SseSessions<C> {
         all.into_iter().map(view).collect()
     }
 
-    /// Ends the session that an operator sees under this digest, and cancels its requests; returns whether there was one.
+    /// Ends the session with this digest, as shown to operators, and cancels its requests. Returns
+    /// whether it existed.
     pub(in crate::http) fn end_shown(&self, digest: &str) -> bool {
         let id = self
             .shared
@@ -182,7 +184,7 @@ impl<C: Core> SseSessions<C> {
             .is_some()
     }
 
-    /// Waits for the requests that still finish after their session has ended.
+    /// Waits for requests that are still finishing after the end of their session.
     pub(in crate::http) async fn finished(&self) {
         self.shared.ending.close();
         self.shared.ending.wait().await;
@@ -191,7 +193,7 @@ impl<C: Core> SseSessions<C> {
 
 impl<C> Shared<C> {
     fn lock(&self) -> MutexGuard<'_, Table<C>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of one session of the HTTP+SSE transport. The session ends with it.
+//! The stream of one HTTP+SSE session, which ends with it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::channel::{ChannelConnection, Outbound};
 /// All messages to the client of one session.
 pub(crate) struct SseSessionStream {
     messages: mpsc::Receiver<Outbound>,
-    /// Owns the session, and resolves once it is over; `None` after that.
+    /// Owns the session and resolves at its end; `None` after that.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl SseSessionStream {
-    /// The stream that carries `messages` of `connection`. Once `shutdown` is cancelled it ends with
-    /// the answer to the last request that is running.
+    /// The stream of `messages` of `connection`. After `shutdown` is cancelled, it ends with the
+    /// answer to the last running request.
     pub(super) fn new<C: Core>(
         messages: mpsc::Receiver<Outbound>,
         connection: Arc<ChannelConnection<C>>,
@@ -61,7 +61,7 @@ impl ResponseStream<Answer> for SseSessionStream {
             std::task::ready!(end.as_mut().poll(cx));
             self.end = None;
         }
-        // The last messages may have been sent since.
+        // The last messages may have been sent in the meantime.
         Poll::Ready(self.messages.try_recv().ok().map(item))
     }
 }
