@@ -51,7 +51,7 @@ struct BackendSubscription {
     names: HashMap<Arc<str>, Arc<str>>,
 }
 
-/// The outcome of listening to all backends.
+/// The outcome of listening to all servers.
 pub(crate) struct ListeningToAll {
     pub(crate) honoured: Interest,
     /// The servers whose messages go directly to the client.

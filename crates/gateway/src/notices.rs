@@ -6,7 +6,7 @@
 //! A notification that names a request of the client, or its progress token, is for the server that
 //! got the request. The client of each server (crate `backend`) knows whether it sent that request,
 //! and puts in the server's own ids. Without such a request the notification is dropped, because at
-//! a server the id could be that of another request.
+//! a server the id could mean another request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

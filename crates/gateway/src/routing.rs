@@ -23,7 +23,7 @@ pub(crate) enum Target {
     AllWith(&'static str),
 }
 
-/// A request for one backend.
+/// A request for one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Routed {
     pub(crate) backend: BackendId,

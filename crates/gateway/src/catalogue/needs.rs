@@ -19,7 +19,7 @@ use crate::merge::Contribution;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs(HashMap<Box<str>, Arc<str>>);
 
-/// One reading of a backend's list.
+/// One reading of a server's list.
 #[derive(Clone, Copy)]
 pub(super) struct ListReading<'a> {
     /// The capabilities declared for this reading.

@@ -25,7 +25,7 @@ pub(super) struct Basis {
 }
 
 impl Catalogue {
-    /// Whether an entry may name a URI that another backend claims.
+    /// Whether an entry may name a URI that another server claims.
     pub(super) fn needs_claims(&self, topology: &Topology) -> bool {
         let names_uris = |part: &Part| part.loaded.as_ref().is_some_and(|loaded| loaded.names_uris);
         topology.backends().len() > 1

@@ -1,4 +1,4 @@
-//! URIs that several backends claim, and the aliases by which clients know those of the later ones.
+//! URIs that several servers claim, and the aliases that clients use for the later ones.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fanlight_protocol::Method;
 
 use super::fake::*;
 
-/// A backend with one app, which it lists, and a tool that the app shows.
+/// A server with one app, which it lists, and a tool that the app shows.
 const APP: [(&str, &str); 3] = [
     (
         "tools/list",
@@ -27,7 +27,7 @@ fn two(names: [&'static str; 2], script: &[(&str, &'static str)]) -> Scene {
     scene(names.map(|name| fake(name, script)).into())
 }
 
-/// What `caller` is answered.
+/// The answer that `caller` gets.
 async fn ask_as(scene: &Scene, caller: Caller, method: &str, params: &str) -> String {
     let context = Arc::new(CallContext {
         caller,
@@ -355,7 +355,7 @@ async fn uri_that_a_result_hands_out_is_read_where_it_came_from() {
             "{method}"
         );
     }
-    // Another client was handed out nothing: all are asked in turn.
+    // Another client was handed out nothing, so all servers are asked in turn.
     ask_as(
         &scene,
         session(2),
@@ -369,7 +369,7 @@ async fn uri_that_a_result_hands_out_is_read_where_it_came_from() {
             .iter()
             .any(|request| request.starts_with("resources/read"))
     );
-    // The same URI from another backend is another resource.
+    // The same URI from another server is another resource.
     let called = ask_as(&scene, session(1), "tools/call", r#"{"name":"a__t"}"#).await;
     assert!(
         called.contains(r#""uri":"x://fanlight--a/made/1""#),

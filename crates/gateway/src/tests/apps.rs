@@ -1,4 +1,4 @@
-//! Calls of apps, which know their server's tools by their own names.
+//! Calls from apps, which know their server's tools by the server's own names.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ async fn ask_as(scene: &Scene, session: u64, method: &str, params: &str) -> Stri
         .to_owned()
 }
 
-/// The backends that were called `refresh` since.
+/// The servers whose `refresh` was called since the last time.
 fn refreshed(scene: &Scene) -> Vec<usize> {
     let call = r#"tools/call {"name":"refresh"}"#.to_owned();
     (0..scene.backends.len())

@@ -1,4 +1,4 @@
-//! Announcements of backends, and the notifications of clients.
+//! Announcements by servers, and the notifications that clients get.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn clients_are_notified_of_changed_entries_only() {
         rest().await;
         assert_eq!(client.received().len(), notified, "{list}");
     }
-    // What changed in words only is served as the backend says it now.
+    // A change of wording only is served as the server writes it now.
     scene.backends[0].answer("tools/list", T1_REORDERED);
     scene.backends[0].announce(Method::ToolsChanged, None);
     assert!(
@@ -141,7 +141,7 @@ async fn backend_that_fails_for_long_and_recovers_changes_the_list_twice() {
     assert!(scene.ask("tools/list", None).await.contains("a__1"));
     rest().await;
     assert!(client.received().is_empty());
-    // Its last list is too old to be served.
+    // The server's last list is too old to be served.
     sleep(Duration::from_secs(601)).await;
     assert_eq!(client.received(), ["tools/list_changed"]);
     assert!(!scene.ask("tools/list", None).await.contains("a__1"));

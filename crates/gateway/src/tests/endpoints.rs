@@ -1,4 +1,4 @@
-//! What an endpoint shows, and that nothing else exists there.
+//! An endpoint shows some servers and entries, and nothing else exists there.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn deny(patterns: &[&str]) -> Option<ItemFilter> {
     filter(None, patterns, kind(patterns))
 }
 
-/// What patterns of these tests are about: those of resources have a scheme or name a secret.
+/// The kind of the patterns in these tests: patterns for resources have a scheme or name a secret.
 fn kind(patterns: &[&str]) -> ItemKind {
     let is_uri =
         |pattern: &&str| pattern.contains(':') || pattern.to_lowercase().contains("secret");
@@ -113,7 +113,7 @@ fn scene_with_endpoints(backends: Vec<Fake>, endpoints: Vec<EndpointEntry>) -> S
     scene_at(backends, 1000, cache, settings(endpoints))
 }
 
-/// Servers `a`, `b` and `secret`, of which `/mcp/readers` shows parts of the first two.
+/// Servers `a`, `b` and `secret`; `/mcp/readers` shows parts of the first two.
 fn readers() -> Scene {
     let readers = EndpointEntry {
         servers: Some(vec!["a".into(), "b".into()]),
@@ -181,7 +181,7 @@ impl Scene {
         )
     }
 
-    /// All requests but those for lists.
+    /// All requests except list requests.
     fn reached(&self) -> Vec<String> {
         let all = (0..self.backends.len()).flat_map(|backend| self.received(backend));
         all.filter(|request| !request.contains("/list")).collect()
@@ -233,7 +233,7 @@ async fn lists_have_what_the_endpoint_shows_in_the_texts_of_the_whole() {
     let everything = scene.ask("tools/list", None).await;
     assert_eq!(scene.ask_at("/mcp", "tools/list", None).await, everything);
     assert_eq!(names(&everything).len(), 9);
-    // Nothing tells of a server that is not shown.
+    // Nothing reveals a hidden server.
     for method in ["tools/list", "resources/list", "resources/templates/list"] {
         let list = scene.ask_at(READERS, method, None).await;
         assert!(
@@ -591,7 +591,7 @@ async fn methods_and_notifications_that_fanlight_does_not_know_pass_no_filter() 
             "{params}"
         );
     }
-    // An endpoint that only hides servers passes what names nothing of these.
+    // An endpoint that only hides servers passes requests that name nothing of them.
     assert!(
         scene
             .ask_at("/mcp/b", "x/do", Some(r#"{"name":"b__read_x"}"#))
@@ -1022,7 +1022,7 @@ async fn ten_endpoints_share_lists_that_are_read_and_written_once() {
             .await;
         texts.push(answer.body().bytes().as_ptr());
     }
-    // The backends announce changes, so the first reading is followed by one more.
+    // The servers announce changes, so a second reading follows the first.
     rest().await;
     for backend in 0..10 {
         assert!(

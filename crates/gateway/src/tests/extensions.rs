@@ -1,4 +1,4 @@
-//! Extensions of several backends: skills, and those that Fanlight does not know.
+//! Extensions of several servers: skills, and extensions that Fanlight does not know.
 
 use super::fake::*;
 use crate::NamingPolicy;

@@ -1,4 +1,4 @@
-//! Backends that answer from a script, and a gateway in front of them.
+//! Servers that answer from a script, and a gateway in front of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,19 +24,19 @@ use crate::{
     GatewaySettings, ListLimits, NamingPolicy, Rewriting,
 };
 
-/// Answers each `method` or `method params` from a script; records what it was sent.
+/// Answers each `method` or `method params` from a script, and records the requests.
 pub(super) struct Fake {
     name: &'static str,
     description: Mutex<Result<&'static str, BackendError>>,
     script: Mutex<HashMap<String, Scripted>>,
     received: Mutex<Vec<String>>,
-    /// How listening fails, if it does.
+    /// The failure of listening, if it fails.
     listen_failure: Mutex<Option<Scripted>>,
     listeners: Arc<Mutex<Listeners>>,
     down: Mutex<bool>,
     /// Whether each call is interrupted by a server request.
     asks: Mutex<bool>,
-    /// The principals that have signed in, where each has to.
+    /// The principals that have signed in, if the server requires a sign-in.
     signed_in: Mutex<Option<Vec<&'static str>>>,
 }
 
@@ -49,15 +49,15 @@ struct Listeners {
 #[derive(Clone)]
 pub(super) enum Scripted {
     Body(&'static str),
-    /// After half the time that a list may take.
+    /// Answers after half the time that a list may take.
     Late(&'static str),
     Fails(BackendError),
     Hangs,
     /// Lets others run first.
     Yields(&'static str),
-    /// Answers once a permit is there.
+    /// Answers once there is a permit.
     Waits(Arc<Semaphore>, &'static str),
-    /// Writes the subject of the principal in place of `{who}`: `-` for Fanlight itself.
+    /// Writes the principal's subject in place of `{who}`; `-` for Fanlight itself.
     Personal(&'static str),
 }
 
@@ -66,7 +66,7 @@ const SUBJECTS: [&str; 2] = ["ann", "bob"];
 
 pub(super) const ALL: &str = r#"{"capabilities":{"tools":{},"resources":{},"prompts":{},"logging":{}},"serverInfo":{"name":"x"}}"#;
 
-/// Announces changes of every list, and takes subscriptions.
+/// A server that announces changes of every list, and takes subscriptions.
 pub(super) const ANNOUNCING: &str = r#"{"capabilities":{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true}}}"#;
 
 pub(super) fn fake(name: &'static str, script: &[(&str, &'static str)]) -> Fake {
@@ -120,7 +120,7 @@ impl Fake {
         *self.listen_failure.lock().unwrap() = how;
     }
 
-    /// Has each principal sign in: these have.
+    /// Requires each principal to sign in; these have done so.
     pub(super) fn sign_in(&self, names: &[&'static str]) {
         *self.signed_in.lock().unwrap() = Some(names.to_vec());
     }
@@ -145,7 +145,8 @@ impl Fake {
         *self.asks.lock().unwrap() = true;
     }
 
-    /// Fails, or recovers and, as backends do, announces what may have changed meanwhile.
+    /// Makes the server fail or recover. A recovered one announces possible changes, as backends
+    /// do.
     pub(super) fn set_down(&self, down: bool) {
         *self.down.lock().unwrap() = down;
         if !down {
@@ -155,18 +156,18 @@ impl Fake {
         }
     }
 
-    /// What it was sent so far; forgets it.
+    /// Returns the requests received so far, and forgets them.
     pub(super) fn received(&self) -> Vec<String> {
         std::mem::take(&mut *self.received.lock().unwrap())
     }
 
-    /// How many listen now, and how many have begun to.
+    /// The number of current listeners, and of all listeners so far.
     pub(super) fn listeners(&self) -> (usize, usize) {
         let listeners = self.listeners.lock().unwrap();
         (listeners.open.len(), listeners.begun)
     }
 
-    /// What the latest listener is interested in.
+    /// The interest of the latest listener.
     pub(super) fn interest(&self) -> Interest {
         let listeners = self.listeners.lock().unwrap();
         listeners
@@ -201,7 +202,7 @@ impl Fake {
         }
     }
 
-    /// Sends a server request to those that listen for a session.
+    /// Sends a server request to the listeners of sessions.
     pub(super) fn ask_sessions(&self) {
         for listen in self
             .listeners
@@ -391,7 +392,7 @@ impl BackendClient for Fake {
     }
 }
 
-/// The subject of a caller; `-` for anybody else.
+/// The subject of a caller; `-` for any other caller.
 fn subject(caller: &Caller) -> &'static str {
     let who = caller.principal().to_bytes();
     SUBJECTS
@@ -476,7 +477,7 @@ pub(super) fn scene_at(
     )
 }
 
-/// One that other processes know tasks of.
+/// A scene that shares its knowledge of tasks with other replicas.
 pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwners>) -> Scene {
     let entries = backends.into_iter().map(|fake| {
         let fake = Arc::new(fake);
@@ -497,7 +498,7 @@ pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwner
     )
 }
 
-/// A backend with a rewriting.
+/// A server with a rewriting.
 pub(super) fn rewritten(fake: Fake, rewriting: Rewriting) -> (BackendEntry, Arc<Fake>) {
     let fake = Arc::new(fake);
     (
@@ -575,7 +576,7 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
     }
 }
 
-/// What a server offers with this filter.
+/// The filter of a server's tools.
 pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> Option<ItemFilter> {
     let texts = |patterns: &[&str]| {
         patterns
@@ -651,7 +652,7 @@ impl Client {
         }
     }
 
-    /// What it has received: the texts of notifications, the methods of server requests.
+    /// The received messages: the texts of notifications, and the methods of server requests.
     pub(super) fn received(&mut self) -> Vec<String> {
         let messages = std::iter::from_fn(|| self.receiver.try_recv());
         let texts = messages.map(|message| match message {
@@ -691,7 +692,7 @@ impl Scene {
         std::mem::take(&mut *self.backends[backend].received.lock().unwrap())
     }
 
-    /// Forgets what all backends received.
+    /// Forgets the requests that all servers received.
     pub(super) fn forget(&self) {
         (0..self.backends.len()).for_each(|backend| drop(self.received(backend)));
     }
@@ -715,7 +716,7 @@ impl Scene {
     }
 }
 
-/// Waits until all tasks are idle: time is virtual and passes only then.
+/// Waits until all tasks are idle. Time is virtual, and passes only then.
 pub(super) async fn rest() {
     tokio::time::sleep(Duration::from_millis(999)).await;
 }
@@ -737,7 +738,7 @@ fn client() -> Caller {
 }
 
 impl Gateway {
-    /// Resolves a request, and runs it at once.
+    /// Resolves a request and runs it at once.
     pub(super) async fn handle(&self, call: Call) -> Response {
         let Call {
             method,

@@ -1,4 +1,4 @@
-//! When a list is served as it is known, and when backends are asked.
+//! When a known list is served, and when servers are asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,7 +117,7 @@ async fn list_older_than_an_announced_change_is_never_served() {
     let mut early = Box::pin(scene.ask("tools/list", None));
     assert!(futures_util::poll!(&mut early).is_pending());
     tokio::task::yield_now().await;
-    // The reading that is going on began before this change.
+    // The running reading began before this change.
     scene.backends[0].answer("tools/list", T2);
     scene.backends[0].announce(Method::ToolsChanged, None);
     let late = scene.ask("tools/list", None);
@@ -214,7 +214,7 @@ async fn last_whole_list_of_a_failing_backend_is_served_marked_for_a_while() {
             "{list}"
         );
     }
-    // A tool of a list that cannot be read can still be called.
+    // A tool of an unreadable list can still be called.
     scene.backends[1].answer("tools/call", r#""result":{"content":[]}"#);
     assert_eq!(
         scene.ask("tools/call", Some(r#"{"name":"b__2"}"#)).await,
@@ -255,7 +255,7 @@ async fn backend_that_hangs_is_waited_for_once_until_it_has_answered() {
         );
     }
     assert_eq!(began.elapsed(), Duration::from_secs(1));
-    // One reading runs at a time. Once it is answered, the list is whole without a request.
+    // One reading runs at a time. After its answer the list is whole without another request.
     scene.backends[1].answer("tools/list", T2);
     advance(Duration::from_secs(1)).await;
     rest().await;

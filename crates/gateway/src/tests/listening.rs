@@ -1,4 +1,4 @@
-//! What clients listen to.
+//! Listening clients and the messages that they get.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The core against backends that answer from a script.
+//! Tests of the core with servers that answer from a script.
 
 mod aliases;
 mod apps;

@@ -1,4 +1,4 @@
-//! What a policy lets clients do, through the gateway itself: what is listed can be used, and the reverse.
+//! The effect of policies through the gateway: listed entries can be used, and hidden ones cannot.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const SCRIPTS: [(&str, &str); 6] = [
     ("resources/read", r#""result":{"contents":[]}"#),
 ];
 
-/// Ways to name whom a policy is about, what, and under which condition.
+/// Parts of policies: principals, actions, resources and conditions.
 const WHO: [&str; 4] = [
     "principal",
     r#"principal in Group::"dev""#,
@@ -101,17 +101,17 @@ async fn ask(
     scene.gateway.handle(call).await.body()
 }
 
-/// What is there of an item for a client.
+/// The availability of an item to a client.
 #[derive(Debug)]
 struct Found {
     what: String,
     is_listed: bool,
     is_usable: bool,
-    /// What the policy itself says.
+    /// Whether the policy itself shows it.
     is_shown: bool,
 }
 
-/// What is listed to the client, and what it can use, of everything that there is.
+/// For each existing item, whether the client sees it listed and can use it.
 async fn listed_and_usable(
     scene: &Scene,
     policies: &Policies,

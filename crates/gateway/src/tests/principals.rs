@@ -1,4 +1,4 @@
-//! What one principal causes is not used for another.
+//! State that one principal causes is not used for another.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::fake::*;
 
 const URI: &str = r#"{"uri":"x://fanlight--a/1"}"#;
 
-/// Who asks: a client of this name, or `-` for one that is not authenticated.
+/// A client with this name, or `-` for one without authentication.
 pub(super) fn caller(name: &str) -> Caller {
     match name {
         "-" => Caller::request_of(Principal::anonymous()),
@@ -119,7 +119,7 @@ async fn task_owner_is_known_for_its_principal_alone() {
         fake.describe_as(Ok(r#"{"capabilities":{"tools":{},"tasks":{}}}"#));
         fake
     };
-    // Both know a task of this id: an unknown owner is the first.
+    // Both servers know a task with this id; an unknown owner is the first one.
     let a = backend("a", r#""result":{"taskId":"t","at":"a"}"#);
     let b = backend("b", r#""result":{"taskId":"t","at":"b"}"#);
     let scene = scene(vec![a, b]);
@@ -140,12 +140,12 @@ async fn task_owner_is_known_for_its_principal_alone() {
     );
 }
 
-/// A list of two tools for whoever asks, private for a minute.
+/// A list of two tools for the asking principal, private for a minute.
 const OWN: &str = r#""result":{"tools":[{"name":"of-{who}"},{"name":"secret-of-{who}"}],"ttlMs":60000,"cacheScope":"private"}"#;
 const STALE: &str = r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":0,"cacheScope":"private"}"#;
 const PUBLIC: &str = r#""result":{"tools":[{"name":"t"}],"ttlMs":60000,"cacheScope":"public"}"#;
 
-/// A server with private lists and one with a public one.
+/// A server with private lists and one with a public list.
 fn private() -> Scene {
     let (own, public) = (
         announcing("own", &[]),
@@ -159,7 +159,7 @@ fn private() -> Scene {
     scene(vec![own, public])
 }
 
-/// Whether a list has what is for each of these, and nothing of the others.
+/// Asserts that a list has this principal's entries and nobody else's.
 fn assert_is_of(list: &str, name: &str) {
     for other in ["ann", "bob", "-"] {
         assert_eq!(
@@ -179,7 +179,7 @@ async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
         ["bob", "-", "ann"],
     ] {
         let scene = private();
-        // The first list has Fanlight listen to the servers, which has it read what may have changed until then.
+        // After the first list, Fanlight listens to the servers and reads again.
         scene.ask("tools/list", None).await;
         rest().await;
         scene.forget();
@@ -283,7 +283,7 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
     clients
         .iter_mut()
         .for_each(|client| drop(client.received()));
-    // The server announces a change of somebody's list: it does not say whose.
+    // The server announces that somebody's list has changed, but not whose.
     scene.backends[0].announce(fanlight_protocol::Method::ToolsChanged, None);
     rest().await;
     let told: Vec<_> = clients
@@ -291,7 +291,7 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
         .map(|client| client.received().len())
         .collect();
     assert_eq!(told, [1, 1, 0], "what Fanlight itself sees has not changed");
-    // One that is found without an announcement is told to those that see it.
+    // A change found without an announcement is announced to the readers of that list.
     tokio::time::advance(std::time::Duration::from_secs(3600)).await;
     scene.backends[0].set("tools/list", Scripted::Personal(OWN));
     scene.ask_by("ann", "tools/list", None).await;
@@ -342,7 +342,7 @@ async fn private_lists_of_many_principals_are_bounded() {
         let list = scene.ask_by(&name, "tools/list", None).await;
         assert!(list.contains("own__of--"), "{list}");
     }
-    // The first had to leave, and is read again; the last is kept.
+    // The first client's lists had to leave and are read again; the last client's lists are kept.
     scene.forget();
     scene.ask_by("client-1099", "tools/list", None).await;
     assert_eq!(scene.count("tools/list"), 0);

@@ -1,4 +1,4 @@
-//! Reading resources: what is sent once, and what is served again.
+//! Reading resources: equal reads are sent once, and kept results are served again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Scene {
             .count()
     }
 
-    /// Reads wait for the permits of what is returned.
+    /// Makes reads wait for the permits of the returned semaphore.
     fn gate(&self, body: &'static str) -> Arc<Semaphore> {
         let gate = Arc::new(Semaphore::new(0));
         self.backends[0].set("resources/read", Scripted::Waits(Arc::clone(&gate), body));
@@ -132,7 +132,7 @@ async fn shared_read_survives_each_cancelled_request_but_the_last() {
         assert!(follower.await.contains("contents"));
     }
     assert_eq!(scene.reads(), 1);
-    // No request is left: the read is cancelled, and the next one begins another.
+    // No request is left, so the read is cancelled and the next one begins another.
     let mut alone = Box::pin(scene.read());
     assert!(poll!(&mut alone).is_pending());
     drop(alone);
@@ -162,7 +162,7 @@ async fn read_with_a_server_request_is_not_shared() {
     assert_eq!(scene.reads(), 2);
     assert!(receiver.try_recv().is_some() && other.try_recv().is_some());
 
-    // Nor is it kept, whatever the server calls it.
+    // The result is not kept either, whatever the server calls it.
     scene.gate(PUBLIC).add_permits(9);
     for context in [
         without_session(),
@@ -202,7 +202,7 @@ async fn error_that_may_be_due_to_an_unanswered_server_request_is_not_shared() {
     gate.add_permits(1);
     assert!(follower.await.contains("not answered"));
     assert_eq!(scene.reads(), 2);
-    // While the request whose call is sent waits, all share its error.
+    // All requests share the error of the call that is sent.
     let gate = scene.gate(r#""error":{"code":-5,"message":"no"}"#);
     tokio::join!(scene.read(), scene.read(), async { gate.add_permits(1) });
     assert_eq!(scene.reads(), 1);
@@ -278,7 +278,7 @@ async fn announced_changes_evict_kept_results() {
     let updated = Method::ResourceUpdated;
     for (method, params, reads) in [
         (updated.clone(), Some(r#"{"uri":"x://1"}"#), 1),
-        // May be part of it.
+        // The changed resource may be part of the one that was read.
         (updated.clone(), Some(r#"{"uri":"x://1/other"}"#), 1),
         (updated, Some(r#"{"uri":"x://10"}"#), 0),
         (Method::ResourcesChanged, None, 1),
@@ -354,7 +354,7 @@ async fn notification_counts_once_for_all_its_copies_and_again_with_an_equal_tex
         br#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#,
     );
     for count in 1..=3 {
-        // Each is read from the same buffer, so that even its address is equal.
+        // All are read from the same buffer, so that even the address is equal.
         let Ok(Message::Notification(notification)) = Message::parse(text.clone(), 8) else {
             panic!()
         };

@@ -1,4 +1,4 @@
-//! Whatever is reloaded while a request is resolved, decided about and run: what reaches a server is what was decided about.
+//! A server gets exactly the request that was decided about, whatever is reloaded meanwhile.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
     })
 }
 
-/// The servers, and the configurations that come into force one after the other.
+/// The servers, and the configurations that take effect one after the other.
 struct Reloading {
     scene: Scene,
     next: std::vec::IntoIter<Configuration>,
@@ -96,7 +96,7 @@ impl Reloading {
             .await;
     }
 
-    /// Waits for `future`, with a reload between each two polls of it.
+    /// Waits for `future`, reloading between each two polls.
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         loop {
@@ -105,12 +105,13 @@ impl Reloading {
                 return output;
             }
             self.reload().await;
-            // Lets time pass, if nothing else can be done.
+            // Lets time pass if nothing else can be done.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// The calls that have reached servers since the last time: the server, and its own name of the tool.
+    /// The calls that servers received since the last time: the server, and its own name of the
+    /// tool.
     fn called(&self) -> Vec<(String, String)> {
         let of = |(name, server): (&str, &Arc<Fake>)| {
             let calls = server.received().into_iter().filter_map(|request| {
@@ -150,7 +151,7 @@ async fn what_runs_is_what_was_resolved(name: &str, configurations: Vec<Configur
     let decided = operation
         .tool()
         .map(|tool| (tool.server.to_owned(), tool.name.into_owned()));
-    // The second round is that of a server that has asked for input.
+    // The second round belongs to a server that has asked for input.
     for round in 0..2 {
         let response = reloading
             .during(gateway.run(&mut operation, ServerMessages::discard()))
@@ -161,7 +162,7 @@ async fn what_runs_is_what_was_resolved(name: &str, configurations: Vec<Configur
                 "{decided:?} was to run, and {called:?} ran: {}",
                 response.body()
             ),
-            // Which tool it is was not known, so that it was decided about any.
+            // The tool was unknown, so the decision was about any tool.
             (None, called) => assert!(called.len() <= 1, "{called:?}"),
         }
         operation.answer(&[], Some(&Json::literal("\"s\"")));

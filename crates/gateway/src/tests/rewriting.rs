@@ -115,7 +115,7 @@ async fn renamed_tools_and_prompts_are_known_by_the_new_name_alone() {
         ask("tools/call", named(&format!("{prefix}find"))).await;
         ask("prompts/get", named(&format!("{prefix}find"))).await;
         ask("completion/complete", completing(&format!("{prefix}find"))).await;
-        // Its parameters could name anything, in any form.
+        // Its parameters could name anything in any form.
         let unknown = ask("x/other", format!(r#"{{"tool":"{prefix}find"}}"#)).await;
         assert_eq!(error_of(&unknown).0, -32601);
         assert_eq!(
@@ -149,7 +149,7 @@ async fn renamed_tools_and_prompts_are_known_by_the_new_name_alone() {
             .into_iter()
             .filter(|request| !request.contains("/list"));
         assert_eq!(forwarded.collect::<Vec<_>>(), [""; 0]);
-        // A bare name: that of the list without the prefix.
+        // A bare name: the listed name without the prefix.
         assert!(!ask("tools/call", named("find")).await.contains("code"));
     }
 }
@@ -218,7 +218,7 @@ async fn new_name_hides_another_tool_that_has_it() {
             [format!(r#"tools/call {{"name":"{renamed}"}}"#)]
         );
     }
-    // Nothing is hidden for a tool that is not there.
+    // Nothing is hidden for a tool that does not exist.
     assert_eq!(
         names(&one(renames(&[("gone", "taken")])), ListKind::Tools)
             .await
@@ -357,7 +357,7 @@ async fn arguments_that_are_fixed_or_hidden_are_refused_in_every_form() {
         error_of(&scene.ask("tools/call", Some(twice)).await).0,
         -32602
     );
-    // Neither by another method nor by a name that the list does not have.
+    // Neither another method nor an unlisted name reaches the tool.
     for (method, params) in [
         (
             "x/other",
@@ -455,7 +455,7 @@ async fn shortened_names_are_called_and_told_apart() {
         shown,
         "the same in each process"
     );
-    // A replica that has read no list yet serves them, too; and what the server calls the tool is no name of it.
+    // A replica that has read no list serves them too. The server's own name does not work.
     for scene in [&first, &scene(policy)] {
         scene
             .ask("tools/call", Some(&format!(r#"{{"name":"{}"}}"#, shown[1])))

@@ -1,4 +1,4 @@
-//! What a principal may reach of a server does not depend on other servers, nor on what has become of them.
+//! A principal's rights at one server do not depend on other servers or their state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::topology::{Filtered, Topology, View};
 use crate::{BackendEntry, BackendId, EndpointEntry, EndpointSettings, NamedServer, NamingPolicy};
 
 const PATH: &str = "/mcp/readers";
-/// Names and URIs that are easily taken for others.
+/// Names and URIs that are easily confused with others.
 const NAMES: [&str; 8] = [
     "a",
     "x",
@@ -25,7 +25,7 @@ const NAMES: [&str; 8] = [
 ];
 const URIS: [&str; 4] = ["file:///a/x", "a/file:///x", "x:a", "memory/x:a"];
 
-/// A server as it is written in the file.
+/// A server as the configuration file has it.
 #[derive(Clone, Debug)]
 struct Written {
     names: ServerNames,
@@ -33,26 +33,26 @@ struct Written {
     deny: Vec<String>,
 }
 
-/// What has become of a server.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Runs,
-    /// It runs, but is not reachable.
+    /// It runs but is not reachable.
     Down,
-    /// It is in the file, and switched off there or at run time.
+    /// The file has it, but it is disabled there or at run time.
     Disabled,
     Removed,
 }
 
-/// The filters of an endpoint: of tools and prompts, and of resources.
+/// The allowed and denied patterns of an endpoint's filter.
 type Patterns = (Option<Vec<String>>, Vec<String>);
 
 fn filter(servers: &Arc<Servers>, kind: ItemKind, (allow, deny): &Patterns) -> ItemFilter {
     ItemFilter::new(servers, kind, allow.as_deref(), deny)
 }
 
-/// What an endpoint with these patterns lets a client reach, by server and its own name: the decisions of the topology that
-/// these servers make in this order.
+/// The items that an endpoint with these patterns lets a client reach, by server and original name.
+/// The topology of these servers, in this order, decides.
 fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(String, String), bool> {
     let written: Vec<_> = servers
         .iter()

@@ -200,7 +200,7 @@ async fn failing_backend_costs_only_its_own_part() {
     );
 }
 
-/// Of a long answer only the outline is known to be right.
+/// Fanlight checks only the outline of a long answer.
 #[tokio::test]
 async fn long_invalid_list_is_left_out_and_long_invalid_result_is_passed() {
     let padding = " ".repeat(70_000);
@@ -462,7 +462,7 @@ async fn tool_is_found_by_its_visible_name() {
 async fn tool_definition_is_read_again_after_a_passed_list_has_shown_another() {
     const OLD: &str = r#""result":{"tools":[{"name":"t","inputSchema":{}},{"name":"u"}]}"#;
     const NEW: &str = r#""result":{"tools":[{"name":"t","inputSchema":{"x":1}}]}"#;
-    // One backend without a prefix: lists are passed as they are.
+    // One server without a prefix: lists pass unchanged.
     let scene = scene(vec![fake("a", &[("tools/list", OLD)])]);
     let tool = async || {
         scene
@@ -529,7 +529,7 @@ async fn hanging_backend_delays_no_call_of_another() {
         Duration::ZERO,
         "the other's list is not waited for"
     );
-    // An unlisted resource is asked for in turn, and the next in turn is not kept waiting for ever.
+    // Servers are asked in turn for an unlisted resource, and the next one does not wait for ever.
     assert_eq!(
         scene
             .ask("resources/read", Some(r#"{"uri":"x://y"}"#))

@@ -12,7 +12,7 @@ const LIST: &str =
     r#""result":{"tools":[{"name":"of-{who}"}],"ttlMs":60000,"cacheScope":"public"}"#;
 const CALL: &str = r#"{"name":"of-ann"}"#;
 
-/// A server whose list differs for each user, and calls say who made them.
+/// A server that gives each user another list, and names the caller in its answers.
 fn server(name: &'static str, signed_in: &[&'static str]) -> Fake {
     let server = announcing(name, &[]);
     server.set("tools/list", Scripted::Personal(LIST));
@@ -24,7 +24,7 @@ fn server(name: &'static str, signed_in: &[&'static str]) -> Fake {
     server
 }
 
-/// The link of an answer that asks to sign in first, which has it in its message.
+/// The link in the message of an answer that asks the user to sign in.
 fn link(answer: &str) -> Option<String> {
     let (code, message) = error_of(answer);
     (code == -31001).then(|| {
@@ -64,7 +64,7 @@ async fn only_server_tells_each_user_to_sign_in_and_lists_nothing_before() {
             .await,
         r#"{"content":["bob"]}"#
     );
-    // Nobody's list is served to those who have none, whatever the server says of its scope.
+    // No user's list is served to users without one, whatever scope the server gives it.
     assert!(
         !scene
             .ask_by("ann", "tools/list", None)
@@ -109,7 +109,7 @@ async fn after_signing_in_the_list_is_there_and_told_to_those_that_listen() {
     assert_eq!(ann.received().len(), 1);
     let list = scene.ask_by("ann", "tools/list", None).await;
     assert!(list.contains("own__of-ann"), "{list}");
-    // And signing out takes it away.
+    // After signing out, the call is refused again.
     scene.backends[0].sign_in(&[]);
     scene.backends[0].announce(Method::ToolsChanged, None);
     rest().await;

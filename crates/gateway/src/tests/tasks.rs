@@ -1,4 +1,4 @@
-//! Tasks of several backends: their owners, the search for an unknown one, and the merged list.
+//! Tasks of several servers: their owners, the search for an unknown owner, and the merged list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,7 +66,7 @@ async fn requests_about_a_task_go_to_the_backend_that_created_it() {
         &making(r#""result":{"resultType":"task","taskId":"same","ttlMs":null}"#),
     );
     let scene = scene(vec![a, b]);
-    // Two clients have a task of the same id, at different backends.
+    // Two clients have a task of the same id, at different servers.
     for (session, tool) in [(Some(1), "a__t"), (Some(2), "b__t"), (None, "b__t")] {
         let made = scene
             .ask_as(session, "tools/call", &format!(r#"{{"name":"{tool}"}}"#))
@@ -166,7 +166,7 @@ async fn unknown_task_that_two_backends_know_belongs_to_the_first() {
         r#"{"taskId":"t","at":1}"#
     );
     assert_eq!(scene.received(1).len(), 1, "both were asked at once");
-    // That the other lists one of this id does not take it from its owner.
+    // The owner stays the same although the other server lists a task of this id.
     assert!(
         scene
             .ask_as(None, "tasks/list", "")
@@ -228,7 +228,7 @@ async fn unknown_task_that_fanlight_has_made_is_asked_of_no_backend() {
     assert!(scene.received(0).is_empty() && scene.received(1).is_empty());
 }
 
-/// Other processes, which do not answer.
+/// Other replicas, which do not answer.
 #[derive(Debug, Default)]
 struct Silent {
     asked: AtomicUsize,
@@ -387,7 +387,7 @@ async fn tasks_of_all_backends_are_listed_page_by_page() {
             r#"{"tasks":[{"taskId":"c2","z":1E400}],"w":1.0}"#,
         ]
     );
-    // Their owners are known from the list.
+    // The list has told their owners.
     scene.received(0);
     scene
         .ask_as(Some(1), "tasks/get", r#"{"taskId":"c2"}"#)

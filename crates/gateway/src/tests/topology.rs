@@ -13,7 +13,7 @@ use crate::NamingPolicy;
 
 const T: &str = r#""result":{"tools":[{"name":"1"},{"name":"2"}]}"#;
 
-/// Backends `a` and `b`, and `c`, which is not in the topology yet.
+/// Servers `a` and `b`, and `c`, which is not in the topology yet.
 fn three() -> (Scene, Arc<Fake>) {
     let tools = |name| {
         announcing(
@@ -139,7 +139,7 @@ async fn cursor_names_its_backend_in_another_order() {
         next,
         r#"{"tools":[{"name":"b__2"},{"name":"c__1"},{"name":"c__2"}]}"#
     );
-    // A removed backend has nothing to list.
+    // A removed server has nothing to list.
     scene
         .gateway
         .replace(
@@ -156,7 +156,7 @@ async fn cursor_names_its_backend_in_another_order() {
     );
 }
 
-/// A backend whose other lists are empty.
+/// A server whose other lists are empty.
 fn with_tools(name: &'static str, tools: &'static str) -> Fake {
     let empty = [
         ("prompts/list", r#""result":{"prompts":[]}"#),
@@ -360,7 +360,7 @@ async fn subscription_continues_at_the_backend_that_replaces_another() {
         .await;
     rest().await;
     c.fail_to_listen(None);
-    // It is asked again after a while.
+    // Fanlight asks it again after a while.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     c.announce(Method::ResourceUpdated, Some(r#"{"uri":"x://1"}"#));
     assert_eq!(client.received(), [r#"resources/updated {"uri":"x://1"}"#]);

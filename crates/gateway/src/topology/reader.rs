@@ -33,7 +33,7 @@ impl Reader {
         })
     }
 
-    /// The principal for whom lists are read.
+    /// The principal that lists are read for.
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }

@@ -17,7 +17,7 @@ pub(crate) struct Claims<'a> {
 }
 
 /// The lists whose entries name URIs. Tools name the URIs of their apps, which servers need not
-/// list (MCP Apps 2026-01-26, UI Resource Discovery), and skills name the URIs of their files.
+/// list (MCP Apps 2026-01-26, Resource Discovery), and skills name the URIs of their files.
 const NAMING: [ListKind; 3] = [ListKind::Resources, ListKind::Skills, ListKind::Tools];
 
 impl<'a> Claims<'a> {
