@@ -64,14 +64,16 @@ pub(crate) const COUNTED_AGAIN: Duration = Duration::from_secs(1);
 fn too_many(retry_after: Duration) -> RpcError {
     // Round up, so that the client does not come back too early.
     let millis = retry_after.as_millis() + 1;
-    let message =
-        format!("too many requests: a limit of this gateway lets the next one pass in {millis} ms");
+    let message = format!(
+        "too many requests: a rate limit of this gateway allows the next one in {millis} ms"
+    );
     later(message, millis)
 }
 
 /// The error for a request whose limits cannot be counted.
 fn not_counted() -> RpcError {
-    let message = "a limit that the replicas of this gateway count together cannot be counted now; try again later";
+    let message =
+        "a rate limit that this gateway's replicas share cannot be counted now; try again later";
     later(message.to_owned(), COUNTED_AGAIN.as_millis())
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Opti
         MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),
         MessageError::Batch(_) => {
             let message =
-                "batches are of protocol version 2025-03-26 only: send one message at a time";
+                "only protocol version 2025-03-26 has batches: send one message at a time";
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Confusable { ref id, .. } => {
@@ -69,7 +69,7 @@ pub(crate) fn check_in_batch(method: &Method, era: Era) -> Result<(), RpcError> 
 pub(crate) fn unknown_state() -> RpcError {
     RpcError::new(
         code::INVALID_PARAMS,
-        "\"requestState\" is none that was given to this client here: make the call anew, without it",
+        "\"requestState\" was not given to this client here: repeat the call without it",
     )
 }
 

@@ -86,7 +86,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             tokio::select! {
                 biased;
                 () = stream.as_mut() => {}
-                () = waiting.longer_than(limit) => tracing::debug!(?limit, "HTTP/2 stream reset: its client takes nothing"),
+                () = waiting.longer_than(limit) => tracing::debug!(?limit, "HTTP/2 stream reset: its client does not read"),
             }
         });
     }

@@ -73,7 +73,7 @@ pub(super) fn of_denied(
             .collect();
         let _ = writeln!(
             html,
-            "<p>The client has you sign in at {}.</p>",
+            "<p>The client will ask you to sign in at {}.</p>",
             servers.join(" or ")
         );
     }

@@ -782,7 +782,7 @@ impl<C: Core> Ingress<C> {
                 tracing::warn!(
                     bytes,
                     ?peer,
-                    "session refused: too many bytes of descriptions of clients"
+                    "session refused: no memory left for descriptions of clients"
                 );
                 Refusal::new(
                     Reason::Busy,

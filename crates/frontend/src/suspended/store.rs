@@ -115,7 +115,7 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
         if ended.is_some() {
             tracing::warn!(
                 limit = self.limit,
-                "suspended call dropped: table full, and its client has most of it"
+                "suspended call dropped: table full, and its client has the most"
             );
         } else if !fits {
             tracing::warn!(
@@ -184,19 +184,19 @@ pub(super) fn refuse(reason: &str) -> RpcError {
 }
 
 pub(super) fn expired() -> RpcError {
-    refuse("has expired: its call has ended; make the call anew, without it")
+    refuse("has expired: its call has ended; repeat the call without it")
 }
 
 /// The error for a state whose call no living replica has.
 pub(crate) fn kept_elsewhere() -> RpcError {
     refuse(
-        "belongs to a call that ended when the gateway was restarted, or that another of its processes has: make the call \
-         anew, without it",
+        "belongs to a call that ended when the gateway was restarted, or that another of its processes has: repeat the \
+         call without it",
     )
 }
 
 pub(super) fn replayed() -> RpcError {
-    refuse("has been used already: it is good for one request")
+    refuse("has been used already: it is valid for one request")
 }
 
 #[cfg(test)]

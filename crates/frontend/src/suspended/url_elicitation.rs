@@ -89,7 +89,7 @@ impl UrlElicitation {
                 }
                 _ => {
                     let message = format!(
-                        "\"action\" of the response {key:?} is none of accept, decline and cancel"
+                        "\"action\" of the response {key:?} must be accept, decline or cancel"
                     );
                     return Err(RpcError::new(code::INVALID_PARAMS, message));
                 }

@@ -212,9 +212,7 @@ async fn suspended_call_of_one_principal_is_not_resumed_by_another() {
         let retry = call(2, tool, arguments, &retry, capabilities, "");
         let refused = client.post(&of(BOB), &retry).await;
         assert!(
-            refused
-                .body
-                .contains("is none that was given to this client"),
+            refused.body.contains("was not given to this client"),
             "{tool}: {}",
             refused.body
         );

@@ -87,7 +87,7 @@ impl ListenOnlyStreams {
         if ended.is_some() && self.warnings.is_due() {
             tracing::warn!(
                 limit,
-                "event stream ended: all are in use, and its client has most"
+                "event stream ended: all are in use, and its client has the most"
             );
         }
         Ok(StreamPermit {

@@ -354,8 +354,8 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
         }
         Failure::Replica(ForwardError::TooLong) => {
             status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            let message = "the header fields of the request and what the gateway knows of its client are too long to be passed on to \
-                           the gateway's replica that is to answer";
+            let message = "the request's header fields and the client's identity are too long to be forwarded to the gateway's replica \
+                           that has to answer";
             RpcError::new(code::INVALID_REQUEST, message)
         }
         Failure::Replica(ForwardError::Lost) => {
@@ -368,7 +368,7 @@ fn failed(failure: Failure, run: ProcessRun, refusal: Box<ingress::Refusal>) -> 
         Failure::Credentials(error) => error,
         Failure::NotKnown => {
             status = StatusCode::SERVICE_UNAVAILABLE;
-            let message = "which replica of the gateway keeps the session cannot be found out at the moment; try again";
+            let message = "the gateway cannot determine now which of its replicas keeps the session; try again";
             RpcError::new(code::INTERNAL, message)
         }
     };
@@ -386,7 +386,7 @@ fn cancellation_of(id: &Json) -> Bytes {
     let mut params = ObjectBuilder::new();
     params
         .member("requestId", id)
-        .string("reason", "its credentials have come to their end");
+        .string("reason", "its credentials have ended");
     notification_text("notifications/cancelled", Some(&params.finish())).into_bytes()
 }
 
@@ -402,7 +402,7 @@ fn cancel(
     request.headers.remove(CONTENT_ENCODING);
     tokio::spawn(timeout(CANCELLING, async move {
         if let Err(error) = replicas.forward(run, &request, cancellation).await {
-            tracing::warn!(%run, %error, "a call goes on at a replica although the credentials of its client have come to their end");
+            tracing::warn!(%run, %error, "a call goes on at a replica although its client's credentials have ended");
         }
     }));
 }

@@ -160,7 +160,7 @@ impl<C: Core> Endpoint<C> {
                         let restoring = tokio::spawn(self.restore(session, origin));
                         if timeout(RESTORING, restoring).await.is_err() {
                             tracing::warn!(
-                                "not all subscriptions of a session that was taken over are made again yet"
+                                "some subscriptions of a session that was taken over are not restored yet"
                             );
                         }
                         Keeper::ThisRun

@@ -111,7 +111,7 @@ impl<C: Core> SseSessions<C> {
         if let Some(ended) = ended {
             tracing::debug!(
                 limit = self.limit,
-                "session of the HTTP+SSE transport ended: its peer has most of them"
+                "session of the HTTP+SSE transport ended: its peer has the most"
             );
             self.shared.end(&ended.connection);
         }
