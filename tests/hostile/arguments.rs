@@ -1,4 +1,4 @@
-//! Clients that try to send an argument which the configuration fixes or hides.
+//! Clients that try to send an argument that the configuration fixes or hides.
 
 use crate::harness::Gateway;
 use crate::raw_client::{
@@ -9,7 +9,7 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 const TOOLS: &str = r#"{"name":"create","inputSchema":{"type":"object","properties":{"owner":{"type":"string"},"debug":{"type":"boolean"},"title":{"type":"string"}},"required":["owner"]}}"#;
 const RULES: &str = r#""arguments":{"create":{"owner":{"value":"acme"},"debug":{"hidden":true}}}"#;
 
-/// What a server could read as `owner` or `debug`, or as another object of arguments.
+/// Texts that a server could read as `owner`, as `debug`, or as another `arguments` object.
 const ATTACKS: [&str; 22] = [
     r#""arguments":{"owner":"evil"}"#,
     r#""arguments":{"title":"t","owner":"acme"}"#,
@@ -51,7 +51,7 @@ async fn fixed_and_hidden_arguments_are_sent_by_no_trick() {
         let backend = server(era, transport).await;
         let gateway = Gateway::start(&config(&[backend.entry_with("one", RULES)])).await;
         let session = LegacySession::open(gateway.mcp).await;
-        // The second time, the list has been read.
+        // In the second round the gateway has read the list.
         for round in 0..2 {
             for attack in ATTACKS {
                 let params = format!(r#""name":"create",{attack}"#);
@@ -73,7 +73,8 @@ async fn fixed_and_hidden_arguments_are_sent_by_no_trick() {
         }
         assert!(backend.received("tools/call").is_empty());
 
-        // Nested, and in other members, the name means nothing; the fixed value stays the only one.
+        // In nested objects and other members the names mean nothing; the fixed value stays the
+        // only one.
         let params = r#""name":"create","arguments":{"title":{"owner":"x","debug":1}},"owner":"x","debug":1"#;
         let answer = session
             .post(&legacy_request("3", "tools/call", params))

@@ -1,4 +1,4 @@
-//! Batches of millions of elements, each of which would become a message of its own.
+//! Batches of millions of elements, each of which would become a message.
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ async fn batch_of_millions_is_counted_before_it_is_built() {
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#,
     ] {
         let body = batch_of(element, LARGEST);
-        // By hand: the client's own check of what it sends would take longer than a head may.
+        // The test writes the request by hand: the raw client checks what it sends, which would
+        // exceed the time for a head.
         let mut connection = Connection::open(target.gateway.mcp).await;
         let length = body.len().to_string();
         let own = [
@@ -59,7 +60,7 @@ async fn batch_of_millions_is_counted_before_it_is_built() {
         );
         assert!(answer.contains("more than 100 messages"), "{answer}");
     }
-    // Two bodies of 15 MiB at most are in memory at once. A debug build reads JSON slowly.
+    // At most two bodies of 15 MiB are in memory at once. A debug build reads JSON slowly.
     let bounds = Bounds {
         memory: 56 << 20,
         processor: Duration::from_secs(20),
@@ -90,7 +91,7 @@ async fn batch_at_the_limit_is_served_and_one_above_is_not() {
 async fn batch_of_millions_on_stdio_leaves_the_client_served() {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     let mut gateway = crate::harness::Gateway::stdio(&config(&[backend.entry("a")]));
-    // 2025-03-26 requires an id of each error, but a batch has none.
+    // 2025-03-26 requires an id in each error, but a batch has none.
     for definition in ["JSONRPCMessage", "JSONRPCError"] {
         gateway
             .checks

@@ -1,5 +1,5 @@
-//! A web page in the browser of somebody who runs a gateway on their own machine: foreign origins, and DNS rebinding,
-//! which makes the browser send a foreign `Host` to a loopback address.
+//! A web page in the browser of somebody who runs a gateway locally. Foreign origins and DNS
+//! rebinding make the browser send a foreign `Host` to a loopback address.
 
 use std::net::SocketAddr;
 
@@ -35,7 +35,7 @@ fn call() -> String {
     modern_request("1", "tools/call", r#""name":"rebound""#, "")
 }
 
-/// The headers of a call that is allowed, and one more.
+/// The headers of a permitted call, and further ones.
 fn call_headers<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut headers = vec![
         ("Content-Type", "application/json"),
@@ -178,7 +178,7 @@ async fn foreign_pages_are_refused_everywhere() {
         let (status, _) = request(admin, "POST", "/api/call", &json, r#"{"method":"ping"}"#).await;
         assert_eq!(status, 403, "POST /api/call with Origin: {origin}");
     }
-    // What a page may send without a preflight, and without an `Origin` on a GET.
+    // Requests that a page may send without a preflight; a GET has no `Origin`.
     for site in ["cross-site", "same-site"] {
         for path in ADMIN_DATA
             .into_iter()

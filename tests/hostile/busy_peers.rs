@@ -1,5 +1,6 @@
-//! One client address that takes all connections, streams and sessions with something going on in each: a body that does
-//! not end, a stream on which it only listens, an answer that it does not read, a call that hangs.
+//! One client address occupies all connections, streams and sessions, each with something in
+//! progress. Examples are an unfinished body, an idle stream, an unread answer, and a call that
+//! hangs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::target::{Bounds, Target};
 
 const THIRD: [u8; 4] = [127, 0, 0, 4];
 
-/// The longest that another client may wait for an answer, besides what it takes to get a processor.
+/// The longest that another client may wait for an answer, apart from its wait for a processor.
 const SOON: Duration = Duration::from_secs(5);
 
 fn head(method_and_path: &str, to: SocketAddr, headers: &[(String, String)], rest: &str) -> String {
@@ -66,15 +67,16 @@ fn get(to: SocketAddr, session: &[(String, String)]) -> String {
     format!("GET /mcp HTTP/1.1\r\nHost: {to}\r\nAccept: text/event-stream\r\n{more}\r\n")
 }
 
-/// Sends this from an address; returns the connection.
+/// Sends this text from an address; returns the connection.
 async fn send(from: [u8; 4], to: SocketAddr, text: &str) -> TcpStream {
     let mut connection = connect_from(from, to).await;
-    // The gateway may have closed it, since its peer has most.
+    // The gateway may have closed the connection, since this peer has the most.
     let _ = connection.write_all(text.as_bytes()).await;
     connection
 }
 
-/// Sends this from an address; returns the connection once its response has begun, and the status.
+/// Sends this text from an address; returns the connection and the status once the response has
+/// begun.
 async fn begin(from: [u8; 4], to: SocketAddr, text: &str) -> (TcpStream, String) {
     let mut connection = send(from, to, text).await;
     let mut status = [0; 12];
@@ -84,7 +86,7 @@ async fn begin(from: [u8; 4], to: SocketAddr, text: &str) -> (TcpStream, String)
     (connection, String::from_utf8_lossy(&status).into_owned())
 }
 
-/// Calls from another address, one connection for each call; then several at the same time.
+/// Calls from another address, with one connection per call; then several calls at once.
 async fn others_are_served(target: &Target) {
     let to = target.gateway.mcp;
     let body = call("t");
@@ -102,7 +104,8 @@ async fn others_are_served(target: &Target) {
     }
 }
 
-/// A request whose body does not end. The interim response says that the body is awaited.
+/// A request whose body does not end. The interim response shows that the gateway waits for the
+/// body.
 fn unfinished(to: SocketAddr, number: usize) -> String {
     match number % 3 {
         0 => {
@@ -130,16 +133,16 @@ fn unfinished(to: SocketAddr, number: usize) -> String {
     }
 }
 
-/// How a test knows that the gateway is busy with a request.
+/// The sign that the gateway is busy with a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
-    /// Its response, or an interim one, begins.
+    /// The response or an interim one begins.
     Response,
-    /// The server has it.
+    /// The server has received the request.
     Hangs,
 }
 
-/// Has one address send this on many connections, while another calls.
+/// Sends this text on many connections from one address, while another address calls.
 async fn withstands(text: impl Fn(SocketAddr, usize) -> String, sign: Sign, bounds: Bounds) {
     let target = Target::with(r#""limits":{"connections":16}"#).await;
     target
@@ -168,7 +171,7 @@ async fn withstands(text: impl Fn(SocketAddr, usize) -> String, sign: Sign, boun
             .wait_for_target("tools/call", "hang", 12)
             .await;
     }
-    // With that of the second client, all connections are in use now: of 16, streams may have 12.
+    // With the second client's connection, all 16 are in use; streams may have 12 of them.
     for number in 0..3 {
         held.push(begin(NOISY, to, &unfinished(to, number)).await.0);
     }
@@ -199,7 +202,7 @@ async fn listening_streams_of_one_address_leave_connections_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_answers_of_one_address_leave_connections_to_others() {
-    // More than what fits into the buffers of the sockets.
+    // The answers exceed the buffers of the sockets.
     let bounds = Bounds {
         memory: 160 << 20,
         processor: Duration::from_secs(8),
@@ -231,7 +234,7 @@ async fn streams_of_one_address_leave_streams_to_others() {
         };
         held.push(send(NOISY, to, &text).await);
     }
-    // Its last stream has been refused: it has most itself.
+    // The gateway refuses this peer's next stream, since it has the most itself.
     let (_refused, status) = begin(NOISY, to, &modern_listen(to)).await;
     assert_eq!(status, "HTTP/1.1 503");
     let session = session_from(OTHER, to).await;
@@ -257,7 +260,7 @@ async fn sessions_in_use_of_one_address_leave_sessions_to_others() {
     let first = session_from(OTHER, to).await;
     let mut held = Vec::new();
     for _ in 0..7 {
-        // Never idle.
+        // A session with a stream is never idle.
         held.push(begin(NOISY, to, &get(to, &session_from(NOISY, to).await)).await);
     }
     let refused = request_from(NOISY, to, "POST /mcp", &[], &initialize("2025-11-25", "{}")).await;

@@ -1,4 +1,4 @@
-//! A well-behaved client that calls while others attack.
+//! A well-behaved client that calls during an attack.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 use crate::harness::within;
 use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
 
-/// The pause between two calls, so that the client itself costs little.
+/// The pause between two calls, which keeps the client's own load low.
 const PACE: Duration = Duration::from_millis(10);
 
-/// What has become of the calls.
+/// The outcomes of the calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) count: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Calls {
     pub(crate) failures: Vec<String>,
 }
 
-/// A client in a task of its own that calls the tool `t` on one connection until it is stopped.
+/// A client in its own task that calls the tool `t` on one connection until it is stopped.
 pub(crate) struct Bystander {
     calls: watch::Receiver<Calls>,
     stop: watch::Sender<bool>,
@@ -30,7 +30,7 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
-    /// Connects, with an access token if there is one, and waits for the first responses.
+    /// Connects, with an access token if given, and waits for the first responses.
     pub(crate) async fn start(gateway: SocketAddr, token: Option<&str>) -> Self {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let (recorded, calls) = watch::channel(Calls::default());
@@ -41,7 +41,7 @@ impl Bystander {
         bystander
     }
 
-    /// Waits until this many more calls have been answered.
+    /// Waits for this many more answers.
     pub(crate) async fn calls_on(&mut self, more: u64) {
         let enough = self.calls.borrow().count + more;
         // An error means that the client has failed, which `finish` reports.

@@ -1,5 +1,5 @@
-//! Credentials of clients: nothing but their check sees them, and a client does no more than its scopes allow, however it
-//! spells a request.
+//! Client credentials: only their check sees them, and no spelling of a request exceeds a client's
+//! scopes.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const KEY: (&str, &str) = (
 );
 /// Part of every other secret that the client sends.
 const MARK: &str = "leaked";
-/// Fields that are for Fanlight alone, or for nobody here.
+/// Header fields that are for Fanlight alone, or for nobody here.
 const SECRETS: [(&str, &str); 3] = [
     ("Cookie", "session=leaked-cookie"),
     ("DPoP", "leaked.proof.of-possession"),
@@ -55,7 +55,7 @@ async fn send(
     connection.response().await
 }
 
-/// A collector that keeps the bytes of all that is exported to it.
+/// A collector that keeps all exported bytes.
 async fn collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,7 +68,7 @@ async fn collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
                 let mut piece = vec![0; 64 << 10];
                 while let Ok(read @ 1..) = stream.read(&mut piece).await {
                     kept.lock().unwrap().extend_from_slice(&piece[..read]);
-                    // Its client waits for the response before it sends more.
+                    // The exporter waits for the response before it sends more.
                     let _ = stream
                         .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
                         .await;
@@ -79,7 +79,7 @@ async fn collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     (address, all)
 }
 
-/// A gateway that logs and exports all that it can, to files and a collector.
+/// A gateway that logs and exports everything it can, to files and a collector.
 struct Talkative {
     mcp: SocketAddr,
     admin: SocketAddr,
@@ -157,7 +157,7 @@ async fn whole(response: &mut Response) -> String {
     format!("{:?} {text}", response.headers)
 }
 
-/// The places of these bytes that have a secret.
+/// The occurrences of secrets in these bytes.
 fn secrets_in(name: &str, bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let found = text
@@ -192,7 +192,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
     let (address, own) = (gateway.mcp, format!("Bearer {}", KEY.0));
     let mut answers = Vec::new();
 
-    // Those that are not accepted.
+    // Credentials that are not accepted.
     for wrong in [
         "Bearer leaked-invalid",
         "Bearer fanlight_leaked",
@@ -223,7 +223,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
         .await;
         answers.push(whole(&mut page).await);
     }
-    // A token in a URL is none.
+    // A token in a URL does not count.
     let mut response = send(
         address,
         "POST",
@@ -235,7 +235,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
     assert_eq!(response.status, 401);
     answers.push(whole(&mut response).await);
 
-    // The one that is, over all transports and to all servers.
+    // The accepted credential, over all transports and to all servers.
     let authorization = ("Authorization", own.as_str());
     for tool in ["m__t", "l__t", "p__t"] {
         let body = modern_request(
@@ -362,7 +362,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
             }
         }
     }
-    // Those of ended sessions are gone.
+    // Processes of ended sessions are gone.
     let environments: Vec<_> = process
         .children(1)
         .await
@@ -375,7 +375,7 @@ async fn credentials_of_clients_reach_neither_servers_nor_records() {
             .iter()
             .flat_map(|environment| secrets_in("environment", environment)),
     );
-    // What is written at the end belongs to it.
+    // Output at the end counts, too.
     let pid = rustix::process::Pid::from_raw(gateway.child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     within("the end", gateway.child.wait()).await.unwrap();
@@ -485,7 +485,7 @@ async fn client_that_may_read_calls_nothing_however_it_spells_it() {
             );
         }
     }
-    // Nor within a session, or in a batch of one.
+    // The scopes also hold within a session, and in a batch of one.
     for (revision, is_batch) in [("2025-11-25", false), ("2025-03-26", true)] {
         let opened = send(
             address,

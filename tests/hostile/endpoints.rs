@@ -1,4 +1,4 @@
-//! A client of an endpoint that shows little tries every way to what other endpoints show.
+//! A client of a restricted endpoint tries every way to the contents of other endpoints.
 
 use fanlight_testkit::slicer::{member, plain_string};
 
@@ -78,7 +78,7 @@ impl Scene {
         Self { servers, gateway }
     }
 
-    /// How often servers have received any of these methods.
+    /// The number of requests with any of these methods at the servers.
     fn reached(&self, methods: &[&str]) -> usize {
         self.servers
             .iter()
@@ -269,7 +269,7 @@ async fn what_an_endpoint_hides_is_reached_by_no_request() {
         ];
         assert_eq!(scene.reached(&methods), 0);
 
-        // A link in the result of a tool that is shown leads nowhere, either.
+        // A link in a visible tool's result leads nowhere, either.
         let call = legacy_request(
             "1",
             "tools/call",
@@ -283,7 +283,7 @@ async fn what_an_endpoint_hides_is_reached_by_no_request() {
         let read = legacy_request("1", "resources/read", r#""uri":"file:///private/key""#);
         assert!(member(&scene.legacy(READERS, &id, &read).await, "error").is_some());
         assert_eq!(scene.reached(&["resources/read"]), 0);
-        // What is shown is there in both eras, and everything at the default endpoint.
+        // Both eras reach the visible items, and the default endpoint reaches everything.
         let read = r#""uri":"file:///public/a""#;
         assert!(
             scene
@@ -316,7 +316,7 @@ async fn handles_of_one_endpoint_are_unknown_at_another() {
         "ask",
         Reply::conclude(|_, _| r#"{"content":[]}"#.to_owned()).asking(&[ASK]),
     );
-    // A session: for requests, streams, resumption, DELETE.
+    // A session id: used for requests, streams, resumption and DELETE.
     let id = scene.open("/mcp", ROOTS).await;
     let call = legacy_request(
         "1",
@@ -354,7 +354,7 @@ async fn handles_of_one_endpoint_are_unknown_at_another() {
         "it is there all along"
     );
 
-    // A suspended call.
+    // The state of a suspended call.
     let ask = r#""name":"files__ask","arguments":{}"#;
     let asked = scene
         .modern(

@@ -1,4 +1,4 @@
-//! Clients that take all the permits of a server: by calls that hang, and by calls that are suspended.
+//! Clients that take all permits of a server: by calls that hang, and by suspended calls.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const FEW: &str = r#""limits":{"concurrency":4}"#;
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 
-/// Sends a modern request from this address; the response is read later.
+/// Sends a modern request from this address; the caller reads the response later.
 async fn send_from(local: IpAddr, gateway: SocketAddr, body: &str) -> Connection {
     let mut connection = Connection::open_from(local, gateway).await;
     let own = modern_headers(body);
@@ -50,7 +50,7 @@ async fn hanging_calls_of_a_modern_client_leave_permits_to_others() {
         .backend
         .wait_for_target("tools/call", "hang", 3)
         .await;
-    // Another client of the attacker's network, which says that it is another.
+    // Another client in the attacker's network, under another client name.
     let own_name = modern_request("1", "tools/call", r#""name":"t""#, "")
         .replace(r#""name":"raw""#, r#""name":"other""#);
     let mut response = send_from(ATTACKER, gateway, &own_name)
@@ -94,7 +94,7 @@ async fn hanging_calls_of_a_legacy_session_leave_permits_to_others() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// A suspended call: the request, and what a retry of it must add.
+/// A suspended call: the request, and the members that a retry must add.
 struct Suspended {
     state: String,
 }
@@ -129,7 +129,8 @@ impl Suspended {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
-    // Over stdio a server request does not name its call, so there can be only one at a time.
+    // Over stdio a server request does not name its call, so only one call can be suspended at a
+    // time.
     for (transport, calls) in [(Transport::Http, 10), (Transport::Stdio, 1)] {
         let backend = Backend::start(Era::Legacy, transport).await;
         backend.offers_tools(&["t", "ask", "hang"]);
@@ -157,7 +158,7 @@ async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
         let plain = modern_request("1", "tools/call", r#""name":"t""#, "");
         let answer = post_modern(gateway.mcp, &plain).await.messages().await.1;
         assert!(member(&answer, "result.content").is_some(), "{answer}");
-        // While another call has the only permit, the answer is not passed to the server.
+        // Another call has the only permit, so the gateway does not pass the answers to the server.
         let hang = modern_request("1", "tools/call", r#""name":"hang""#, "");
         let holding =
             tokio::spawn(async move { post_modern(gateway.mcp, &hang).await.messages().await.1 });
@@ -177,7 +178,7 @@ async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
     }
 }
 
-/// A legacy server over stdio, which has a process for each request of a client that can be asked.
+/// A legacy stdio server, which has a process for each request of a client with capabilities.
 async fn asking_process() -> Backend {
     let backend = Backend::start(Era::Legacy, Transport::Stdio).await;
     backend.offers_tools(&["t", "ask", "hang"]);
@@ -266,7 +267,7 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
         backend.entry("only")
     );
     let gateway = Gateway::start(&text).await;
-    // The first call connects, which must not be part of what is compared.
+    // The first call connects, which must not count in the comparison.
     let warm = modern_request("1", "tools/list", "", "");
     post_modern(gateway.mcp, &warm).await.text().await;
     let call = modern_request("1", "tools/call", r#""name":"hang""#, "");
@@ -279,12 +280,13 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
         assert!(member(&text, "error").is_some(), "{text}");
         sent += usize::from(text.contains("may have been carried out"));
     }
-    // The second may have had some milliseconds left when the first gave up its permit: then it was begun to be sent, and says so.
+    // The second call may have had a few milliseconds left when the first one gave up its permit.
+    // In this case it was partly sent, and its error says so.
     let received = backend.received("tools/call").len();
     assert!((1..=sent).contains(&received), "{received} of {sent}");
 }
 
-/// Calls that get no answer have a server left alone, but not for a client that has made none of them.
+/// Calls without an answer eject a server only for the clients that made them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_time_out_do_not_keep_a_server_from_others() {
     let backend = well_behaved().await;
@@ -313,7 +315,7 @@ async fn calls_that_time_out_do_not_keep_a_server_from_others() {
     assert!(refused.contains("got no answer"), "{refused}");
     let answer = call(OTHER, "t").await;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
-    // That has shown that the server answers.
+    // The attacker's call has shown that the server answers.
     let answer = call(ATTACKER, "t").await;
     assert!(member(&answer, "result.content").is_some(), "{answer}");
 }

@@ -1,4 +1,4 @@
-//! A process that may open few files, with more calls at the same time than there are files for.
+//! A process with a low limit on open files, and more concurrent calls than that allows.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::harness::{Gateway, within};
 use crate::raw_client::{modern_request_with, post_modern};
 use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 
-/// Clients that can be asked, so that a legacy server over stdio has a process for each of their calls.
+/// Client capabilities that make a legacy stdio server need a process for each call.
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 
-/// Has so many clients call both servers at the same time.
+/// Calls both servers concurrently as `clients` clients, and checks that all succeed.
 async fn all_calls_succeed(files: u32, clients: usize) {
     let (web, local) = (
         Backend::start(Era::Modern, Transport::Http).await,
@@ -28,7 +28,7 @@ async fn all_calls_succeed(files: u32, clients: usize) {
     local.offers_tools(&["local"]);
     local.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let entries = config(&[web.entry("a"), local.entry("b")]);
-    // How long they wait depends on the machine: what counts is that none fails.
+    // The waiting time depends on the machine, so the time-out is long: none of the calls may fail.
     let patient = r#","timeouts":{"connect":"60s"}}"#;
     let text = format!("{}{patient}", entries.strip_suffix('}').unwrap());
     let gateway = Gateway::start_with_files(&text, files, files).await;
@@ -49,7 +49,7 @@ async fn all_calls_succeed(files: u32, clients: usize) {
         );
         calls.spawn(async move { (tool, post_modern(to, &call).await.messages().await.1) });
     }
-    // Some hold their connections, and others have to wait.
+    // Some calls hold their connections, and others wait.
     gate.reached(2).await;
     let before = usage::processor_time(gateway.pid());
     gate.open();
@@ -74,6 +74,6 @@ async fn calls_wait_for_a_file_where_the_process_may_open_64() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_wait_for_a_file_where_the_process_may_open_256() {
-    // No more processes than `limits.processes`.
+    // `limits.processes` allows no more processes.
     all_calls_succeed(256, 120).await;
 }

@@ -9,7 +9,7 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// What a server with case-insensitive names, or one that trims them, could take for `write_file`.
+/// Names that a server could take for `write_file` by ignoring case or trimming.
 const HIDDEN: [&str; 9] = [
     "write_file",
     "WRITE_FILE",
@@ -29,7 +29,8 @@ async fn server(era: Era) -> Backend {
     backend
 }
 
-/// Calls each hidden name with `prefix`, before and after a list has been read, in both eras of clients.
+/// Calls each hidden name with `prefix`, before and after the lists are read, as a client of each
+/// era.
 async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
     let session = LegacySession::open(gateway.mcp).await;
     for round in 0..2 {
@@ -41,7 +42,7 @@ async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
                 .text()
                 .await;
             assert!(answer.contains("-32602"), "{round} {name}: {answer}");
-            // Its header cannot say every name; that it is refused is all that matters.
+            // The header cannot carry every name; the request need only be refused.
             let plain = format!("{prefix}{}", if name.contains('\\') { "x" } else { name });
             let headers = [
                 ("MCP-Protocol-Version", MODERN),
@@ -71,7 +72,7 @@ async fn assert_hidden(gateway: &Gateway, backend: &Backend, prefix: &str) {
             "{listed}"
         );
     }
-    // A server could take these for the method whose names are filtered.
+    // A server could take these for the method with filtered names.
     for method in [
         "Tools/Call",
         r"tools/call\u0000",
@@ -119,7 +120,7 @@ async fn hidden_tool_is_reached_under_no_other_name() {
         .await;
         assert_hidden(&gateway, &backend, "files__").await;
         assert!(other.received("tools/call").is_empty());
-        // A server without a filter decides for itself which names it knows.
+        // A server without a filter decides itself about names.
         let session = LegacySession::open(gateway.mcp).await;
         let call = legacy_request(
             "1",
@@ -159,7 +160,7 @@ async fn hidden_tool_is_not_reached_while_its_server_cannot_be_listed() {
     assert!(backend.received("tools/call").is_empty());
 }
 
-/// Names of the deleted tool that must not work, whatever other servers there are.
+/// Names of the denied tool that must not work, whatever other servers there are.
 const DELETE: [&str; 2] = ["delete_all", "memory__delete_all"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,7 +188,7 @@ async fn rights_do_not_depend_on_other_servers() {
                 listed.contains("read") && !listed.contains("delete_all"),
                 "{pattern} {others} {more}: {listed}"
             );
-            // A server that is switched off still counts for names.
+            // A disabled server still counts for prefixes.
             assert_eq!(listed.contains("memory__read"), others == 1, "{listed}");
             for name in DELETE {
                 let call = legacy_request(
@@ -249,7 +250,8 @@ const KEY: (&str, &str) = (
     "319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1",
 );
 
-/// What is tried to call a tool that needs a scope, at the default endpoint, and that another endpoint denies.
+/// Checks that a tool that needs a scope at the default endpoint, and that another endpoint denies,
+/// cannot be called.
 async fn assert_not_called(gateway: &Gateway, memory: &Backend, what: &str) {
     for (path, refusal) in [("/mcp", "insufficient_scope"), ("/mcp/readers", "-32602")] {
         for name in DELETE {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests whose ends can be read in two ways, and heads that are too long or never end.
+//! HTTP/1.1 requests with an ambiguous end, and heads that are too long or never end.
 
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ fn hidden() -> String {
     head("1.1", &format!("Content-Length: {}", body.len())) + &body
 }
 
-/// Sends these bytes and returns what is received until the gateway closes the connection.
+/// Sends these bytes and returns everything received until the gateway closes the connection.
 async fn until_closed(gateway: SocketAddr, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(gateway).await.unwrap();
     // The gateway may close the connection before it has read everything.
@@ -50,7 +50,8 @@ async fn until_closed(gateway: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&received).into_owned()
 }
 
-/// Fails unless the gateway refused the request, closed the connection, and did not serve what the body hides.
+/// Checks that the gateway refused the request, closed the connection, and did not serve the
+/// request hidden in the body.
 async fn assert_refused(target: &Target, request: &str) {
     let received = until_closed(target.gateway.mcp, request.as_bytes()).await;
     let shown = request.split("\r\n\r\n").next().unwrap();
@@ -165,7 +166,7 @@ async fn long_heads_are_refused() {
     ] {
         let attempts = (0..8).map(|_| until_closed(address, head.as_bytes()));
         for received in join_all(attempts).await {
-            // Input is unread when the gateway closes, and TCP may then drop the response.
+            // The gateway closes with unread input, so TCP may drop the response.
             let refused = ["", "HTTP/1.1 400", "HTTP/1.1 414", "HTTP/1.1 431"];
             assert!(
                 refused.iter().any(|start| received.starts_with(start)),

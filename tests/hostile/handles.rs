@@ -1,9 +1,11 @@
-//! Every kind of handle that a client may hold, tried by others: another principal, one without credentials, its own principal
-//! with an expired key, and its own principal at another endpoint. Each gets what it would get for a handle that never
-//! existed: the same status and the same bytes, in about the same time.
+//! Every kind of handle that a client may hold, tried by other clients: another principal, a client
+//! without credentials, the same principal with an expired key, and the same principal at another
+//! endpoint. Each gets the answer for a handle that never existed: the same status and bytes, in
+//! about the same time.
 //!
-//! Which kinds there are, docs/architecture.md says, with the modules that keep them; a test compares that table with this
-//! one and with the sources, so that a new kind, or a new module that knows whose something is, cannot be forgotten here.
+//! docs/architecture.md lists the kinds with the modules that keep them. A test compares that list
+//! with this one and with the sources. So nobody can forget a new kind here, or a new module that
+//! knows owners.
 
 mod behaviour;
 mod catalogue;
@@ -41,7 +43,7 @@ impl Kind {
         Self::Cursor,
     ];
 
-    /// Its name in docs/architecture.md.
+    /// The kind's name in docs/architecture.md.
     fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -62,15 +64,15 @@ impl Kind {
 pub(crate) struct Use {
     what: &'static str,
     method: &'static str,
-    /// Where it goes instead of the client's endpoint.
+    /// The path, if it is not the client's endpoint.
     path: Option<String>,
     headers: Vec<(&'static str, String)>,
-    /// Whether it is made in a session of the client itself.
+    /// Whether the client sends it in a session of its own.
     in_own_session: bool,
     body: String,
 }
 
-/// The time that an attempt took, of a few the median.
+/// The median duration of a few attempts.
 async fn median(world: &World, client: Client, attempt: &Use) -> Duration {
     let mut times = Vec::new();
     for _ in 0..15 {
@@ -82,7 +84,7 @@ async fn median(world: &World, client: Client, attempt: &Use) -> Duration {
     times[times.len() / 2]
 }
 
-/// Tries the handles of a kind.
+/// Tries the handles of one kind.
 async fn try_kind(kind: Kind) {
     let world = World::start().await;
     let handle = world.make(kind).await;
@@ -99,7 +101,7 @@ async fn try_kind(kind: Kind) {
             Client::Expired,
             Client::Elsewhere,
         ] {
-            // The HTTP+SSE transport serves the default endpoint alone.
+            // Only the default endpoint serves the HTTP+SSE transport.
             if (kind, client) == (Kind::SseSession, Client::Elsewhere) {
                 continue;
             }
@@ -114,7 +116,7 @@ async fn try_kind(kind: Kind) {
                 "{kind:?}, {} by {client:?}",
                 real.what
             );
-            // Nothing lists it, either.
+            // The answer does not contain the handle, either.
             let is_named = real.body.contains(&handle)
                 || real.headers.iter().any(|(_, value)| *value == handle);
             assert!(
@@ -145,7 +147,7 @@ async fn try_kind(kind: Kind) {
         more <= less * 5 + Duration::from_millis(50),
         "{kind:?}: {took:?}, where never made {expected:?}"
     );
-    // All of these were unknown to others, and are there for the one that they belong to.
+    // All these handles, unknown to others, still work for their owner.
     world.is_there(kind, &handle).await;
 }
 

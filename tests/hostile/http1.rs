@@ -1,4 +1,5 @@
-//! HTTP/1.1 clients that do not read, targets and methods that are none, and header values that are costly to read.
+//! HTTP/1.1 clients that do not read, invalid targets and methods, and header values that are
+//! costly to read.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::target::{Bounds, Target};
 
 const MIB: usize = 1 << 20;
 
-/// Clients that take nothing are closed after these.
+/// The gateway closes clients that read nothing after these times.
 const IMPATIENT: &str = r#""timeouts":{"header":"3s","idleConnection":"4s","write":"3s"}"#;
 
 /// A whole call of this tool.
@@ -35,7 +36,7 @@ fn call(tool: &str) -> String {
     )
 }
 
-/// A tool whose result has this many bytes.
+/// Offers a tool whose result has this many bytes.
 fn offers_long_results(target: &Target, bytes: usize) {
     let text = "x".repeat(bytes);
     let result = Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
@@ -44,14 +45,14 @@ fn offers_long_results(target: &Target, bytes: usize) {
         .on_target("tools/call", "long", Reply::result(result));
 }
 
-/// A connection whose own buffer takes little.
+/// A connection with a small receive buffer.
 async fn small_reader(gateway: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(gateway).await.unwrap()
 }
 
-/// Waits until all connections to the gateway are closed but that of the second client.
+/// Waits until all connections to the gateway are closed except the second client's.
 async fn only_the_second_client_is_left(target: &Target) {
     let closed = async {
         let mut pace = tokio::time::interval(Duration::from_millis(50));
@@ -68,7 +69,7 @@ async fn pipelined_requests_without_a_reader_are_bounded() {
     let target = Target::with(IMPATIENT).await;
     offers_long_results(&target, 64 << 10);
     let mut client = small_reader(target.gateway.mcp).await;
-    // The gateway stops reading, and closes the connection in the end.
+    // The gateway stops reading, and finally closes the connection.
     let _ = within(
         "the gateway to close",
         client.write_all(call("long").repeat(CALLS).as_bytes()),
@@ -96,7 +97,7 @@ async fn pipelined_requests_without_a_reader_are_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_results_without_readers_are_given_up() {
     const CLIENTS: usize = 8;
-    // More than the buffers of sockets take.
+    // More than the socket buffers hold.
     const LENGTH: usize = 4 * MIB;
     let target = Target::with(IMPATIENT).await;
     offers_long_results(&target, LENGTH);
@@ -109,7 +110,7 @@ async fn long_results_without_readers_are_given_up() {
     target.backend.wait_for("tools/call", CLIENTS).await;
     only_the_second_client_is_left(&target).await;
     drop(clients);
-    // Each result is in memory once, until its connection is given up.
+    // Each result is in memory once, until the gateway gives up its connection.
     let memory = (CLIENTS * LENGTH * 3 / 2) as u64;
     let Bounds {
         processor,
@@ -220,7 +221,7 @@ async fn costly_header_values_cost_little() {
         let own = format!("{name}: {value}\r\n");
         let request = call("t");
         let (line, rest) = request.split_once("\r\n").unwrap();
-        // The header stands in place of the usual one, if there is one.
+        // The header replaces the usual one, if there is one.
         let usual = |line: &&str| {
             !line
                 .to_ascii_lowercase()

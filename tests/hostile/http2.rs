@@ -1,4 +1,5 @@
-//! Floods of HTTP/2 frames that cost their sender little (CVE-2019-9511 to 9518, CVE-2023-44487, CVE-2024-27316).
+//! Floods of HTTP/2 frames that cost the sender little (CVE-2019-9511 to 9518, CVE-2023-44487,
+//! CVE-2024-27316).
 
 pub(crate) mod frames;
 
@@ -16,7 +17,7 @@ fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
 
-/// The calls of the tool that only attackers call.
+/// The number of calls of the tool that only attackers call.
 fn flooded(target: &Target) -> usize {
     let calls = target.backend.received("tools/call");
     calls
@@ -97,7 +98,8 @@ async fn endless_header_blocks_end_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_headers_are_not_multiplied_in_memory() {
     let target = Target::start().await;
-    // Each byte of the block stands for a header of 4000 bytes: 4 MiB of frames for 16 GiB of headers.
+    // Each byte of the block stands for a header of 4000 bytes: 4 MiB of frames expand to 16 GiB of
+    // headers.
     let mut first = call("flood").1;
     first.extend(indexed_field("x", &"y".repeat(4000)));
     let bytes = vec![NEWEST_ENTRY; LARGEST_FRAME];
@@ -115,7 +117,8 @@ async fn compressed_headers_are_not_multiplied_in_memory() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// The peer that does not read makes the gateway keep its answers, unless it stops to read.
+/// The peer does not read, so the gateway would have to keep its answers unless it stops reading,
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_answers_to_control_frames_are_bounded() {
     let target = Target::start().await;
@@ -131,7 +134,7 @@ async fn unread_answers_to_control_frames_are_bounded() {
         .await;
 }
 
-/// Each is answered, which costs more than sending it.
+/// Each setting requires an answer, which costs more than sending the setting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flood_of_settings_ends_the_connection() {
     let target = Target::start().await;
@@ -236,8 +239,8 @@ async fn invalid_frames_end_the_connection() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// Forbidden in requests of HTTP/2, and a way to smuggle where they are translated to HTTP/1.1 (RFC 9113, section
-/// 8.2).
+/// These headers are forbidden in HTTP/2 requests, and a way to smuggle if they are translated to
+/// HTTP/1.1 (RFC 9113, section 8.2).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_of_http1_framing_are_refused_over_http2() {
     let target = Target::start().await;

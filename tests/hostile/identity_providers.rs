@@ -1,5 +1,5 @@
-//! Attacks on the sign-in of users at the issuer of their clients' tokens: ID tokens that are not theirs, answers that belong to
-//! no sign-in of the browser, and browsers of other users.
+//! Attacks on the sign-in of users at the issuer of their clients' tokens: foreign ID tokens,
+//! answers that belong to no sign-in of the browser, and other users' browsers.
 
 use fanlight_testkit::browser::{Browser, Page};
 use fanlight_testkit::identity_provider::{IdentityProvider, Signature};
@@ -16,7 +16,7 @@ async fn setting() -> (SignInSetting, IdentityProvider) {
     )
 }
 
-/// Has a browser begin to sign in at the identity provider: where that sends it back to.
+/// Makes a browser begin to sign in at the identity provider; returns the redirect back.
 async fn begun(
     setting: &SignInSetting,
     provider: &IdentityProvider,
@@ -29,7 +29,7 @@ async fn begun(
     browser.open(&sent.location()).await.location()
 }
 
-/// Checks that an answer was refused, and that its browser is nobody's.
+/// Checks that the answer was refused and that the browser has no user.
 async fn assert_nobody(setting: &SignInSetting, browser: &mut Browser, refused: &Page, what: &str) {
     assert_eq!(refused.status, 403, "{what}: {refused:?}");
     let page = browser
@@ -100,7 +100,7 @@ async fn answer_without_the_cookie_of_the_browser_that_began_is_refused() {
     let back = begun(&setting, &provider, &mut attacker).await;
     let refused = victim.open(&back).await;
     assert_nobody(&setting, &mut victim, &refused, "without any cookie").await;
-    // Neither with one of its own.
+    // The victim's own cookie does not help either.
     begun(&setting, &provider, &mut victim).await;
     let refused = victim.open(&back).await;
     assert_nobody(&setting, &mut victim, &refused, "with its own cookie").await;
@@ -115,7 +115,7 @@ async fn answer_is_taken_once_and_only_where_it_belongs() {
     let (setting, provider) = setting().await;
     let mut browser = Browser::default();
     let back = begun(&setting, &provider, &mut browser).await;
-    // At the place for the authorization servers of servers it is nothing.
+    // The answer is not valid at the callback for servers' authorization servers.
     let elsewhere = back.replace("/connections/callback", "/oauth/callback");
     assert_ne!(elsewhere, back);
     assert_eq!(browser.open(&elsewhere).await.status, 403);
@@ -124,7 +124,8 @@ async fn answer_is_taken_once_and_only_where_it_belongs() {
     assert_eq!(provider.server.asked("/token").len(), 1);
 }
 
-/// A browser that keeps its cookie has the identity provider asked once, not for ten minutes.
+/// The gateway asks the identity provider once for a cookie that the browser keeps, not for ten
+/// minutes.
 #[tokio::test]
 async fn cookie_that_a_browser_was_told_to_forget_is_worth_nothing() {
     let (setting, provider) = setting().await;
@@ -161,7 +162,7 @@ async fn answer_that_was_changed_spends_the_sign_in() {
     assert!(provider.server.asked("/token").is_empty());
 }
 
-/// The authorization server of a server passes on what an identity provider has answered as if it were its own (mix-up).
+/// A server's authorization server passes on an identity provider's answer as its own (mix-up).
 #[tokio::test]
 async fn code_of_an_identity_provider_reaches_no_authorization_server_of_a_server() {
     let (setting, provider) = setting().await;
@@ -189,7 +190,7 @@ async fn user_who_is_somebody_else_than_the_caller_signs_nobody_in() {
         !page.text.contains("known to this gateway as ann"),
         "{page:?}"
     );
-    // What bob's browser sends for ann's link is refused.
+    // Bob's browser cannot accept Ann's link.
     let refused = browser.submit(&page, &[("action", "accept")]).await;
     assert_eq!(refused.status, 401, "{refused:?}");
     assert!(setting.authorization.asked("/authorize").is_empty());
@@ -225,7 +226,7 @@ async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
     }
 }
 
-/// A user follows the link of another, and signs in as themselves: nobody's tokens are kept.
+/// A user follows another user's link and signs in as themselves: the gateway stores no tokens.
 #[tokio::test]
 async fn sign_in_for_the_link_of_another_user_keeps_no_tokens() {
     let provider = IdentityProvider::start().await;
@@ -288,7 +289,7 @@ async fn sign_in_that_the_policy_denies_meanwhile_keeps_no_tokens() {
     assert_eq!(status, 200, "{report}");
     let refused = browser.follow(sent).await;
     assert_eq!(refused.status, 403, "{refused:?}");
-    // Not even a policy that permits it again finds any.
+    // A policy that permits it again does not bring tokens back.
     std::fs::write(setting.folder.path().join("p.cedar"), everything).unwrap();
     setting.gateway.reload().await;
     assert!(link_in(&setting.call(Some(&ann)).await).is_some());

@@ -11,8 +11,9 @@ const MIB: usize = 1 << 20;
 /// Just below `limits.requestBody`.
 const LARGEST: usize = 15 * MIB;
 
-/// For values of some 12 MiB, which are in memory a few times: as received, as sent, and in buffers of sockets. The scripted server checks them
-/// too, in the same process as the second client, which waits meanwhile.
+/// Bounds for values of some 12 MiB, of which memory has several copies: received, sent, and in
+/// socket buffers. The scripted server also checks them in this process, while the second client
+/// waits.
 const LONG: Bounds = Bounds {
     memory: 64 << 20,
     processor: Duration::from_secs(12),
@@ -30,7 +31,7 @@ async fn call_with(target: &Target, body: &[u8]) -> (u16, String) {
         ("Mcp-Name", "t"),
     ];
     let headers = [&JSON_HEADERS[..], &own, &[("Content-Length", &length)]].concat();
-    // Not `request`, which parses the body for the checks: that may take longer than the attack.
+    // Not `request`, which parses the body to check it: that may take longer than the attack.
     let head = connection.head("POST", "/mcp", &headers);
     connection.send(&head).await.unwrap();
     // The gateway may respond before it has read everything.
@@ -48,7 +49,7 @@ fn call_of(arguments: &str) -> String {
     )
 }
 
-/// The calls that are not those of the second client.
+/// The calls except the second client's.
 fn served(target: &Target) -> Vec<String> {
     let calls = target.backend.received("tools/call");
     let calls = calls
@@ -84,7 +85,8 @@ async fn deep_nesting_is_refused() {
         );
     }
     assert!(served(&target).is_empty());
-    // Seven bodies of 15 MiB, one after the other: no more than four are in memory at once, with what the allocator keeps.
+    // Seven bodies of 15 MiB in turn: at most four are in memory at once, with the allocator's
+    // reserves.
     let processor = Duration::from_secs(6);
     target
         .withstood(Bounds {
@@ -160,7 +162,7 @@ async fn invalid_text_is_refused() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// What one reader understands as one value and another one as another must not pass the point of decision.
+/// If readers disagree about a value, the message must not pass the gateway's decision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn duplicate_members_that_the_gateway_reads_are_refused() {
     let target = Target::start().await;
@@ -195,7 +197,7 @@ async fn duplicate_members_that_the_gateway_reads_are_refused() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// Valid, and unchanged for the server, however odd: the server decides about its arguments.
+/// Odd but valid values reach the server unchanged, since the server decides about its arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_values_pass_unchanged_at_bounded_cost() {
     let target = Target::start().await;

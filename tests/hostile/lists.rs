@@ -1,4 +1,4 @@
-//! Lists of servers that are endless, huge or costly to read.
+//! Server lists that are endless, huge or costly to read.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 use crate::target::{Bounds, Target};
 
 const T: &str = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
-/// The limit of the bytes of one list in these tests.
+/// The limit on a list's bytes in these tests.
 const LIST: usize = 8 << 20;
 
-/// A server whose tool `t` works, with these further entries on each page of an endless list.
+/// A server with a working tool `t`, and an endless list that has these further entries on each
+/// page.
 async fn endless(entries: String) -> Backend {
     with_list(|backend| {
         backend.on(
@@ -58,7 +59,7 @@ async fn endless_list_is_read_up_to_its_limits() {
         (",{}".repeat(5000), r#""listEntries":20000"#.to_owned()),
     ] {
         let target = Target::of(endless(entries).await, &format!(r#""limits":{{{limits}}}"#)).await;
-        // Of a tool that the list may still have.
+        // The rest of the list may still have this tool.
         let call = asked(&target, "tools/call", r#""name":"unknown""#).await;
         assert!(member(&call, "result").is_some(), "{call}");
         let pages = target.backend.received("tools/list").len();
@@ -103,7 +104,7 @@ async fn tool_with_very_many_mirrored_parameters_is_left_out() {
                 r#""name":"many","arguments":{"p1":"x"}"#,
             )
             .await;
-            // A server over stdio expects no headers, so only its clients could be misled by them.
+            // A stdio server expects no headers, so only its clients could be misled by them.
             assert!(
                 transport == Transport::Http || member(&call, "error.code") == Some("-32020"),
                 "{call}"

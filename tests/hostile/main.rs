@@ -1,8 +1,8 @@
 //! Attacks on the real `fanlight` binary by clients and servers.
 //!
-//! Each attack has bounds: on the memory and processor time of the gateway, on the time it takes, and on its effect on a
-//! second client that calls all the while ([`target::Target`]). An attack is written with its variants, and fails if
-//! the gateway does more than its bounds allow, even if it answers correctly.
+//! Each attack has bounds: the gateway's memory and processor time, the duration, and the effect on
+//! a second client that calls meanwhile ([`target::Target`]). An attack has variants, and fails if
+//! the gateway exceeds the bounds, even if it answers correctly.
 
 #![allow(
     clippy::expect_used,

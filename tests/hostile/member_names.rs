@@ -1,4 +1,5 @@
-//! Members that Fanlight reads one way and a lenient server another: `{"name":"read_file","Name":"write_file"}`.
+//! Members that Fanlight reads one way and a lenient server another way:
+//! `{"name":"read_file","Name":"write_file"}`.
 
 use fanlight_testkit::slicer::{elements, member};
 
@@ -9,7 +10,7 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// Members of `params`, raw, each of which a server on some parser would take for `"name":"write_file"`.
+/// Raw members of `params` that a server with some parser would take for `"name":"write_file"`.
 const OTHER_NAMES: [&str; 16] = [
     r#""Name":"write_file""#,
     r#""NAME":"write_file""#,
@@ -29,7 +30,7 @@ const OTHER_NAMES: [&str; 16] = [
     r#""n\u0061me":"write_file""#,
 ];
 
-/// The same for the members of `params` that hold one hop's metadata.
+/// Raw members of `params` that a server could take for `_meta`.
 const OTHER_METAS: [&str; 6] = [
     r#""_META":{"progressToken":7}"#,
     r#""_Meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}}"#,
@@ -39,7 +40,7 @@ const OTHER_METAS: [&str; 6] = [
     r#""_meta":{"progressToken":7}"#,
 ];
 
-/// Members of `_meta` that a server could take for those that Fanlight replaces.
+/// Members of `_meta` that a server could take for members that Fanlight replaces.
 const OTHER_META_KEYS: [&str; 6] = [
     r#""ProgressToken":7"#,
     r#""progress_token":7"#,
@@ -49,7 +50,8 @@ const OTHER_META_KEYS: [&str; 6] = [
     r#""TraceParent":"00-00000000000000000000000000000001-0000000000000001-01""#,
 ];
 
-/// Members of the envelope that a server could take for another method, other params, or another id.
+/// Members of the envelope that a server could take for another method, other params, or another
+/// id.
 const OTHER_ENVELOPES: [&str; 6] = [
     r#""Method":"tools/list""#,
     r#""Params":{"name":"write_file"}"#,
@@ -67,7 +69,7 @@ async fn filtered(era: Era, transport: Transport) -> (Backend, String) {
     (backend, config)
 }
 
-/// A modern call of `read_file`, with more members of the envelope, of the params and of `_meta`.
+/// A modern call of `read_file` with more members in the envelope, in the params and in `_meta`.
 fn modern_call(envelope: &str, params: &str, meta: &str) -> String {
     let comma = |text: &str| {
         if text.is_empty() {
@@ -104,7 +106,8 @@ fn legacy_calls() -> Vec<String> {
     in_params.chain(in_meta).chain(in_envelope).collect()
 }
 
-/// Fails unless `answer` refuses the request with the id 7, as a duplicate or as a confusable member.
+/// Checks that `answer` refuses the request with the id 7, because of a duplicate or confusable
+/// member.
 fn assert_refused(request: &str, answer: &str) {
     let code = member(answer, "error.code");
     assert!(
@@ -147,7 +150,7 @@ async fn modern_call_with_a_confusable_member_reaches_no_server() {
         assert_refused(&request, &answer);
     }
     assert!(backend.received("tools/call").is_empty());
-    // What the arguments contain is for the server to judge, and so are members that resemble none that is read.
+    // The server judges the contents of arguments, and members that resemble no known one.
     for fine in [
         r#""arguments":{"name":"a","Name":"b","path":"c","path":"d"}"#,
         r#""names":1,"x-Name":2"#,
@@ -179,7 +182,7 @@ async fn legacy_call_with_a_confusable_member_reaches_no_server() {
     for request in legacy_calls() {
         assert_refused(&request, &session.post(&request).await.text().await);
     }
-    // Members of responses are read as well.
+    // The gateway also reads members of responses.
     for response in [
         r#"{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}"#,
         r#"{"jsonrpc":"2.0","id":7,"result":{},"Id":8}"#,
@@ -266,7 +269,7 @@ async fn confusable_members_are_refused_on_the_legacy_sse_transport() {
     send(INITIALIZED).await;
     for request in legacy_calls() {
         let mut response = send(&request).await;
-        // What is no message is refused at once; a request is answered on the stream.
+        // The gateway refuses an invalid message at once, and answers a request on the stream.
         let answer = match response.status {
             202 => stream.event().await.unwrap().expect("an answer"),
             _ => response.text().await,

@@ -1,5 +1,5 @@
-//! Clients that have the gateway keep as many of their bytes as it will: unfinished bodies, bodies of calls that hang,
-//! lines of stdio clients, descriptions in sessions.
+//! Clients that make the gateway keep as many of their bytes as possible: unfinished bodies, bodies
+//! of calls that hang, lines of stdio clients, descriptions in sessions.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const MIB: usize = 1 << 20;
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
-/// A call of `tool` with so many bytes of arguments.
+/// A call of `tool` with this many bytes of arguments.
 fn call_of(tool: &str, bytes: usize) -> String {
     let params = format!(
         r#""name":"{tool}","arguments":{{"x":"{}"}}"#,
@@ -32,7 +32,7 @@ fn call_of(tool: &str, bytes: usize) -> String {
 
 /// Sends the head of a call of `tool` and a part of its body.
 async fn begin(connection: &mut Connection, tool: &str, framing: (&str, &str), part: &[u8]) {
-    // Of a small call, since reading a long one takes time here.
+    // The headers come from a small call, since reading a long one takes time here.
     let own = modern_headers(&call_of(tool, 0));
     let mut headers = JSON_HEADERS.to_vec();
     headers.extend(
@@ -41,12 +41,12 @@ async fn begin(connection: &mut Connection, tool: &str, framing: (&str, &str), p
     );
     headers.push(framing);
     let head = connection.head("POST", "/mcp", &headers);
-    // It may be refused before it has been read.
+    // The gateway may refuse it before it has read everything.
     let _ = connection.send(&head).await;
     let _ = connection.send(part).await;
 }
 
-/// Sends a whole call of `tool` with so many bytes of arguments.
+/// Sends a whole call of `tool` with this many bytes of arguments.
 async fn send_from(local: IpAddr, gateway: SocketAddr, tool: &str, bytes: usize) -> Connection {
     let mut connection = Connection::open_from(local, gateway).await;
     let body = call_of(tool, bytes);
@@ -145,7 +145,7 @@ async fn bodies_of_hanging_calls_count_until_the_calls_end() {
     )
     .await;
     drop(hanging);
-    // The end of the connections is noticed soon.
+    // The gateway soon notices the end of the connections.
     for attempt in 0.. {
         let mut response = send_from(ATTACKER, gateway, "t", 5 * MIB)
             .await

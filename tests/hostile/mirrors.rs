@@ -1,4 +1,4 @@
-//! Mirrors that answer copies as it pleases them: nobody waits for their answers, which cost little.
+//! Mirrors that answer copies arbitrarily: nobody waits for their answers, which cost little.
 
 use crate::harness::within;
 use crate::raw_client::{modern_request, post_modern};
@@ -16,9 +16,9 @@ async fn server(answer: Reply) -> Backend {
     server
 }
 
-/// Calls a server whose mirror answers so.
+/// Calls a server whose mirror gives this answer.
 async fn attack(answer: Reply) {
-    // Long enough for a comparison to cost something.
+    // The answer is long enough for the comparison to cost something.
     let members = (0..2000)
         .map(|at| format!(r#""k{at}":{at}"#))
         .collect::<Vec<_>>()
@@ -51,7 +51,7 @@ async fn attack(answer: Reply) {
         );
     }
     within("copies at the mirror", evil.wait_for("tools/call", 1)).await;
-    // Sixteen copies of a debug build, each with an answer and what is made of it.
+    // Sixteen copies in a debug build, each with an answer and its comparison.
     let bounds = Bounds {
         memory: 96 << 20,
         processor: std::time::Duration::from_secs(8),

@@ -1,4 +1,5 @@
-//! Attacks on the operators' listener: guessed credentials, floods of refusals, and pages that act for an operator.
+//! Attacks on the operators' listener: guessed credentials, floods of refused requests, and pages
+//! that act for an operator.
 
 use fanlight_testkit::issuer::{Conduct, Issuer, Place};
 
@@ -56,7 +57,8 @@ async fn guesses_are_throttled_and_take_neither_memory_nor_log() {
         connection = Connection::open(gateway.admin).await;
     }
     assert!(throttled >= 450, "{throttled}");
-    // An operator who was known behind this address before the guesses.
+    // An operator with valid credentials shares the attacker's address, and used it before the
+    // guesses.
     assert_eq!(
         send(
             gateway,
@@ -81,7 +83,7 @@ async fn guesses_are_throttled_and_take_neither_memory_nor_log() {
     target.withstood(Bounds::SMALL).await;
 }
 
-/// Everything that a page of another origin can have a browser send, with the operator's cookie.
+/// Every request that another origin's page can make a browser send, with the operator's cookie.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_other_origins_act_for_no_operator() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -262,7 +264,7 @@ async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
         let statuses = futures_util::future::join_all(some).await;
         assert!(statuses.iter().all(|status| *status == 503), "{statuses:?}");
     }
-    // An attempt asks at two places, and begins two seconds after the last.
+    // An attempt sends two requests, and begins two seconds after the last one.
     let attempts = 1 + usize::try_from(began.elapsed().as_secs() / 2).unwrap();
     let asked = issuer.asked(Place::Metadata);
     assert!(

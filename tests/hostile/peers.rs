@@ -1,4 +1,4 @@
-//! One client address that takes all there is of something, while another wants its share.
+//! One client address that takes everything of a resource, while another one wants its share.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub(crate) const OTHER: [u8; 4] = [127, 0, 0, 3];
 
 pub(crate) async fn connect_from(peer: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
-    // So that a client that does not read soon blocks the gateway.
+    // A small buffer lets a client that does not read block the gateway soon.
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::new(IpAddr::from(peer), 0)).unwrap();
     within("a connection", socket.connect(to)).await.unwrap()
 }
 
-/// Sends a request on a connection of its own from this address; returns the whole response.
+/// Sends a request on its own connection from this address; returns the whole response.
 pub(crate) async fn request_from(
     peer: [u8; 4],
     to: SocketAddr,
@@ -52,7 +52,7 @@ pub(crate) async fn request_from(
     response
 }
 
-/// Opens a legacy session from this address; returns the headers of its requests.
+/// Opens a legacy session from this address; returns its request headers.
 pub(crate) async fn session_from(peer: [u8; 4], to: SocketAddr) -> Vec<(String, String)> {
     let opened = request_from(peer, to, "POST /mcp", &[], &initialize("2025-11-25", "{}")).await;
     let id = opened
@@ -77,7 +77,7 @@ async fn idle_connections_of_one_address_leave_others_served() {
         let mut held = Vec::new();
         for number in 0..64 {
             let mut connection = connect_from(from, target.gateway.mcp).await;
-            // Nothing, a part of a head, or a part of a head of HTTP/2.
+            // Nothing, a part of a head, or a part of an HTTP/2 head.
             let begun: &[u8] = [
                 &b""[..],
                 b"POST /mcp HTTP/1.1\r\nHost: x",
@@ -228,7 +228,8 @@ async fn health_is_told_whatever_is_connected_to_the_admin_listener() {
         let response = get(path).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{path}: {response}");
     }
-    // Connections with a request are not ended for others, but health has some of its own.
+    // The gateway does not end connections with a request for others, but reserves some for health
+    // checks.
     let mut streams = Vec::new();
     for last in 10..16 {
         let mut stream = connect_from([127, 0, 0, last], gateway.admin).await;

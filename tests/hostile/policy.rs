@@ -1,5 +1,6 @@
-//! Clients whom a policy keeps from something try every way to it: lists, names with and without prefix, aliases, completion,
-//! subscriptions, unknown methods, arguments in other spellings, tasks of others.
+//! Clients restricted by a policy try every way around it: lists, names with and without prefix,
+//! aliases, completion, subscriptions, unknown methods, arguments in other spellings, other
+//! clients' tasks.
 
 use std::fs;
 
@@ -13,12 +14,12 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Reply, Transport};
 
-/// Both are in `dev`, and Ann leads.
+/// Both users are in `dev`; Ann is also in `lead`.
 const KEYS: &str = "keys:\n  \
     - {name: ann, groups: [dev, lead], sha256: \"319df4a3b61d5bb066d9f39d281dfaded068e99f7eb27b087b1377a9f9bd7fe1\"}\n  \
     - {name: bob, groups: [dev], sha256: \"c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2\"}\n";
 
-/// What Bob may not do is what only those who lead may.
+/// Things that only `lead` may do, which are all that Bob may not do.
 const POLICIES: &str = r#"
     permit(principal in Group::"dev", action, resource);
     @id("leaders alone")
@@ -75,7 +76,7 @@ pub(crate) struct Scene {
     pub(crate) servers: Vec<Backend>,
     pub(crate) gateway: Gateway,
     folder: TempFile,
-    /// How often the policies have been changed.
+    /// The number of policy changes so far.
     changes: usize,
 }
 
@@ -104,13 +105,13 @@ impl Scene {
         }
     }
 
-    /// Puts other policies in force.
+    /// Applies other policies.
     pub(crate) async fn change(&mut self, policies: &str) {
         fs::write(self.folder.path().join("a.cedar"), policies).unwrap();
         self.reload().await;
     }
 
-    /// Changes the configuration.
+    /// Replaces `from` by `to` in the configuration.
     pub(crate) async fn configure(&mut self, from: &str, to: &str) {
         let config = self.folder.path().join("fanlight.json");
         let text = fs::read_to_string(&config).unwrap();
@@ -204,7 +205,7 @@ pub(crate) fn session(id: &str) -> [(&'static str, &str); 2] {
     ]
 }
 
-/// The message of an error, without the name that was asked for.
+/// The message of an error without the requested name.
 fn error(answer: &str, name: &str) -> String {
     let message = member(answer, "error.message").unwrap_or_else(|| panic!("no error: {answer}"));
     format!(
@@ -225,7 +226,7 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
         let scene = Scene::start(era, servers, POLICIES, "").await;
         let prefix = if servers > 1 { "files__" } else { "" };
         let id = scene.open(BOB).await;
-        // Whoever may see everything has just been served.
+        // A client that may see everything has just been served.
         for method in [
             "tools/list",
             "prompts/list",
@@ -324,7 +325,7 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
             assert_eq!(scene.reached(&["resources/read", "resources/subscribe"]), 0);
         }
 
-        // Nothing tells what is denied from what does not exist.
+        // A denied item and a missing one have the same error.
         for (method, denied, unknown) in [
             ("tools/call", "write_file", "no_such_tool"),
             ("prompts/get", "hidden", "no_such_prompt"),
@@ -337,7 +338,7 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
             );
         }
 
-        // What they may do they can, in both eras.
+        // Permitted requests work in both eras.
         let ann = scene.open(ANN).await;
         for (method, params) in [
             ("tools/call", name("write_file")),
@@ -370,7 +371,8 @@ async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_no
     }
 }
 
-/// Not even the description of a server of which a client may use nothing: its name, instructions and capabilities.
+/// A client that may use nothing of a server does not see the server's name, instructions and
+/// capabilities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
     let policies = r#"
@@ -423,7 +425,7 @@ async fn server_of_which_a_client_may_use_nothing_does_not_exist_for_it() {
             assert_ne!(of_ann, of_bob);
         }
         if servers == 1 {
-            // What it has is what it declares, and it has nothing.
+            // The description declares the permitted items, of which there are none.
             assert!(
                 bob.iter()
                     .take(2)
@@ -596,7 +598,7 @@ async fn wrong_policy_leaves_the_last_good_ones_in_force() {
             .await
             .contains("write_file")
     );
-    // Nothing is permitted any more.
+    // The policy now permits nothing.
     fs::write(&file, "").unwrap();
     scene.gateway.hang_up();
     scene

@@ -1,4 +1,4 @@
-//! Calls that wait, tasks and subscriptions of clients whom a new policy denies what they have begun.
+//! Waiting calls, tasks and subscriptions that a new policy denies to their clients.
 
 use fanlight_testkit::scripted::Received;
 use fanlight_testkit::signing_in::{ANN, BOB};
@@ -15,7 +15,7 @@ const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#
 const LOOK: &str = r#""name":"look","arguments":{"path":"/data"}"#;
 
 const EVERYTHING: &str = "permit(principal, action, resource);";
-/// Bob may not look any more, not in this folder, or only if somebody agrees.
+/// Bob may no longer call `look` at all, in this folder, or without approval.
 const HIDDEN: &str = r#"permit(principal, action, resource);
     forbid(principal == User::"key#bob", action == Action::"call", resource == Tool::"files/look");"#;
 const DENIED: &str = r#"permit(principal, action, resource);
@@ -23,11 +23,11 @@ const DENIED: &str = r#"permit(principal, action, resource);
         when { context.arguments has path && context.arguments.path like "/data*" };"#;
 const ASKED: &str = r#"permit(principal, action, resource);
     @ask("May Bob look?") permit(principal == User::"key#bob", action == Action::"call", resource == Tool::"files/look");"#;
-/// Another one that says the same of this.
+/// A different policy with the same effect on this.
 const OTHER: &str = r#"permit(principal, action, resource);
     forbid(principal, action, resource == Tool::"files/write_file");"#;
 
-/// New policies, and the code of the error with which what waits ends by them.
+/// New policies, each with the error code with which waiting requests end.
 const CHANGES: [(&str, Option<&str>); 4] = [
     (HIDDEN, Some("-32602")),
     (DENIED, Some("-31005")),
@@ -35,7 +35,7 @@ const CHANGES: [(&str, Option<&str>); 4] = [
     (OTHER, None),
 ];
 
-/// A server of this era whose tool `look` asks its client something first.
+/// A server of this era whose tool `look` first asks the client.
 async fn asking(server: Era, policies: &str) -> Scene {
     let scene = Scene::start(server, 1, policies, "").await;
     let backend = &scene.servers[0];
@@ -55,7 +55,7 @@ async fn asking(server: Era, policies: &str) -> Scene {
     scene
 }
 
-/// What a retry adds to its call, given the answer that asks for input.
+/// The members that a retry adds to its call, given the answer that requires input.
 fn input_for(answer: &str, input: &str) -> String {
     let state =
         member(answer, "result.requestState").unwrap_or_else(|| panic!("no state: {answer}"));
@@ -65,7 +65,8 @@ fn input_for(answer: &str, input: &str) -> String {
     format!(r#","requestState":{state},"inputResponses":{{"{key}":{input}}}"#)
 }
 
-/// Checks the answer to a call that has waited while the policy changed, and that its server got no input if it ended.
+/// Checks the answer to a call that waited during the policy change, and that its server got no
+/// input if it ended.
 fn assert_ended(scene: &Scene, server: Era, answer: &str, expected: Option<&str>) {
     let backend = &scene.servers[0];
     let inputs = match server {
@@ -101,7 +102,7 @@ async fn call_of_a_modern_client_does_not_go_on_under_a_policy_that_denies_it() 
             scene.change(policies).await;
             let retry = format!("{LOOK}{}", input_for(&asked, r#"{"roots":[]}"#));
             let call = scene.modern_with(CLIENT, BOB, "tools/call", &retry);
-            // To a modern server each round is a call, for which operators can be asked.
+            // For a modern server each round is a call, for which operators may be asked.
             if server == Era::Modern && policies == ASKED {
                 continue;
             }
@@ -300,7 +301,7 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
         }
         let listed = scene.legacy(BOB, &id, "tasks/list", "").await;
         assert_eq!(listed.contains("t-1"), is_known, "{listed}");
-        // It is nobody else's in any case.
+        // The task belongs to nobody else in any case.
         let ann = scene.open_with("{}", ANN).await;
         let answer = scene
             .legacy(ANN, &ann, "tasks/get", r#""taskId":"t-1""#)
@@ -309,7 +310,7 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
     }
 }
 
-/// The stream of a session of Bob.
+/// The stream of Bob's session.
 async fn listening(scene: &Scene, id: &str) -> Response {
     let bearer = format!("Bearer {BOB}");
     let mut headers = session(id).to_vec();
@@ -322,7 +323,7 @@ async fn listening(scene: &Scene, id: &str) -> Response {
     connection.response().await
 }
 
-/// The next message of a stream that does not say that a list has changed.
+/// The next message of a stream, except list changes.
 async fn message(heard: &mut Response) -> String {
     within("a message", async {
         loop {

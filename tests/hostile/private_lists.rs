@@ -21,7 +21,7 @@ const BOB: (&str, &str) = (
     "c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2",
 );
 
-/// A server whose list differs each time that it is read, and is private.
+/// A server whose list is private and differs at each reading.
 async fn private(transport: Transport) -> Backend {
     let server = Backend::start(Era::Modern, transport).await;
     let reads = AtomicUsize::new(0);
@@ -40,7 +40,7 @@ async fn private(transport: Transport) -> Backend {
     server
 }
 
-/// A gateway with these servers, whose clients are ann and bob.
+/// A gateway with these servers, whose clients are Ann and Bob.
 async fn gateway(entries: &[String], more: &str) -> (Gateway, TempFile) {
     let folder = TempFile::folder();
     let key =
@@ -72,7 +72,7 @@ async fn ask((key, _): (&str, &str), gateway: &Gateway, method: &str, params: &s
     post(gateway.mcp, &headers, &body).await.messages().await.1
 }
 
-/// The names of the private server's tools that a principal sees.
+/// The private server's tool names that a principal sees.
 async fn notes(who: (&str, &str), gateway: &Gateway) -> Vec<String> {
     let list = ask(who, gateway, "tools/list", "").await;
     let tools = member(&list, "result.tools")
@@ -105,7 +105,7 @@ async fn private_list_reaches_its_principal_alone() {
             private(Transport::Http).await.entry("away"),
         ];
         let (gateway, _folder) = gateway(&entries[..=others], "timeouts: {list: 2s}").await;
-        // All at once, before anything is known of the list.
+        // All requests come at once, before the gateway knows anything about the list.
         let first =
             join_all((0..20).map(|at| notes(if at % 2 == 0 { ANN } else { BOB }, &gateway))).await;
         let seen_by = |rest: usize| {
@@ -165,7 +165,7 @@ async fn tool_of_another_principals_list_is_not_called_where_lists_decide() {
             let answer = call(who, of_other).await;
             assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
             assert_eq!(server.received("tools/call").len(), before);
-            // Another look may have found another list of its own.
+            // Another request may have read a newer list of the principal's own.
             let own_now = notes(who, &gateway).await;
             let answer = call(who, own_now.first().unwrap_or(own)).await;
             assert!(answer.contains(r#""content":[]"#), "{answer}");
@@ -188,7 +188,7 @@ async fn list_of_a_principal_is_not_kept_on_disk() {
     let files = fs::read_dir(state.path().join("state"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
-    // The record of who called what is no list.
+    // The audit log may name tools; it is not a list.
     for file in files.filter(|path| path.is_file()) {
         let text = String::from_utf8_lossy(&fs::read(file).unwrap()).into_owned();
         for name in &seen {

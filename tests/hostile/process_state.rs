@@ -1,4 +1,5 @@
-//! Principals that try to see what a modern server over stdio, which has no sessions, keeps for others.
+//! Principals that try to see the state that a modern stdio server, which has no sessions, keeps
+//! for others.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::scripted::{Backend, Era, Reply, Transport};
 
 const SECRET: &str = "of-ann";
 
-/// A server that keeps in each of its processes what was put last, and returns it to whoever asks, in any way.
+/// A server whose processes each store the last text that was put, and return it to anybody by any
+/// method.
 async fn forgetful(era: Era) -> Backend {
     let server = Backend::start(era, Transport::Stdio).await;
     server.declares(r#"{"tools":{},"resources":{},"prompts":{},"completions":{}}"#);
@@ -65,7 +67,7 @@ async fn forgetful(era: Era) -> Backend {
     server
 }
 
-/// The ways to ask for what is kept; `prefix` is that of names.
+/// The requests that return the stored text; `prefix` is the prefix of names.
 fn ways(prefix: &str) -> [(&'static str, String); 4] {
     [
         ("tools/call", format!(r#""name":"{prefix}get""#)),
@@ -145,7 +147,7 @@ async fn state_of_a_process_is_seen_by_its_principal_alone() {
         let put = format!(r#""name":"{prefix}put","arguments":{{"text":"{SECRET}"}}"#);
         assert!(member(&modern(&gateway, ANN, "tools/call", &put).await, "result").is_some());
         for (method, params) in ways(prefix) {
-            // With room for one process, Ann's ends for Bob, and what it knew with it.
+            // With a limit of one process, Ann's process ends for Bob, and its text is gone.
             let seen = modern(&gateway, ANN, method, &params).await;
             assert_eq!(
                 seen.contains(SECRET),

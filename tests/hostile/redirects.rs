@@ -1,4 +1,4 @@
-//! A server that redirects the gateway, so that another host gets its credentials or its requests.
+//! A server that redirects the gateway, to divert credentials or requests to another host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +15,14 @@ const SECRET: &str = "Bearer s3cret-of-the-server";
 const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#;
 const TOOLS: &str = r#"{"resultType":"complete","tools":[{"name":"leak","inputSchema":{"type":"object"}}],"ttlMs":0,"cacheScope":"private"}"#;
 
-/// A server that redirects, and the number of connections to where it redirects to.
+/// A redirecting server, and the number of connections to the redirect's target.
 struct Redirecting {
     entry: String,
     lured: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
-/// When the server redirects.
+/// The requests that the server redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Always,
@@ -62,7 +62,8 @@ impl Redirecting {
     }
 }
 
-/// Answers the requests of one connection: by redirects, or by what lets the gateway come to a call.
+/// Answers the requests on one connection: by redirects, or by the results that lead the gateway to
+/// a call.
 async fn serve(mut connection: TcpStream, status: u16, location: String, when: When) {
     let mut buffer = Vec::new();
     while let Some(body) = receive(&mut connection, &mut buffer).await {

@@ -1,4 +1,5 @@
-//! One hostile endpoint among several of one server: it costs the others nothing, and gets nothing that is not its own.
+//! One hostile endpoint of a server with several: it costs the others nothing, and gets only its
+//! own requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +39,7 @@ async fn call(gateway: &Gateway) -> String {
     .1
 }
 
-/// It answers every request with a redirect to a third host.
+/// The endpoint answers every request with a redirect to a third host.
 #[tokio::test]
 async fn endpoint_that_redirects_lures_no_request_away() {
     let (trap, bad) = (
@@ -80,7 +81,7 @@ async fn endpoint_that_redirects_lures_no_request_away() {
     assert!(gateway.terminate().await.success());
 }
 
-/// It accepts calls and answers none.
+/// The endpoint accepts calls and answers none.
 #[tokio::test]
 async fn endpoint_that_answers_no_calls_fails_few_of_them() {
     let (bad, good) = (server(Era::Modern).await, server(Era::Modern).await);

@@ -1,5 +1,5 @@
-//! `requestState`, which clients carry: that of a suspended call forged, cut, exchanged and replayed, and that of a modern
-//! server in the hands of another client.
+//! `requestState` in the hands of clients: a suspended call's state forged, cut, exchanged and
+//! replayed, and a modern server's state used by another client.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const CLIENT: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const ANSWERS: &str = r#""inputResponses":{"input-1":{"roots":[{"uri":"file:///forged"}]}}"#;
 
-/// A target whose tool `transfer` asks its client first.
+/// A target whose tool `transfer` first asks its client.
 async fn asking() -> Target {
     let backend = Backend::start(Era::Legacy, Transport::Http).await;
     backend.offers_tools(&["t", "transfer", "other"]);
@@ -39,7 +39,7 @@ async fn call(target: &Target, params: &str) -> String {
         .1
 }
 
-/// Begins a call of this tool, and returns its state.
+/// Begins a call of this tool, and returns the state of the suspended call.
 async fn suspend(target: &Target, tool: &str, arguments: &str) -> String {
     let answer = call(
         target,
@@ -61,7 +61,7 @@ async fn resume(target: &Target, tool: &str, arguments: &str, state: &str) -> St
     .await
 }
 
-/// The answers to server requests that the server has received.
+/// The number of the client's answers at the server.
 fn answers(target: &Target) -> usize {
     target.backend.received("").len()
 }
@@ -161,10 +161,10 @@ const KEYS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The state of the modern server, as written: with an escape and in an unusual form.
+/// The modern server's state as raw text, with an escape and in an unusual form.
 const SERVER_STATE: &str = r#""st\u0061te \/ 1""#;
 
-/// A modern server whose tool `transfer` asks for input, and then says for whom it has transferred.
+/// A modern server whose tool `transfer` requires input, and then names the beneficiary.
 async fn asking_modern() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     backend.offers_tools(&["transfer"]);
@@ -179,7 +179,7 @@ async fn asking_modern() -> Backend {
     backend
 }
 
-/// A gateway in front of it whose clients have keys.
+/// A gateway in front of this server, whose clients have keys.
 async fn keyed(backend: &Backend) -> (Gateway, TempFile) {
     let folder = TempFile::folder();
     let keys = KEYS
@@ -293,7 +293,7 @@ async fn state_of_a_modern_server_is_good_for_its_own_client_alone() {
             );
         }
     }
-    // Its own client cannot use it unsealed, either: nothing that was not given to it is good for it.
+    // The unsealed state is useless even to its own client, which has only got the sealed one.
     let answer = send_as(&gateway, 0, &[], &retry(SERVER_STATE))
         .await
         .messages()

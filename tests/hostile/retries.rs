@@ -1,4 +1,4 @@
-//! Servers and clients that would have more sent again than `retry: safe` allows.
+//! Servers and clients that try to cause more repetitions than `retry: safe` allows.
 
 use crate::harness::Gateway;
 use crate::raw_client::{modern_request, post_modern};
@@ -38,7 +38,7 @@ async fn call(gateway: &Gateway, params: &str) -> String {
         .1
 }
 
-/// A server that fails all that it gets is not asked twice as often for it.
+/// A server that fails every request does not get twice the requests.
 #[tokio::test]
 async fn server_that_breaks_everything_off_gets_a_fifth_more() {
     const CALLS: usize = 60;
@@ -51,14 +51,14 @@ async fn server_that_breaks_everything_off_gets_a_fifth_more() {
                 .contains("\"mayHaveRun\":true")
         );
     }
-    // Ten are saved up at the beginning.
+    // The budget begins with ten repetitions.
     let most = CALLS + CALLS / 5 + 10;
     let sent = server.received("tools/call").len();
     assert!((CALLS + 10..=most).contains(&sent), "{sent}");
     assert!(gateway.terminate().await.success());
 }
 
-/// The gateway and the server could take another member for the name of the tool.
+/// The gateway and the server could disagree about which member names the tool.
 #[tokio::test]
 async fn call_with_two_names_is_not_sent_again() {
     let server = server().await;

@@ -1,5 +1,5 @@
-//! Servers that send more than clients take: what they have sent stays in memory only up to a bound in bytes, and only their
-//! own calls suffer.
+//! Servers that send more than clients read: memory keeps their messages only up to a bound in
+//! bytes, and only their own calls suffer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 use crate::target::{Bounds, Target};
 
 const MIB: usize = 1 << 20;
-/// 64 MiB of it are for messages of servers, and as much for answers that wait for their clients.
+/// 64 MiB are for messages of servers, and as much for answers that wait for clients.
 const LIMITS: &str = r#""limits":{"memory":"128MiB"}"#;
-/// A quarter of that, for tests whose clients have much to read.
+/// A quarter of [`LIMITS`], for tests whose clients read much.
 const TIGHT: &str = r#""limits":{"memory":"32MiB"}"#;
-/// One notification or answer.
+/// The size of a notification or an answer.
 const LARGE: usize = 4 * MIB;
-/// The attacks send a multiple of this. Buffers that grow take up to twice of what is in them.
+/// The attacks send a multiple of this. Growing buffers take up to twice their contents.
 const BOUNDS: Bounds = Bounds {
     memory: 220 << 20,
     processor: Duration::from_secs(60),
@@ -42,7 +42,8 @@ fn call(more: &str) -> String {
     )
 }
 
-/// A server with a tool whose calls the test answers, and the gateway in front of it and a good one.
+/// A server with a tool whose calls the test answers, and a gateway in front of it and of a good
+/// server.
 async fn hostile(era: Era, transport: Transport) -> (Backend, Target) {
     hostile_with(era, transport, LIMITS).await
 }
@@ -60,7 +61,7 @@ fn event(message: &str) -> String {
     format!("data: {message}\n\n")
 }
 
-/// Calls the tool without reading more than the head of the response.
+/// Calls the tool and reads only the head of the response.
 async fn begin(gateway: SocketAddr) -> Response {
     let (body, mut connection) = (call(""), Connection::open(gateway).await);
     let own = modern_headers(&body);
@@ -74,7 +75,7 @@ async fn begin(gateway: SocketAddr) -> Response {
     connection.response().await
 }
 
-/// Begins so many calls, and has their answers read as far as they come.
+/// Begins `count` calls, and reads their answers as far as they come.
 fn calls(gateway: SocketAddr, count: usize) -> JoinSet<String> {
     (0..count)
         .map(|_| async move { post_modern(gateway, &call("")).await.messages().await.1 })
@@ -91,13 +92,13 @@ fn text(body: Vec<u8>) -> String {
         .to_owned()
 }
 
-/// Whether the answer says that the server has sent too much, and which server.
+/// Whether the answer says which server has sent too much.
 fn is_refused(answer: &str) -> bool {
     let message = member(answer, "error.message").unwrap_or_default();
     message.contains("hostile") && message.contains("limits.memory")
 }
 
-/// Sends the text again and again until the gateway has closed the stream, at most so often.
+/// Repeats the text until the gateway has closed the stream, at most `most` times.
 async fn flood(stream: &Stream, text: &str, most: usize) {
     for _ in 0..most {
         stream.raw(text).await;
@@ -175,7 +176,8 @@ async fn questions_of_a_server_are_bounded() {
         });
     }
     floods.join_all().await;
-    // Those that asked before the memory was spent are suspended; what that says to the client may be too much as well.
+    // Calls that asked before the memory was used up are suspended, but even the message about that
+    // may be too much.
     let mut answers = Vec::new();
     while let Some(answer) = within("the answers", calls.join_next()).await {
         answers.push(answer.unwrap());
@@ -208,7 +210,7 @@ async fn answers_that_never_end_are_bounded() {
             flood(&stream, &part, 40).await;
         });
     }
-    // What the server's share has room for goes on.
+    // Calls within the server's share of memory go on.
     for _ in 0..CALLS - 2 {
         let answer = within("an answer", calls.join_next())
             .await
@@ -252,7 +254,7 @@ async fn answers_for_clients_that_do_not_read_are_bounded() {
             ..BOUNDS
         })
         .await;
-    // Once nobody keeps them any more, the server is called as before.
+    // Once the messages are released, the server can be called as before.
     drop(unread);
     server.on_target(
         "tools/call",

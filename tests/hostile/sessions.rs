@@ -1,4 +1,4 @@
-//! Sessions of legacy clients: guessed, and opened by the thousand.
+//! Legacy sessions: guessed, and opened by the thousand.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::raw_client::{
 };
 use crate::target::{Bounds, Target};
 
-/// POSTs on one connection, and returns the status, the session that was opened if any, and the connection.
+/// Posts on one connection; returns the status, the id of an opened session, and the connection.
 async fn post_on(
     mut connection: Connection,
     session: Option<&str>,

@@ -1,5 +1,5 @@
-//! Attacks on the sign-in of users: by those who have a link of another, by pages of other sites, by browsers that did not agree,
-//! and by authorization servers.
+//! Attacks on users' sign-in: by people with another user's link, by pages of other sites, by
+//! browsers that did not agree, and by authorization servers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::harness::{TempFile, fanlight, within};
 use crate::scripted::{Backend, Era, Reply, Transport};
 
-/// Checks that nobody was signed in, and nothing was asked of the authorization server.
+/// Checks that nobody was signed in and that the authorization server received nothing.
 fn assert_nothing_begun(setting: &SignInSetting) {
     assert!(setting.authorization.asked("/authorize").is_empty());
     assert!(setting.authorization.asked("/token").is_empty());
@@ -69,10 +69,10 @@ async fn form_that_was_not_shown_in_the_browser_is_refused() {
             .1
     };
     let sent: [(&str, &str, String); 5] = [
-        // A page of another site.
+        // The origin of another site.
         (page.url.as_str(), "https://evil.example", token(&page)),
         (page.url.as_str(), "null", token(&page)),
-        // Without a token, with one of another browser, with one for another link.
+        // No token, another browser's token, and a token for another link.
         (page.url.as_str(), own.as_str(), String::new()),
         (page.url.as_str(), own.as_str(), token(&second)),
         (second.url.as_str(), own.as_str(), token(&page)),
@@ -83,7 +83,7 @@ async fn form_that_was_not_shown_in_the_browser_is_refused() {
             .await;
         assert_eq!(refused.status, 403, "{url} {from}: {refused:?}");
     }
-    // A browser that has not been shown anything.
+    // A browser that was never shown the page.
     let refused = Browser::default()
         .post(
             &page.url,
@@ -106,7 +106,7 @@ async fn answer_in_another_browser_than_the_one_that_agreed_is_refused_and_spent
         let refused = victim.open(&back).await;
         assert_eq!(refused.status, 403, "{refused:?}");
     }
-    // Afterwards it is worth nothing to the one that agreed either.
+    // Afterwards the redirect is useless also to the browser that agreed.
     assert_eq!(attacker.open(&back).await.status, 403);
     assert_eq!(setting.asked_for_tokens("authorization_code"), 0);
     assert!(link_in(&setting.call(None).await).is_some());
@@ -126,7 +126,7 @@ async fn user_who_begins_sign_ins_without_end_keeps_no_other_from_signing_in() {
     }
     let done = ann.follow(of_ann).await;
     assert!(done.text.contains("signed in to notes"), "{done:?}");
-    // As many of his own have given way as are above his share, and not the last one.
+    // Bob's excess sign-ins were dropped, but not the last one.
     let done = bob.follow(begun.pop().unwrap()).await;
     assert!(done.text.contains("signed in to notes"), "{done:?}");
     let mut refused = 0;
@@ -233,7 +233,7 @@ async fn nobody_but_the_person_at_this_machine_decides_for_everybody() {
         assert_eq!(refused.status, 403, "{header:?}: {refused:?}");
     }
     assert_nothing_begun(&setting);
-    // Neither does who has the cookies of that person's browser.
+    // Having the cookies of that person's browser does not help, either.
     let sent = setting.agree(&mut browser, None).await;
     browser.follow(sent).await;
     let url = format!("http://{}/connections", setting.gateway.mcp);
@@ -331,7 +331,8 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
     assert!(!file("trapped").exists());
 }
 
-/// A name in the configuration is not a server: what was granted at one is sent to no other that takes its name.
+/// A grant is bound to the server, not to its name in the configuration: another server with the
+/// same name does not get it.
 #[tokio::test]
 async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
     let setting = SignInSetting::local().await;
@@ -352,7 +353,7 @@ async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
     .unwrap();
     let (status, report) = setting.gateway.reload().await;
     assert_eq!(status, 200, "{report}");
-    // This one wants no credentials.
+    // The other server wants no credentials.
     assert!(is_result(&setting.call(None).await));
     let shown = other.received("tools/call");
     assert!(
@@ -362,13 +363,14 @@ async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
         "the token went to another server"
     );
     assert_eq!(setting.shown(), ["Bearer token-1"]);
-    // And it is still good where it was given.
+    // The grant is still good at its own server.
     fs::write(setting.config(), config).unwrap();
     setting.gateway.reload().await;
     assert!(is_result(&setting.call(None).await));
 }
 
-/// Neither is what a sign-in gets that was begun before, nor is the secret of another client shown for its code.
+/// A pending sign-in stores no token for the changed server, and does not send the new client's
+/// secret with its code.
 #[tokio::test]
 async fn sign_in_that_has_begun_before_the_server_or_its_client_changed_is_not_redeemed() {
     let other = Backend::start(Era::Modern, Transport::Http).await;
@@ -393,7 +395,7 @@ async fn sign_in_that_has_begun_before_the_server_or_its_client_changed_is_not_r
     }
 }
 
-/// Tokens are given back only as the client that they were given to.
+/// The gateway revokes tokens only as the client that obtained them.
 #[tokio::test]
 async fn user_who_signs_out_after_the_client_has_changed_shows_nothing_of_the_other_one() {
     let setting = SignInSetting::start("", r#"{"type":"user","clientId":"client-1"}"#).await;
@@ -434,7 +436,7 @@ const EVERYTHING: &str = "permit(principal, action, resource);";
 const NOT_BOB: &str = r#"permit(principal, action, resource);
     forbid(principal == User::"key#bob", action == Action::"signIn", resource == Server::"notes");"#;
 
-/// Puts other policies in force.
+/// Applies other policies.
 async fn change_policies(setting: &SignInSetting, policies: &str, generation: u32) {
     fs::write(setting.folder.path().join("p.cedar"), policies).unwrap();
     setting.gateway.hang_up();
@@ -466,7 +468,7 @@ async fn user_whom_the_policy_does_not_permit_to_sign_in_gets_no_link() {
         answer.contains("\"error\"") && !answer.contains("notes"),
         "{answer}"
     );
-    // Others sign in as ever.
+    // Other users sign in as before.
     setting.sign_in(Some(ANN)).await;
     assert!(
         is_result(&setting.call(Some(ANN)).await),
@@ -496,7 +498,7 @@ async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
     let setting = SignInSetting::under(EVERYTHING).await;
     let (mut early, mut late, mut known) =
         (Browser::default(), Browser::default(), Browser::default());
-    // One has agreed already, and one has been shown the page, of whom one is known to it.
+    // One browser has agreed, one has seen the page, and one has identified its user there.
     let sent = setting.agree(&mut early, Some(BOB)).await;
     let page = setting.page(&mut late, Some(BOB)).await;
     let shown = setting.page(&mut known, Some(BOB)).await;
@@ -530,7 +532,7 @@ async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
     );
 }
 
-/// The tool that stands for a server is for those who may sign in there.
+/// Only users who may sign in see the tool that stands for a server.
 #[tokio::test]
 async fn tool_that_signs_in_is_not_there_for_who_may_not() {
     let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
@@ -555,7 +557,7 @@ async fn tool_that_signs_in_is_not_there_for_who_may_not() {
 
 #[tokio::test]
 async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
-    // The list of this server is for everybody; only calls want a token.
+    // Everybody may list this server's tools; only calls need a token.
     let setting = SignInSetting::under(NOT_BOB).await;
     let valid = std::sync::Arc::clone(&setting.authorization);
     let mut protection = Protection::by_token(
@@ -565,7 +567,8 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     );
     let by_token = protection.accepts;
     protection.accepts = std::sync::Arc::new(move |received| match received.method() {
-        // The probe for the challenge is a ping, which this era does not have: it gets no further than this.
+        // The gateway probes for the challenge with a ping. This era has no ping, so the request
+        // gets no further than this.
         "tools/call" | "ping" => by_token(received),
         _ => fanlight_testkit::scripted::Verdict::Accepted,
     });
@@ -580,12 +583,13 @@ async fn call_that_needs_a_sign_in_that_is_not_permitted_says_so() {
     );
 }
 
-/// A server that is reached by http says where its metadata are by https: the token would be sent to it in the clear.
+/// A server at an http URL names metadata at an https URL. The gateway would send the token in the
+/// clear.
 #[tokio::test]
 async fn nobody_signs_in_to_a_server_by_its_url_that_is_reached_in_the_clear() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let authorization = AuthorizationServer::start().await;
-    // An address of this machine that is none of its loopback interface, as far as anybody can tell.
+    // A local address that does not look like a loopback address.
     let url = backend.url().replace("127.0.0.1", "0.0.0.0");
     let mut protection = Protection::by_token(&url, authorization.url(), |_| true);
     protection.challenge = format!(

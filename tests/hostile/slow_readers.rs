@@ -1,4 +1,4 @@
-//! Clients that take nothing of their answers, or next to nothing.
+//! Clients that read nothing or next to nothing of their answers.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn target_with_long_answers(bytes: usize) -> Target {
     target
 }
 
-/// The answers are long, and a debug build takes its time.
+/// The answers are long, and a debug build is slow.
 const LONG: Bounds = Bounds {
     memory: 128 << 20,
     processor: Duration::from_secs(20),
@@ -37,7 +37,7 @@ const LONG: Bounds = Bounds {
     ..Bounds::SMALL
 };
 
-/// Waits until the process has no more open files than this.
+/// Waits until the process has at most this many open files.
 async fn until_closed(pid: u32, files: usize) {
     within("the gateway to close connections", async {
         while usage::open_files(pid) > files {
@@ -79,13 +79,13 @@ async fn http1_client_that_reads_nothing_or_little_is_disconnected() {
             sleep(Duration::from_millis(500)).await;
         }
     });
-    // Both, and the connections to the server, whose idle ones may stay.
+    // Both connections, and the two to the server, which may stay idle.
     until_closed(target.gateway.pid(), files + 2).await;
     drip.abort();
     target.withstood(LONG).await;
 }
 
-/// An HTTP/2 client that writes frames as it likes.
+/// An HTTP/2 client that writes frames at will.
 struct Http2(TcpStream);
 
 const DATA: u8 = 0;
@@ -178,7 +178,7 @@ impl Http2 {
         )
     }
 
-    /// Reads until so many streams have been reset; returns how many bytes of data came before.
+    /// Reads until `count` streams have been reset; returns the number of data bytes before that.
     async fn until_resets(&mut self, count: usize) -> usize {
         let (mut resets, mut data) = (0, 0);
         while resets < count {
@@ -200,7 +200,7 @@ impl Http2 {
         }
     }
 
-    /// The next frame; settings and pings are answered.
+    /// The next frame; answers settings and pings.
     async fn next_after_duties(&mut self) -> (u8, u8, u32, Vec<u8>) {
         let frame = self.next().await;
         match (frame.0, frame.1) {
@@ -224,7 +224,7 @@ async fn http2_stream_without_window_is_reset_and_its_connection_serves_on() {
     client.set_window(60_000).await;
     client.call(7, "t").await;
     client.until_end_of(7).await;
-    // A window that is opened a little and then no more.
+    // The client opens the window a little, and then no more.
     client.call(9, "long").await;
     assert_eq!(client.until_resets(1).await, 60_000);
     client.call(11, "t").await;

@@ -17,18 +17,18 @@ use crate::target::{Bounds, Target};
 
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
-/// As many as `limits.suspendedCalls` and `limits.backendSessions` allow by default.
+/// The default of `limits.suspendedCalls` and `limits.backendSessions`.
 const CALLS: usize = 1000;
-/// Bytes of memory for each, in a debug build, whose futures are larger than those of a release. Buffers of hyper for
-/// its connections would take 32 KiB more.
+/// Bytes of memory per call in a debug build, whose futures are larger than a release's. Hyper's
+/// connection buffers would take 32 KiB more.
 const MOST: u64 = 24 << 10;
-/// Bytes that the gateway may keep of all of them once they have ended: 7 MB, and 4 more of the code of a program that is not
-/// optimised.
+/// Bytes that the gateway may keep after all calls have ended: 7 MB, and 4 more for the code of an
+/// unoptimized program.
 const KEPT: u64 = 12 << 20;
-/// Connections that the clients use in turn.
+/// Connections that the clients share.
 const CLIENTS: usize = 8;
 
-/// Sends a request on a kept connection; returns the response.
+/// Sends a request on an open connection; returns the response and the connection.
 async fn exchange(connection: Connection, body: &str) -> (String, Connection) {
     let mut connection = connection;
     let own = modern_headers(body);
@@ -49,7 +49,7 @@ async fn exchange(connection: Connection, body: &str) -> (String, Connection) {
     (data.unwrap_or(text), connection)
 }
 
-/// Sends all of these requests over a few connections from this address; returns the responses.
+/// Sends these requests from this address over a few connections; returns the responses.
 async fn exchange_all(gateway: SocketAddr, requests: Vec<String>) -> Vec<String> {
     let shared = Arc::new(std::sync::Mutex::new(VecDeque::from(requests)));
     let mut clients = JoinSet::new();
@@ -82,7 +82,7 @@ fn call(more: &str) -> String {
     )
 }
 
-/// What a retry adds to its call, given the response that asked for input.
+/// The members that a retry adds to its call, given the response that requires input.
 fn input_for(suspended: &str) -> String {
     let state = member(suspended, "result.requestState")
         .unwrap_or_else(|| panic!("not suspended: {suspended}"));
@@ -93,7 +93,7 @@ fn input_for(suspended: &str) -> String {
     format!(r#","requestState":{state},"inputResponses":{{"{key}":{{"roots":[]}}}}"#)
 }
 
-/// Waits until the process keeps little more memory than it had.
+/// Waits until the process has little more memory than before.
 async fn assert_given_back(pid: u32, before: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -125,11 +125,11 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
             .after(&[ASK])
             .gated(&gate),
     );
-    // Traces stay in memory for their own sake, as much as `limits.traceBytes` allows.
+    // Traces stay in memory by design, up to `limits.traceBytes`.
     let options = r#""timeouts":{"backendIdleConnection":"1s"},"limits":{"traceBytes":"1MiB"}"#;
     let target = Target::of(backend, options).await;
     let (gateway, pid) = (target.gateway.mcp, target.gateway.pid());
-    // What the first calls leave for later ones is not counted.
+    // Memory that the first calls leave for later ones does not count.
     let before = usage::resident_memory(pid);
     let suspended = exchange_all(gateway, vec![call(""); CALLS]).await;
     let retries: Vec<String> = suspended

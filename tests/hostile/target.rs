@@ -1,4 +1,4 @@
-//! The gateway under attack, and the bounds of what an attack may cost.
+//! The gateway under attack, and the permitted cost of an attack.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,24 @@ use crate::bystander::Bystander;
 use crate::harness::Gateway;
 use crate::scripted::{Backend, Era, Reply, Transport};
 
-/// The most that an attack may cost.
+/// The permitted cost of an attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Growth of the gateway's resident memory at its peak, in bytes.
     pub(crate) memory: u64,
     /// Processor time of the gateway.
     pub(crate) processor: Duration,
-    /// From the first byte of the attack until the gateway has dealt with it. To this and the next is added what the
-    /// gateway and the tests have waited for a processor, since other tests run beside.
+    /// Time from the attack's first byte until the gateway has dealt with it. Other tests run at
+    /// the same time, so the gateway's and the tests' waits for a processor are added to this and
+    /// the next bound.
     pub(crate) time: Duration,
-    /// The slowest call of the second client meanwhile.
+    /// The second client's slowest call meanwhile.
     pub(crate) slowest_call: Duration,
 }
 
 impl Bounds {
-    /// For attacks that the gateway should refuse at once. A debug build is some ten times slower than a release.
+    /// Bounds for attacks that the gateway should refuse at once. A debug build is some ten times
+    /// slower than a release.
     pub(crate) const SMALL: Self = Self {
         memory: 16 << 20,
         processor: Duration::from_secs(2),
@@ -43,7 +45,8 @@ pub(crate) async fn well_behaved() -> Backend {
     backend
 }
 
-/// A gateway in front of one modern server with a tool `t`, with a second client that calls all the while.
+/// A gateway in front of one modern server with a tool `t`, and a second client that calls all the
+/// while.
 pub(crate) struct Target {
     pub(crate) gateway: Gateway,
     pub(crate) backend: Backend,
@@ -54,7 +57,7 @@ pub(crate) struct Target {
     started: Instant,
 }
 
-/// How long the gateway and this process have waited for a processor.
+/// The time for which the gateway and this process have waited for a processor.
 fn waited(gateway: &Gateway) -> Duration {
     usage::processor_wait(gateway.pid()) + usage::processor_wait(std::process::id())
 }
@@ -64,17 +67,18 @@ impl Target {
         Self::with("").await
     }
 
-    /// With more members of the configuration, raw text.
+    /// A target with more raw members of the configuration.
     pub(crate) async fn with(options: &str) -> Self {
         Self::of(well_behaved().await, options).await
     }
 
-    /// With a second server, whose entry in `mcpServers` this is.
+    /// A target with a second server, given by its entry in `mcpServers`.
     pub(crate) async fn beside(entry: &str) -> Self {
         Self::beside_with(entry, r#""limits":{}"#).await
     }
 
-    /// With a second server, whose entry in `mcpServers` this is, and more members of the configuration.
+    /// A target with a second server, given by its entry in `mcpServers`, and more members of the
+    /// configuration.
     pub(crate) async fn beside_with(entry: &str, options: &str) -> Self {
         let backend = well_behaved().await;
         let good = backend.entry_with("good", r#""prefix":"""#);
@@ -82,7 +86,7 @@ impl Target {
         Self::configured(backend, &config, &[], None).await
     }
 
-    /// With more members of the configuration, and a second client that has an access token.
+    /// A target with more members of the configuration, and a second client with an access token.
     pub(crate) async fn authenticated(options: &str, token: &str) -> Self {
         let backend = well_behaved().await;
         let config = format!(
@@ -92,12 +96,12 @@ impl Target {
         Self::configured(backend, &config, &[], Some(token)).await
     }
 
-    /// In front of this server, which has a tool `t`.
+    /// A target in front of this server, which has a tool `t`.
     pub(crate) async fn of(backend: Backend, options: &str) -> Self {
         Self::with_arguments(backend, options, &[]).await
     }
 
-    /// Like `of`, with more arguments of `fanlight run`.
+    /// [`Self::of`] with more arguments of `fanlight run`.
     pub(crate) async fn with_arguments(backend: Backend, options: &str, more: &[&str]) -> Self {
         let comma = if options.is_empty() { "" } else { "," };
         let config = format!(
@@ -131,7 +135,8 @@ impl Target {
         }
     }
 
-    /// Ends the attack, and checks that it stayed within the bounds and that the second client was served.
+    /// Ends the attack, and checks that it stayed within the bounds and that the second client was
+    /// served.
     pub(crate) async fn withstood(mut self, bounds: Bounds) -> Gateway {
         let time = self.started.elapsed();
         self.bystander.calls_on(1).await;

@@ -16,7 +16,7 @@ const TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call
 const STATE: &str = r#""taskId":"secret-1","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":600000"#;
 const EXTENSION: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
-/// A legacy server that shares its tasks among all sessions, as servers do that keep them in one store.
+/// A legacy server that shares its tasks among all sessions, like servers with one store.
 async fn legacy_server() -> Backend {
     let server = Backend::start(Era::Legacy, Transport::Http).await;
     server.declares(&format!(r#"{{"tools":{{}},{TASKS}}}"#));
@@ -78,7 +78,7 @@ async fn tasks_of_one_address_do_not_make_those_of_others_forgotten() {
             let made = request_from(NOISY, gateway.mcp, "POST /mcp", &eve, &call).await;
             assert!(made.contains("secret-"), "{made}");
         }
-        // Not known to be another's any more, the task would be read.
+        // If the gateway forgot the task's owner, others could read it.
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
             let request = legacy_request("1", method, r#""taskId":"secret-1""#);
             let answer = request_from(NOISY, gateway.mcp, "POST /mcp", &eve, &request).await;
@@ -141,12 +141,12 @@ async fn task_of_another_session_can_be_neither_read_nor_cancelled() {
             .await
             .1;
         assert_eq!(member(&listed, "result.tasks"), Some("[]"), "{listed}");
-        // A client without a session is another client, too.
+        // A client without a session counts as another client.
         let request =
             modern_request_with(EXTENSION, "1", "tasks/get", r#""taskId":"secret-1""#, "");
         let answer = post_modern(gateway.mcp, &request).await.messages().await.1;
         assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
-        // Its own client has it still.
+        // Its own client still has the task.
         let own = ann
             .post(&legacy_request("1", "tasks/get", r#""taskId":"secret-1""#))
             .await

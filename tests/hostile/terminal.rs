@@ -1,5 +1,5 @@
-//! Control characters in the names and messages of servers, which a terminal would obey, and characters that make a name
-//! look like another.
+//! Control characters in server names and messages, which a terminal would obey, and characters
+//! that make a name look like another.
 
 use std::process::Stdio;
 
@@ -10,9 +10,9 @@ use crate::raw_client::{modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 use crate::target::{Bounds, Target};
 
-/// Clears the screen, sets the title, asks the terminal to answer, rings, returns to the line's start, deletes; the same
-/// in characters of C1. Then bidirectional overrides and isolates, characters without a width, a line separator, a tag.
-/// As JSON text.
+/// JSON text that clears the screen, sets the title, makes the terminal answer, rings, returns to
+/// the line's start, and deletes; the same in C1 characters. Then bidirectional overrides and
+/// isolates, zero-width characters, a line separator, a tag.
 const EVIL: &str = r"\u202e\u2066x\u2069\u200b\u200f\ufeff\u00ad\u2028\u061c\udb40\udc41\u001b[2J\u001b]0;owned\u0007\u001b[6n\u001bP+q\u001b\\\r\b\u007f\u009b2J\u009d0;x\u009c";
 
 async fn evil_server(transport: Transport) -> Backend {
@@ -43,7 +43,8 @@ async fn evil_server(transport: Transport) -> Backend {
     backend
 }
 
-/// The first control character or hidden character in a text, other than line ends and tabs, and what is around it.
+/// The first control or hidden character in a text, other than line ends and tabs, with its
+/// surroundings.
 fn control(text: &str) -> Option<String> {
     let hidden = "\u{202e}\u{2066}\u{2069}\u{200b}\u{200f}\u{feff}\u{ad}\u{2028}\u{61c}\u{e0041}";
     let is_evil = |character: char| match character {
@@ -112,7 +113,7 @@ async fn logs_and_traces_have_no_control_characters_of_peers() {
         let options = r#""telemetry":{"trustInbound":true}"#;
         let logging = ["--log", "fanlight::child=debug,info"];
         let target = Target::with_arguments(evil_server(transport).await, options, &logging).await;
-        // The name is the client's, the error the server's.
+        // The client chooses the name, the server the error.
         let call = modern_request("1", "tools/call", &format!(r#""name":"x{EVIL}""#), "");
         let headers = [
             ("MCP-Protocol-Version", "2026-07-28"),

@@ -63,7 +63,7 @@ impl Attacked {
     }
 }
 
-/// A connection of another peer than the good client's.
+/// A connection from another peer than the good client's.
 async fn attacker(gateway: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.66:0".parse().unwrap()).unwrap();
@@ -108,7 +108,7 @@ async fn handshake_has_the_time_of_a_first_head() {
     let attacked = Attacked::start(r#""timeouts":{"header":"1s"},"#).await;
     let mut stream = attacker(attacked.gateway.mcp).await;
     let silent = attacker(attacked.gateway.mcp).await;
-    // A byte now and then does not make it longer.
+    // Occasional bytes do not extend the time.
     let (mut reader, mut writer) = stream.split();
     let dripping = async {
         let mut pace = tokio::time::interval(Duration::from_millis(100));
@@ -155,7 +155,7 @@ async fn garbage_ends_its_own_connection_alone() {
             if let Some(byte) = bytes.get_mut(round % 5) {
                 *byte ^= u8::try_from(round).unwrap();
             }
-            // It may be closed before all is written.
+            // The gateway may close the connection before everything is written.
             let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(&bytes)).await;
             all.push(stream);
         }
@@ -173,7 +173,7 @@ async fn garbage_ends_its_own_connection_alone() {
     );
 }
 
-/// A client that reads nothing of what TLS keeps for it is closed like any other.
+/// TLS buffers for a client that reads nothing; the gateway closes it like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_takes_nothing_over_tls_is_closed() {
     let attacked =

@@ -1,4 +1,4 @@
-//! Floods of access tokens that are wrong.
+//! Floods of invalid access tokens.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const AUDIENCE: &str = "https://mcp.example.com/mcp";
 const ATTACKERS: usize = 8;
 const EACH: usize = 1250;
 
-/// A debug build needs this much for ten thousand requests that it refuses at the head.
+/// The needs of a debug build for ten thousand requests that it refuses at the head.
 const BOUNDS: Bounds = Bounds {
     processor: Duration::from_secs(20),
     time: Duration::from_secs(60),
@@ -58,10 +58,11 @@ async fn wrong_tokens_harm_nobody_else() {
     let token = signing.token("ann", AUDIENCE, "mcp:read mcp:call");
     let target = Target::authenticated(&options, &token).await;
     let (message, signature) = token.rsplit_once('.').unwrap();
-    /// Of the message and signature of a good token, the number of the request, and that of its sender.
+    /// Makes an invalid token from a good token's message and signature, the request's number, and
+    /// the sender's number.
     type WrongToken = fn(&str, &str, usize, usize) -> String;
     let kinds: [WrongToken; 4] = [
-        // Signatures that are wrong, each another token.
+        // Wrong signatures, each in another token.
         |message, signature, at, attacker| {
             format!(
                 "{message}.{:08}{}",

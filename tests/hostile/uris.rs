@@ -1,4 +1,4 @@
-//! URIs that are costly to find the server of, and those that a server may read as others than they look.
+//! URIs whose server is costly to find, and URIs that a server may read differently.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::harness::Gateway;
 use crate::raw_client::{LegacySession, legacy_request, listen};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-/// Two servers, the first with 50 templates that need every position of a URI to be tried.
+/// Two servers; the first has 50 templates that must be tried at every position of a URI.
 async fn gateway() -> (Gateway, [Backend; 2]) {
     let templates: Vec<String> = (0..50)
         .map(|number| {
@@ -44,7 +44,7 @@ async fn gateway() -> (Gateway, [Backend; 2]) {
 async fn long_uri_is_not_compared_with_templates() {
     let (gateway, servers) = gateway().await;
     let session = LegacySession::open(gateway.mcp).await;
-    // The lists are read before the cost is measured.
+    // The gateway reads the lists before the cost is measured.
     session
         .post(&legacy_request("1", "resources/read", r#""uri":"a""#))
         .await
@@ -121,8 +121,8 @@ async fn uri_within_the_limit_costs_little_where_no_template_begins_like_it() {
     assert!(processor < Duration::from_secs(1), "{processor:?}");
 }
 
-/// Texts that begin with what the endpoint allows, or differ from what it denies, and that some server resolves to the
-/// hidden folder. `P` stands for `file:///pub`.
+/// URIs that begin with the permitted path or differ from the denied one, and that some server
+/// resolves to the hidden folder. `P` stands for `file:///pub`.
 const TO_THE_HIDDEN_FOLDER: [&str; 26] = [
     "P/x?/../../priv/y",
     "P/x?a=b/../../../priv/y",
@@ -204,7 +204,7 @@ async fn uri_that_a_server_may_resolve_to_what_is_hidden_is_not_sent() {
             .iter()
             .map(|uri| uri.replace('P', "file:///pub"));
         for uri in escaping.chain(OF_THE_HIDDEN_FILE.map(str::to_owned)) {
-            // A link in a result may be the client's own text: it opens nothing.
+            // A link in a result may echo the client's own text, so it grants no access.
             let link =
                 format!(r#"{{"content":[{{"type":"resource_link","name":"l","uri":"{uri}"}}]}}"#);
             servers[0].once("tools/call", Reply::result(link));

@@ -1,4 +1,4 @@
-//! Web pages that reach a gateway on the machine of their reader, and headers that are there twice.
+//! Web pages that reach a local gateway, and duplicate headers.
 
 use fanlight_testkit::slicer::member;
 

@@ -43,7 +43,7 @@ impl Proxy {
         Self::replacing(to, None).await
     }
 
-    /// A proxy that replaces the address `own` by `told` in what clients send; both have the same
+    /// A proxy that replaces the address `own` by `told` in the clients' bytes; both have the same
     /// length.
     pub(crate) async fn telling(to: SocketAddr, own: SocketAddr, told: SocketAddr) -> Self {
         let texts = [own, told].map(|address| address.to_string().into_bytes());

@@ -1,11 +1,12 @@
-//! What is not named by a handle alone: two principals do the same thing at the same time, with equal ids.
+//! Things that a handle alone does not name: two principals do the same at the same time, with
+//! equal ids.
 
 use super::world::{Client, OPERATOR, World, in_session, modern};
 use crate::harness::within;
 use crate::raw_client::{Connection, legacy_request};
 use crate::scripted::{Era, Fault, Gate, Reply};
 
-/// The kinds that the tests below try, as docs/architecture.md names them.
+/// The kinds that the tests below try, by their names in docs/architecture.md.
 pub(super) const KINDS: [&str; 8] = [
     "id of a running request, progress token",
     "server request",
@@ -49,7 +50,7 @@ async fn equal_ids_and_progress_tokens_of_two_principals_are_two() {
         .await;
     let told = ann.event().await.unwrap().unwrap();
     assert!(told.contains(r#""progressToken":"p""#), "{told}");
-    // Another's call with the same id and token is cancelled, and reports progress; this one goes on.
+    // Bob's call with the same id and token reports progress and is cancelled; Ann's call goes on.
     let bobs = in_session(sessions[1].clone());
     let mut bob = world.request(Client::Bob, "POST", None, &bobs, &call).await;
     assert!(bob.event().await.unwrap().unwrap().contains("progress"));
@@ -192,7 +193,7 @@ async fn updates_of_a_task_reach_its_own_principal_alone() {
         told.contains("notifications/tasks") && told.contains(&task),
         "{told}"
     );
-    // What is announced to all afterwards is the first that the other gets.
+    // The other client's first message is the later announcement to all.
     world.modern.offers_tools(&["long", "new"]);
     for stream in world.modern.streams() {
         if stream
@@ -225,7 +226,7 @@ async fn reads_and_private_results_are_not_shared_among_principals() {
     let asked = async |client| world.send(client, &read).await.0;
     let all = async { tokio::join!(asked(Client::Ann), asked(Client::Bob)) };
     let opened = async {
-        // Both have reached the server before either is answered.
+        // Both calls have reached the server before it answers either.
         gate.reached(2).await;
         gate.open();
     };
@@ -244,7 +245,8 @@ async fn reads_and_private_results_are_not_shared_among_principals() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_at_servers_are_not_shared_among_principals() {
     let world = World::start().await;
-    // Without a session of their own, clients of one principal may share one.
+    // Clients of one principal may share a session at the server if they have no session of their
+    // own.
     let call = modern("", "tools/call", r#""name":"legacy__t","arguments":{}"#);
     for client in [Client::Ann, Client::Bob, Client::Ann, Client::Bob] {
         assert_eq!(world.send(client, &call).await.0, 200);
@@ -278,7 +280,8 @@ async fn handed_out_uri_changes_nothing_for_others() {
     let read = modern("", "resources/read", r#""uri":"made://1""#);
     let call = modern("", "tools/call", r#""name":"modern__long","arguments":{}"#);
     assert!(world.send(Client::Ann, &call).await.1.contains("made://1"));
-    // No list has it: servers are asked in turn, but by the client that has it from one of them.
+    // No list has the resource, so the gateway asks the servers in turn, except for the client that
+    // has got its link from one of them.
     for client in [Client::Bob, Client::Elsewhere] {
         let answer = world.send(client, &read).await.1;
         assert!(answer.contains("of the first"), "{client:?}: {answer}");
@@ -318,7 +321,7 @@ async fn handles_of_operators_are_of_no_use_to_clients() {
     .await;
     let cookie = signed.2.expect("a session of the page");
     let invented = format!("{}{}", &cookie[..cookie.len() - 8], "A".repeat(8));
-    // A session of the page is none of the endpoint, whoever brings it.
+    // The page's session is not valid at the endpoint, whoever sends it.
     let modern = modern("", "tools/list", "");
     for client in [Client::Nobody, Client::Expired] {
         let mut answers = Vec::new();
@@ -333,7 +336,7 @@ async fn handles_of_operators_are_of_no_use_to_clients() {
         assert_eq!(answers[0], answers[1], "{client:?}");
         assert_eq!(answers[0].0, 401);
     }
-    // What operators call a client's session is of no use with a client's key.
+    // The operators' name for a client's session is useless with a client's key.
     world.make(super::Kind::Session).await;
     let shown = send(
         admin,

@@ -1,5 +1,6 @@
-//! That no kind of handle is missing from the tests: docs/architecture.md lists the kinds with the modules that keep them,
-//! and each module that knows whose something is, or makes what cannot be guessed, is listed there or below.
+//! Checks that the tests miss no kind of handle: docs/architecture.md lists the kinds with the
+//! modules that keep them. Each module that knows owners or makes unguessable values is listed
+//! there or below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Kind, behaviour};
 
-/// Words of modules that know whose something is, or make what cannot be guessed.
+/// Words that occur in modules that know owners or make unguessable values.
 const WORDS: [&str; 7] = [
     "Holder",
     "Principal",
@@ -18,7 +19,7 @@ const WORDS: [&str; 7] = [
     "getrandom",
 ];
 
-/// Modules that have one of the words and keep no handles, with the reason.
+/// Modules that have one of the words but keep no handles, with the reason.
 const NO_HANDLES: &[(&str, &str)] = &[
     (
         "admin::api::call::traced",
@@ -144,7 +145,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The kinds of docs/architecture.md, each with its modules.
+/// The kinds in docs/architecture.md with their modules.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let section = text
@@ -169,7 +170,7 @@ fn documented() -> BTreeMap<String, Vec<String>> {
     .collect()
 }
 
-/// The modules of crates, with their text up to their tests.
+/// The modules of these crates with their text, without their tests.
 fn modules(crates: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for crate_name in crates.iter().copied() {
@@ -230,7 +231,7 @@ fn every_documented_kind_is_tried() {
 #[test]
 fn every_module_that_knows_owners_keeps_a_documented_kind() {
     let documented: BTreeSet<String> = documented().into_values().flatten().collect();
-    // Those that clients reach, and what these have in common.
+    // The crates that clients reach, and the crates that those share.
     let (modules, common) = (
         modules(&["admin", "backend", "frontend", "gateway"]),
         modules(&["canonical"]),

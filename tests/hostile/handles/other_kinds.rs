@@ -1,5 +1,6 @@
-//! Handles where they do not belong: those of other kinds, and those that an earlier run of the gateway has made with the
-//! same keys. Their own client gets what it would get for one that was never made.
+//! Handles in the wrong place: handles of other kinds, and handles that an earlier run of the
+//! gateway made with the same keys. Even their owner gets the answer for a handle that was never
+//! made.
 
 use super::world::{Client, World, in_session};
 use super::{Kind, Use};
@@ -7,9 +8,10 @@ use crate::harness::Gateway;
 use crate::raw_client::{Connection, JSON_HEADERS, NEWEST_LEGACY, initialize, legacy_request};
 use crate::scripted::{Backend, Era, Transport};
 
-/// Whether a handle of the second kind, used as one of the first, is a mistake of kinds alone.
+/// Whether a handle of `kind`, used as one of `as_kind`, is a mere mistake of kinds.
 fn is_mistaken(as_kind: Kind, kind: Kind) -> bool {
-    // Tasks are known by their servers' ids. A text without the prefix of a `requestState` of Fanlight is a server's.
+    // Tasks have their servers' ids. A text without the prefix of Fanlight's `requestState` belongs
+    // to a server.
     let is_task = |kind| matches!(kind, Kind::Task | Kind::LegacyTask);
     let is_state = |kind| {
         matches!(
@@ -17,7 +19,7 @@ fn is_mistaken(as_kind: Kind, kind: Kind) -> bool {
             Kind::SuspendedCall | Kind::StatelessState | Kind::ServerState
         )
     };
-    // The handle of an event is that of its session.
+    // An event's handle is its session's.
     as_kind != kind
         && kind != Kind::EventId
         && as_kind != Kind::EventId

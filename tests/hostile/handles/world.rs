@@ -26,27 +26,27 @@ const EXPIRED: (&str, &str) = (
     "f13749afc55278cffc8e92d9c3ba5041d2be4d803dd7c5d82a57f207d44223df",
 );
 
-/// The token of operators.
+/// The operators' token.
 pub(super) const OPERATOR: &str = "0123456789abcdef-operator";
 
-/// What the clients of the modern era declare.
+/// The capabilities of modern clients.
 const CAPABILITIES: &str =
     r#"{"roots":{},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 const LEGACY_TASKS: &str = r#""tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const ANSWERS: &str = r#""inputResponses":{"input-1":{"roots":[]}}"#;
 const ACCEPTED: &str = r#""inputResponses":{"input-1":{"action":"accept"}}"#;
-/// What a modern server answers that asks for input, and its state in that.
+/// A modern server's answer that requires input, with the server's state.
 const INPUT_NEEDED: &str = r#"{"resultType":"input_required","inputRequests":{"input-1":{"method":"roots/list"}},"requestState":"s"}"#;
 const URL_NEEDED: &str = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://example.com/","message":"m"}]}}"#;
 
-/// Who makes a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
-    /// The one that the handles belong to.
+    /// The owner of the handles.
     Ann,
     Bob,
-    /// Without credentials.
+    /// A client without credentials.
     Nobody,
     /// Ann with a key that has expired.
     Expired,
@@ -78,7 +78,7 @@ pub(super) struct World {
     pub(super) gateway: Gateway,
     pub(super) legacy: Backend,
     pub(super) modern: Backend,
-    /// The stream of Ann's session of the HTTP+SSE transport, which lasts as long.
+    /// The stream of Ann's HTTP+SSE session; the session lasts as long as this.
     sse: tokio::sync::Mutex<Option<Response>>,
     _folder: TempFile,
 }
@@ -192,8 +192,8 @@ impl World {
         }
     }
 
-    /// Sends a request of a client, and returns the status and the first message, without what differs between any two
-    /// requests.
+    /// Sends a request as a client. Returns the status and the first message, without the parts
+    /// that differ between any two requests.
     pub(super) async fn send(&self, client: Client, attempt: &Use) -> (u16, String) {
         let session = if attempt.in_own_session {
             self.open_session(client).await
@@ -220,7 +220,7 @@ impl World {
         (status, text)
     }
 
-    /// Sends a request of a client.
+    /// Sends a request as a client.
     pub(super) async fn request(
         &self,
         client: Client,
@@ -269,13 +269,13 @@ impl World {
         Some(id)
     }
 
-    /// The answer to a modern request of Ann.
+    /// The answer to a modern request by Ann.
     async fn of_ann(&self, method: &str, params: &str) -> String {
         let attempt = modern("", method, params);
         self.send(Client::Ann, &attempt).await.1
     }
 
-    /// A handle of Ann.
+    /// Makes a handle of Ann's.
     pub(super) async fn make(&self, kind: Kind) -> String {
         let text = |answer: &str, path: &str| match member(answer, path).and_then(plain_string) {
             Some(text) => text.to_owned(),
@@ -330,11 +330,11 @@ impl World {
         }
     }
 
-    /// A handle of this kind that has never been made.
+    /// Invents a handle of this kind that was never made.
     pub(super) fn invent(&self, kind: Kind, handle: &str) -> String {
         match kind {
             Kind::LegacyTask | Kind::Task => handle.replace("secret", "absent"),
-            // The last characters of what is sealed, or of a random number.
+            // Changes the last characters, which are sealed or random.
             _ => {
                 let (start, end) = handle.split_at(handle.len() - 8);
                 let other = |c: char| if c == '3' { '4' } else { '3' };
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// The requests that a handle of this kind is good for.
+    /// The requests that use a handle of this kind.
     pub(super) fn uses(&self, kind: Kind, handle: &str) -> Vec<Use> {
         let session = in_session(handle.to_owned());
         let within = |what, method, body: &str| Use {
@@ -480,7 +480,7 @@ impl World {
     pub(super) async fn is_there(&self, kind: Kind, handle: &str) {
         let uses = self.uses(kind, handle);
         let (status, answer) = match kind {
-            // A replay answers with what was missed, of which there is nothing.
+            // A replay would answer only with missed events, and there are none.
             Kind::EventId => {
                 let alive = &self.uses(Kind::Session, handle)[0];
                 self.send(Client::Ann, alive).await
@@ -489,7 +489,7 @@ impl World {
         };
         assert!(matches!(status, 200 | 202), "{kind:?}: {status} {answer}");
         match kind {
-            // The task of a session is known to another of its principal.
+            // Another session of the principal knows the task.
             Kind::LegacyTask | Kind::Task => {
                 assert!(answer.contains("working"), "{kind:?}: {answer}")
             }

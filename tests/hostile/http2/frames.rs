@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 (RFC 9113, section 6), written byte for byte, so that they can be invalid.
+//! HTTP/2 frames (RFC 9113, section 6) written byte by byte, so that they can be invalid.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,13 +22,14 @@ pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// Of the error codes (RFC 9113, section 7).
+/// An error code (RFC 9113, section 7).
 pub(crate) const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
-/// The largest frame that a peer accepts unless it says otherwise.
+/// The largest frame that a peer accepts by default.
 pub(crate) const LARGEST_FRAME: usize = 16 << 10;
 
-/// How long a gateway may leave the bytes of an attacker unread before the attacker gives up: it has won nothing then.
+/// The time after which an attacker gives up if the gateway leaves its bytes unread; the attack has
+/// failed then.
 const BLOCKED: Duration = Duration::from_secs(2);
 
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -39,7 +40,8 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// An integer of HPACK with a prefix of this many bits, and the bits before it (RFC 7541, section 5.1).
+/// An HPACK integer with a prefix of this many bits, and the bits before it (RFC 7541, section
+/// 5.1).
 fn integer(first: u8, bits: u32, value: usize) -> Vec<u8> {
     let most = (1 << bits) - 1;
     if value < most {
@@ -59,12 +61,12 @@ fn literal(text: &[u8]) -> Vec<u8> {
     [&integer(0, 7, text.len())[..], text].concat()
 }
 
-/// A header that is not added to the table of the connection.
+/// A header that does not enter the connection's table.
 pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     [vec![0], literal(name.as_bytes()), literal(value.as_bytes())].concat()
 }
 
-/// A header that is added to the table of the connection, where its index is then 62.
+/// A header that enters the connection's table and gets the index 62.
 pub(crate) fn indexed_field(name: &str, value: &str) -> Vec<u8> {
     [
         vec![0x40],
@@ -74,7 +76,7 @@ pub(crate) fn indexed_field(name: &str, value: &str) -> Vec<u8> {
     .concat()
 }
 
-/// The newest entry of that table, in one byte.
+/// A reference to the newest table entry, in one byte.
 pub(crate) const NEWEST_ENTRY: u8 = 0x80 | 62;
 
 /// The body and the header block of a call of this tool.
@@ -97,28 +99,29 @@ pub(crate) fn call(tool: &str) -> (String, Vec<u8>) {
     (body, block)
 }
 
-/// What came of a connection on which an attacker sent its frames.
+/// The outcome of a connection on which an attacker sent frames.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The kinds of the frames that the gateway sent, as far as they were read.
+    /// The kinds of the gateway's frames, as far as the attacker read them.
     pub(crate) frames: Vec<u8>,
     /// Whether the gateway closed the connection.
     pub(crate) closed: bool,
 }
 
 impl Outcome {
-    /// Whether the gateway ended the connection, by a GOAWAY or at once.
+    /// Whether the gateway ended the connection, by GOAWAY or at once.
     pub(crate) fn is_ended(&self) -> bool {
         self.closed || self.frames.contains(&GOAWAY)
     }
 }
 
-/// Opens a connection and sends these frames, while it reads what is received.
+/// Opens a connection and sends these frames while reading.
 pub(crate) async fn attack(gateway: SocketAddr, frames: &[u8]) -> Outcome {
     send(gateway, frames, true).await
 }
 
-/// Sends one request on stream 1, and waits for its response, its reset, or the end of the connection.
+/// Sends one request on stream 1, and waits for its response, its reset, or the end of the
+/// connection.
 pub(crate) async fn exchange(gateway: SocketAddr, request: &[u8]) -> Outcome {
     let mut stream = TcpStream::connect(gateway).await.unwrap();
     let settings = frame(SETTINGS, 0, 0, &[]);
@@ -143,7 +146,7 @@ pub(crate) async fn exchange(gateway: SocketAddr, request: &[u8]) -> Outcome {
     .await
 }
 
-/// [`attack`] without reading anything before all is sent, or the gateway reads no more.
+/// [`attack`] that reads nothing until everything is sent or the gateway stops reading.
 pub(crate) async fn attack_deaf(gateway: SocketAddr, frames: &[u8]) -> Outcome {
     send(gateway, frames, false).await
 }
@@ -156,9 +159,11 @@ async fn send(gateway: SocketAddr, frames: &[u8], reads: bool) -> Outcome {
             .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             .await?;
         writer.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
-        // An error: the gateway has closed the connection. A timeout: it reads no more, which bounds the attack too.
+        // After an error, the gateway has closed the connection. After a time-out, it reads no
+        // more, which bounds the attack too.
         let _ = tokio::time::timeout(BLOCKED, writer.write_all(frames)).await;
-        // Its acknowledgement shows that everything before it has been processed, if the connection still is open.
+        // The acknowledgement of the ping shows that the gateway has processed everything before
+        // it, if the connection is still open.
         let _ =
             tokio::time::timeout(BLOCKED, writer.write_all(&frame(PING, 0, 0, b"the end!"))).await;
         std::io::Result::Ok(())
@@ -176,8 +181,8 @@ async fn send(gateway: SocketAddr, frames: &[u8], reads: bool) -> Outcome {
     }
 }
 
-/// Reads until the gateway has acknowledged the last ping or closed the connection, and returns whether it has closed
-/// it. A connection on which nothing happens any more counts as neither.
+/// Reads until the gateway has acknowledged the last ping or closed the connection; returns whether
+/// it has closed it. An inactive connection counts as neither.
 async fn read_to_end(reader: &mut (impl AsyncReadExt + Unpin), received: &mut Vec<u8>) -> bool {
     let read = async {
         loop {
