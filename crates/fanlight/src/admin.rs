@@ -1,4 +1,4 @@
-//! The admin listener: its address, what it shows, and its settings.
+//! The admin listener: its address, its contents and its settings.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::listening;
 use crate::listening::scheme;
 
-/// Binds the admin listener of a gateway on standard input and output: only if it is configured,
-/// since clients start many such gateways on one machine.
+/// Binds the admin listener of a gateway on standard input and output, if one is configured. It is
+/// off by default, since clients start many such gateways on one machine.
 pub(crate) fn listen_if_configured(
     config: &mut Config,
     flag: Option<Admin>,
@@ -27,12 +27,13 @@ pub(crate) fn listen_if_configured(
     listen(config, flag, None)
 }
 
-/// Ports after the default one that are tried where nobody has chosen one: there may be other gateways on the machine.
-/// Commands look for a gateway at the same ports. No option: `admin.listen` is one.
+/// How many ports after the default one are tried if no port was chosen: other gateways may run on
+/// the machine. Commands look for a gateway at the same ports. There is no option for this, since
+/// `admin.listen` chooses a port.
 pub(crate) const FURTHER_PORTS: u16 = 9;
 
-/// Binds the admin listener. That another process has the port is an error where the port was chosen; else the next free one
-/// is taken.
+/// Binds the admin listener. If the port is taken, a chosen one is an error; otherwise the next
+/// free port is used.
 pub(crate) fn listen(
     config: &mut Config,
     flag: Option<Admin>,
@@ -81,7 +82,7 @@ pub(crate) fn listen(
     Ok(Some(listener))
 }
 
-/// The addresses that are tried after the default one.
+/// The addresses to try after the default one.
 pub(crate) fn further(default: &ListenAddress) -> impl Iterator<Item = ListenAddress> {
     let address = default.ip();
     (1..=FURTHER_PORTS).filter_map(move |more| {
@@ -146,11 +147,11 @@ fn rule(rule: &fanlight_config::RoleRule) -> RoleRule {
     }
 }
 
-/// The issuer at which operators sign in, and the client of it.
+/// The issuer at which operators sign in, and Fanlight's client there.
 fn sign_in(config: &Config) -> Option<SignInClient> {
     let admin = &config.admin;
     let sign_in = admin.sign_in.as_ref()?;
-    // The configuration is refused without these three.
+    // Validation guarantees that these three are set.
     let (issuer, client_id) = (sign_in.issuer.clone()?, sign_in.client_id.clone()?);
     let settings = SignInSettings {
         issuer,
@@ -172,7 +173,7 @@ fn sign_in(config: &Config) -> Option<SignInClient> {
     Some(SignInClient { settings, client })
 }
 
-/// The URL of the operators' page, where a browser can reach it.
+/// The URL of the operators' page, if a browser can reach it.
 pub(crate) fn page(config: &Config, address: &ListenAddress) -> Option<String> {
     let address = address.ip()?;
     let host = match address.ip() {

@@ -1,4 +1,4 @@
-//! Running backends and the core in front of them.
+//! The running servers and the gateway core in front of them.
 
 use std::sync::Arc;
 
@@ -26,24 +26,25 @@ use crate::shown_names::NameRules;
 use crate::users::Users;
 use crate::wiring::{budgets, identity_json, keys, list_limits};
 
-/// Running backends and the core in front of them.
+/// The running servers and the gateway core in front of them.
 pub(crate) struct Assembly {
-    /// The core.
+    /// The gateway core.
     pub(crate) gateway: Arc<Gateway>,
     /// The enabled servers.
     pub(crate) servers: Servers,
-    /// The users with credentials of their own.
+    /// The users' credentials.
     users: Users,
-    /// What clients may do; `None` for everything.
+    /// The policies that limit clients; `None` allows everything.
     policies: Option<Arc<Policies>>,
-    /// Definitions that were approved; `None` if none are pinned.
+    /// The approved definitions; `None` if none are pinned.
     pub(crate) pins: Arc<ArcSwapOption<Pins>>,
-    /// Where it is put on record what is not as it was approved.
+    /// The audit log of definitions that differ from the approved ones.
     record: Arc<dyn Record>,
 }
 
 impl Assembly {
-    /// Starts every enabled backend without waiting for connections. `lists` keeps their lists beyond the end of the process, `users` what users have granted.
+    /// Starts every enabled server without waiting for connections. `lists` stores the servers'
+    /// lists beyond the end of the process, `users` the users' grants.
     pub(crate) fn start(
         config: &Config,
         telemetry: &Telemetry,
@@ -114,8 +115,8 @@ impl Assembly {
         })
     }
 
-    /// Puts the servers and endpoints of `config` in force instead of the current ones, for requests that arrive from now
-    /// on. The server that is `restarted` counts as changed.
+    /// Puts the servers and endpoints of `config` in force for new requests. The server named by
+    /// `restarted` counts as changed.
     pub(crate) async fn replace(&mut self, config: &Config, restarted: Option<&str>) -> Difference {
         self.users.prepare(config).await;
         let change = self.servers.prepare(config, restarted);
@@ -132,7 +133,7 @@ impl Assembly {
             }
         }
         match pins::of(config, self.pins.load().as_ref(), &self.record) {
-            // Unchanged ones keep what they know.
+            // Unchanged pins keep their state.
             Ok(pins) if number(pins.as_ref()) == number(self.pins.load().as_ref()) => {}
             Ok(pins) => self.pins.store(pins),
             Err(wrong) => error!("pins not replaced; the previous ones stay in force:\n{wrong}"),
@@ -156,7 +157,7 @@ impl Assembly {
         difference
     }
 
-    /// Stops the background work of the core, then all backends concurrently.
+    /// Stops the core's background work, then all servers concurrently.
     pub(crate) async fn stop(&self) {
         self.gateway.stop().await;
         self.servers.stop().await;

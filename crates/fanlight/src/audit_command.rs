@@ -1,4 +1,4 @@
-//! `fanlight audit`: who called what, how much, and whether the record is as it was written.
+//! `fanlight audit`: queries and verifies the audit log.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,10 +18,10 @@ use crate::out::{self, counted, say};
 use crate::record;
 use crate::show::plain;
 
-/// Bytes of the largest file with checkpoints.
+/// The size limit of a file with checkpoints, in bytes.
 const CHECKPOINTS: usize = 16 << 20;
 
-/// Carries out a command about the record. It reads the files of the record, whether or not the gateway runs.
+/// Runs a subcommand of `fanlight audit` on the files of the audit log. The gateway need not run.
 pub(crate) fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failure> {
     let config = configuration::load(common, false)?.config;
     let records = records(&config)?;
@@ -65,7 +65,7 @@ fn filter(args: &AuditFilterArgs) -> Result<Filter, Failure> {
     })
 }
 
-/// A time that was so long ago, or a day or time in UTC.
+/// The time that a text names: a duration ago, or a day or time in UTC.
 fn moment(text: &str) -> Result<SystemTime, Failure> {
     let ago = parse_duration(text).and_then(|ago: Duration| SystemTime::now().checked_sub(ago));
     ago.or_else(|| parse_moment(text, SystemTime::now()))
@@ -145,7 +145,7 @@ fn row(line: &Json) -> Vec<String> {
     ]
 }
 
-/// Prints rows in columns.
+/// Prints rows in aligned columns.
 fn table(head: &[&str], rows: Vec<Vec<String>>) {
     let all: Vec<Vec<String>> =
         std::iter::once(head.iter().map(|name| (*name).to_owned()).collect())

@@ -1,5 +1,5 @@
-//! How clients over HTTP are authenticated, as the configuration says: at the start, and after each change of it or of the
-//! files that it names.
+//! The authentication of clients over HTTP, from the configuration and the files that it names. It
+//! is set up at the start and after each change of them.
 
 mod oauth;
 
@@ -18,7 +18,8 @@ use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::replicas::Replicas;
 
-/// What tells clients apart at the start, and what it asks before it refuses an unknown key.
+/// The initial authenticator, and the replicas' common keys that it consults before it refuses an
+/// unknown key.
 pub(crate) fn authenticator(
     config: &Config,
     replicas: Option<&Replicas>,
@@ -29,8 +30,8 @@ pub(crate) fn authenticator(
     Ok((Arc::new(authenticator), unknown))
 }
 
-/// A key that has just been made, and what accepts that alone: for a gateway that serves one command, which others on this
-/// machine must not use.
+/// A new key, and an authenticator that accepts only this key. It protects a gateway that serves
+/// one command from others on this machine.
 pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> {
     let key = NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
     let own = KeySettings {
@@ -50,7 +51,7 @@ pub(crate) fn for_one_client() -> Result<(String, Arc<Authenticator>), Failure> 
     ))
 }
 
-/// The methods of `config`; `None` if clients are not authenticated.
+/// The authentication methods of `config`; `None` if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> Result<Option<Settings>, Unusable> {
     config
         .auth

@@ -16,13 +16,13 @@ use crate::pins;
 use crate::policy;
 use crate::secrets;
 
-/// What is looked for in the current folder without `--config`: the first of these that exists. The last two are files of
-/// clients, which name servers alone.
+/// The default names of the configuration in the current folder: the first existing file is used.
+/// The last two are files of clients, which only list servers.
 pub(crate) const DEFAULT_FILES: [&str; 4] =
     ["fanlight.yaml", "mcp.json", ".mcp.json", ".cursor/mcp.json"];
 
-/// Reads the configuration named on the command line, or that of the folder, or takes the demo. Unless the command `may_act`,
-/// no program is run for a secret, and none is sent for.
+/// Reads the configuration named on the command line, else the folder's, else the demo. Unless the
+/// command `may_act`, no program runs and no request is sent for a secret.
 pub(crate) fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> {
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
@@ -51,7 +51,7 @@ pub(crate) fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> 
     Ok(loaded)
 }
 
-/// The files named on the command line, or the one of the folder; `None` for the demo.
+/// The files named on the command line, or the folder's file; `None` for the demo.
 pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
     if args.demo {
         return None;
@@ -66,7 +66,7 @@ pub(crate) fn paths(args: &CommonArgs) -> Option<Vec<PathBuf>> {
     found.map(|path| vec![path])
 }
 
-/// The failure of a command because of its configuration.
+/// A command's failure because of its configuration.
 pub(crate) fn failure(unusable: &Unusable) -> Failure {
     match unusable {
         Unusable::Errors(errors) => {
@@ -76,15 +76,16 @@ pub(crate) fn failure(unusable: &Unusable) -> Failure {
     }
 }
 
-/// Reads the configuration in these files again: nobody is asked for values.
+/// Reads the configuration in these files again, without asking for input values.
 pub(crate) fn read_again(paths: &[PathBuf]) -> Result<Loaded, Unusable> {
     read(paths, &inputs::remembered, &secrets::get)
 }
 
-/// Reads secrets that are in no file.
+/// A function that reads secrets from outside the configuration files.
 type Secrets = dyn Fn(&SecretReference) -> Result<String, String>;
 
-/// A configuration that was found and not named may come from elsewhere.
+/// Refuses to read secrets for a configuration that was only found in the folder, since others may
+/// have written it.
 fn not_asked_for(_: &SecretReference) -> Result<String, String> {
     Err(
         "not used without your consent, since it was only found in this folder: name it with \
@@ -93,7 +94,7 @@ fn not_asked_for(_: &SecretReference) -> Result<String, String> {
     )
 }
 
-/// Reads the configuration in these files, which the environment completes, and what `ask` answers.
+/// Reads the configuration in these files. The environment and the answers of `ask` complete it.
 fn read(
     paths: &[PathBuf],
     ask: &dyn Fn(&Input) -> Option<String>,
@@ -122,8 +123,8 @@ fn read(
     Ok(loaded)
 }
 
-/// Switches off the servers that are this very gateway. The file of a client has an entry for Fanlight once the client uses
-/// it: as a server of Fanlight, it would start processes, or ask itself, without end.
+/// Switches off servers that are this gateway itself. A client's file has an entry for Fanlight
+/// once the client uses it; as a server, it would start processes or call itself endlessly.
 fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
     let of_listener = config
         .listen
@@ -154,7 +155,8 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
     }
 }
 
-/// Whether this command starts `fanlight stdio` with the same configuration, also by way of `npx` or `uvx`.
+/// Whether this command starts `fanlight stdio` with the same configuration, directly or through
+/// `npx` or `uvx`.
 fn starts_fanlight(command: &str, args: &[String], paths: &[PathBuf]) -> bool {
     let words: Vec<&str> = std::iter::once(command)
         .chain(args.iter().map(String::as_str))
@@ -166,7 +168,7 @@ fn starts_fanlight(command: &str, args: &[String], paths: &[PathBuf]) -> bool {
             .unwrap_or_default();
         name.split('@').next() == Some("fanlight")
     };
-    // A program that runs another one names it first, after options.
+    // A runner names the program to run as the first word after its options.
     let is_runner = ["npx", "uvx", "bunx", "pipx", "pnpm"]
         .iter()
         .any(|runner| Path::new(command).ends_with(runner));
@@ -192,13 +194,13 @@ fn starts_fanlight(command: &str, args: &[String], paths: &[PathBuf]) -> bool {
         };
     let has_other = rest.iter().any(|word| word.starts_with("--config="));
     match named.next() {
-        // Without a configuration it takes the one of the folder, which may be this one.
+        // Without `--config` that process reads the folder's configuration, which may be this one.
         None => !has_other,
         Some((_, path)) => paths.iter().any(|own| same(path, own)),
     }
 }
 
-/// Whether `url` is at this port and path of this machine.
+/// Whether `url` has this port and path on this machine.
 fn is_at(url: &str, port: u16, path: &str) -> bool {
     let Ok(url) = Url::parse(url) else {
         return false;

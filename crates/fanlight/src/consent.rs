@@ -1,5 +1,5 @@
-//! Consent to what a configuration names that was found in the current folder, and not named: a folder that came from elsewhere
-//! may have one, and a command that looks at servers starts them.
+//! Consent to starting servers from a configuration that was only found in the current folder.
+//! Others may have written that folder, and commands that look at servers start them.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -13,10 +13,11 @@ use crate::failure::Failure;
 use crate::out::complain;
 use crate::show::plain;
 
-/// Characters shown of a command, and of the address of a server.
+/// The limit of characters shown of a command or of a server's address.
 const SHOWN: usize = 1000;
 
-/// Asks the user, unless the configuration was named, or neither starts anything nor sends a variable elsewhere.
+/// Asks the user for consent. No consent is needed if the user named the configuration, or if it
+/// neither starts a process nor sends a variable to another machine.
 pub(crate) fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
     if common.may_act() || demo::is_demo(loaded) {
         return Ok(());
@@ -50,7 +51,7 @@ fn is_process(server: &Server) -> bool {
     matches!(server.transport, Transport::Stdio { .. })
 }
 
-/// The configuration with variables as they are written.
+/// The configuration with its variables unexpanded.
 fn as_written(loaded: &Loaded) -> Option<Loaded> {
     let environment = Environment {
         secret: &|_| Ok("${secret}".to_owned()),
@@ -59,7 +60,7 @@ fn as_written(loaded: &Loaded) -> Option<Loaded> {
     load_usable(std::slice::from_ref(&loaded.path), environment).ok()
 }
 
-/// Whether a server on another machine may get the value of a variable.
+/// Whether a server on another machine may receive the value of a variable.
 fn may_send_variables(loaded: &Loaded) -> bool {
     let is_elsewhere = |server: &&Server| server.enabled && !is_local(server);
     if !loaded
@@ -70,7 +71,7 @@ fn may_send_variables(loaded: &Loaded) -> bool {
     {
         return false;
     }
-    // What cannot be told is taken as if it did.
+    // If the unexpanded configuration cannot be read, assume the worst.
     as_written(loaded).is_none_or(|written| {
         written
             .config
@@ -99,7 +100,8 @@ fn is_written_with_variables(text: &str) -> bool {
     text.contains("${") || text.contains("$%7B")
 }
 
-/// A line for each thing that the command would do, as the file has it; `None` if that cannot be told.
+/// A line for each action of the command, with variables unexpanded; `None` if the configuration
+/// cannot be read that way.
 fn actions(loaded: &Loaded) -> Option<String> {
     let written = as_written(loaded)?;
     let lines = written

@@ -9,14 +9,14 @@ use fanlight_config::{Config, Loaded, Server, Transport};
 use crate::cli::DemoEra;
 use crate::failure::Failure;
 
-/// Replaces the path of the configuration file.
+/// The demo's stand-in for the path of a configuration file.
 const ORIGIN: &str = "(built-in demo)";
 
-/// What commands other than `run` say of it.
+/// The note that commands other than `run` print when they use the demo.
 pub(crate) const NOTICE: &str =
     "without a configuration, Fanlight uses two small demo servers; --config FILE names yours";
 
-/// Whether this is the demo.
+/// Whether this configuration is the demo.
 pub(crate) fn is_demo(loaded: &Loaded) -> bool {
     loaded.path.as_os_str() == ORIGIN
 }
@@ -56,7 +56,7 @@ pub(crate) fn config() -> Result<Loaded, Failure> {
     })
 }
 
-/// Runs one of the two servers until standard input ends.
+/// Runs one of the two demo servers until standard input ends.
 pub(crate) fn serve(era: DemoEra) -> Result<(), Failure> {
     let (input, output) = (BufReader::new(stdin()), stdout());
     let served = match era {

@@ -1,6 +1,7 @@
 //! The differences of two JSON texts, as values and as bytes.
 //!
-//! What is compared may be long, and of somebody hostile: the time is in proportion to its length, and what is found is bounded.
+//! The texts may be long and hostile, so the time is proportional to their length, and the number
+//! of reported differences is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,19 +12,19 @@ use fanlight_protocol::json::{Kind, Member};
 
 use crate::show::plain;
 
-/// Differences that are listed; further ones are counted.
+/// The limit of listed differences; further ones are only counted.
 const MOST_LISTED: usize = 50;
 /// Bytes shown around the first difference.
 const CONTEXT: usize = 40;
-/// Characters of a value that are shown.
+/// The limit of characters shown of a value.
 const SHOWN: usize = 80;
 
 /// The differences of two values.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    /// The first of them.
+    /// The first differences.
     pub(crate) listed: Vec<Difference>,
-    /// How many there are besides.
+    /// The number of further differences.
     pub(crate) more: usize,
 }
 
@@ -49,15 +50,16 @@ enum Step {
     Element(usize),
 }
 
-/// How members of two objects are matched: by name, or, if that is no text, by what stands in its place.
+/// The key by which members of two objects are matched: the name, or its raw text if it is not
+/// valid.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Name(Box<str>),
     Raw(Box<str>),
 }
 
-/// The differences of the values. Members are compared by name in any order; numbers by their text, since `1` and `1.0` differ
-/// on the wire.
+/// Compares two values. Members are matched by name in any order. Numbers are compared by their
+/// text, since `1` and `1.0` differ on the wire.
 pub(crate) fn of_values(left: &Json, right: &Json) -> Differences {
     let mut found = Differences::default();
     compare(&mut Vec::new(), left, right, &mut found);
@@ -65,22 +67,22 @@ pub(crate) fn of_values(left: &Json, right: &Json) -> Differences {
 }
 
 impl Differences {
-    /// Whether there are none.
+    /// Whether the values are equal.
     pub(crate) fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// A line for each.
+    /// A line for each difference.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines_with(Difference::to_string)
     }
 
-    /// The same without the values.
+    /// A line for each difference, without the values.
     pub(crate) fn lines_without_values(&self) -> Vec<String> {
         self.lines_with(|difference| format!("{}: {}", difference.path, difference.kind()))
     }
 
-    /// The kinds of differences, each once, in their order.
+    /// The kinds of differences in order, without repetition.
     pub(crate) fn kinds(&self) -> Vec<&'static str> {
         let mut kinds = Vec::new();
         for kind in self.listed.iter().map(Difference::kind) {
@@ -113,7 +115,7 @@ impl Differences {
 }
 
 impl Difference {
-    /// What kind of difference it is, in a word.
+    /// The kind of the difference, in one word.
     fn kind(&self) -> &'static str {
         match self.what {
             What::Became(..) => "value",
@@ -149,7 +151,7 @@ fn compare(path: &mut Vec<Step>, left: &Json, right: &Json, found: &mut Differen
 }
 
 fn compare_members(path: &mut Vec<Step>, left: &Json, right: &Json, found: &mut Differences) {
-    // Of a name that stands twice, the first counts.
+    // If a name occurs twice, its first member counts.
     let mut others: HashMap<Key, Range<usize>> = HashMap::new();
     for member in right.members() {
         others.entry(key(right, &member)).or_insert(member.value);
@@ -196,7 +198,7 @@ fn compare_elements(path: &mut Vec<Step>, left: &Json, right: &Json, found: &mut
     }
 }
 
-/// The first differing byte and its context; `None` if the texts are equal.
+/// The first differing byte with its context; `None` if the texts are equal.
 pub(crate) fn of_bytes(left: &Json, right: &Json) -> Option<String> {
     let (l, r) = (left.bytes(), right.bytes());
     if l == r {

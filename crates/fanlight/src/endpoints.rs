@@ -1,4 +1,4 @@
-//! The endpoints of the configuration in force, as the core takes them.
+//! The configured endpoints, as settings of the gateway core.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn settings(config: &Config) -> EndpointSettings {
     }
 }
 
-/// The endpoint at a path of the configuration.
+/// Finds the configured endpoint at a path.
 pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
     gateway.endpoint(path).ok_or_else(|| {
         let paths: Vec<_> = gateway
@@ -47,7 +47,7 @@ pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
 }
 
 impl EndpointArgs {
-    /// The endpoint, or everything if none is named.
+    /// The named endpoint, or all servers if none is named.
     pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
         self.path()
             .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))

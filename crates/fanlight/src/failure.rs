@@ -1,10 +1,10 @@
-//! The error of a command with its exit status, and that of a configuration.
+//! The error of a command with its exit status, and the error of an unusable configuration.
 
 use std::process::ExitCode;
 
 use fanlight_config::ConfigErrors;
 
-/// What the exit status of every command says.
+/// The meaning of exit statuses, as shown by `--help`.
 pub(crate) const STATUSES: &str = "\
 Exit status:
   0    done, and nothing is wrong

@@ -1,14 +1,14 @@
-//! The limit of open files (RLIMIT_NOFILE): each connection is one.
+//! The limit of open files (RLIMIT_NOFILE). Each connection takes one.
 
 use fanlight_config::Limits;
 use tracing::{debug, info, warn};
 
-/// More than any gateway needs. Not unlimited: child processes inherit the limit, and some programs
-/// close every number up to it when they start.
+/// The highest useful limit, more than any gateway needs. It is finite because child processes
+/// inherit it, and some close every number up to it when they start.
 const ENOUGH: u64 = 1 << 20;
 
 /// Raises the soft limit of open files to the hard limit, and returns it; `None` if it is unknown.
-/// Systems start programs with 1024 for the sake of those that use `select`.
+/// The usual default of 1024 exists for programs that use `select`.
 pub(crate) fn raise() -> Option<u64> {
     match rlimit::increase_nofile_limit(ENOUGH) {
         Ok(files) => {
@@ -22,11 +22,11 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Files that clients leave at least: the process itself has some twenty.
+/// The number of files reserved besides clients: the process itself has some twenty.
 const RESERVED: usize = 32;
 
-/// Lowers the limit of client connections to three quarters of `files`, so that clients always leave some for connections to
-/// backends. Of the rest, connections that wait and those of operators get a part.
+/// Lowers the limit of client connections to three quarters of `files`. The rest serves connections
+/// to servers, waiting connections and operators.
 pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
     let Some(files) = files.and_then(|files| usize::try_from(files).ok()) else {
         return;
@@ -38,10 +38,12 @@ pub(crate) fn lower(limits: &mut Limits, files: Option<u64>) {
     limits.admin_connections = limits.admin_connections.min(rest / 4).max(1);
 }
 
-/// More connections than the clients of one gateway usually have: what is lowered to more than that is not worth a notice.
+/// More connections than the clients of one gateway usually have. A limit lowered to more than this
+/// is not worth a notice.
 const MANY: usize = 2048;
 
-/// Lowers limits as [`lower`] does, and logs it where it may matter: where the limit was configured, or is low.
+/// Lowers limits as [`lower`] does, and logs this if it may matter: if the limit was configured, or
+/// is now low.
 pub(crate) fn fit(limits: &mut Limits, files: Option<u64>) {
     let configured = limits.connections;
     lower(limits, files);

@@ -1,4 +1,4 @@
-//! Definitions of servers that deserve a look, whether or not they have changed: hidden characters, and names that look like
+//! Suspicious definitions of servers, changed or not: hidden characters, and names that look like
 //! another server's.
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,19 +10,19 @@ use crate::known_lists::KnownLists;
 use crate::pins::locked_lists;
 use crate::show::plain;
 
-/// What is told of. No option: nobody reads more.
+/// The limit of reported definitions. There is no option for this, since nobody reads more.
 const TOLD: usize = 50;
 
-/// What servers list, as they themselves say it.
+/// The servers' definitions, as the servers wrote them.
 pub(crate) type Definitions = BTreeMap<ItemKey, Value>;
 
-/// Something that deserves a look.
+/// A suspicious definition.
 pub(crate) struct Flagged {
     key: ItemKey,
     flag: Flag,
 }
 
-/// What is known of servers without asking them.
+/// The definitions that are known without asking the servers.
 pub(crate) fn known(lists: &KnownLists) -> Definitions {
     let of_kind = |(kind, locked)| {
         lists
@@ -42,7 +42,7 @@ pub(crate) fn known(lists: &KnownLists) -> Definitions {
     locked_lists().flat_map(of_kind).collect()
 }
 
-/// What of these deserves a look.
+/// The suspicious ones of these definitions.
 pub(crate) fn flagged(definitions: &Definitions) -> Vec<Flagged> {
     let mut alike: HashMap<String, Vec<&ItemKey>> = HashMap::new();
     for key in definitions
@@ -80,7 +80,7 @@ impl Flagged {
         }
     }
 
-    /// For a terminal.
+    /// A line for a terminal.
     pub(crate) fn line(&self) -> String {
         format!(
             "{}: {}: {}",
@@ -90,7 +90,7 @@ impl Flagged {
         )
     }
 
-    /// For the API.
+    /// The value for the API.
     pub(crate) fn to_json(&self) -> Value {
         let ItemKey { server, kind, name } = &self.key;
         json!({ "server": server, "kind": kind.noun(), "name": name, "what": self.word(), "text": self.flag.to_string() })

@@ -1,4 +1,4 @@
-//! What becomes of what users grant, on the record of everything else.
+//! Writes changes of users' grants to the audit log.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fanlight_canonical::Principal;
 use fanlight_grants::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 use futures_util::future::BoxFuture;
 
-/// Puts it on this record.
+/// The audit log, as the destination of these events.
 #[derive(Debug)]
 pub(crate) struct RecordOfGrants(pub(crate) Arc<AuditLog>);
 
@@ -24,7 +24,7 @@ impl GrantRecord for RecordOfGrants {
     }
 
     fn ended(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>) {
-        // It has happened: what cannot be written is counted.
+        // The change has already happened: a failed write is only counted.
         let _ = with_event(change, end.outcome, end.reason.as_deref(), |event| {
             self.0.record(&AuditEvent::Connection(event))
         });

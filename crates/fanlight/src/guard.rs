@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// This program itself, whatever has become of its file since it was started.
+/// The program of this process, even if its file has been replaced since the start.
 #[cfg(target_os = "linux")]
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Runs as a guard of a server's process, or as the step into its sandbox, if the command line says so.
+/// Runs as the guard of a server's process, or as the step into its sandbox, if the command line
+/// says so.
 pub(crate) fn run() -> Option<ExitCode> {
     #[cfg(target_os = "linux")]
     {
@@ -22,7 +23,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     None
 }
 
-/// The program that guards the processes of servers, where the system allows that.
+/// The program that guards the servers' processes, if the system supports that.
 pub(crate) fn program() -> Option<PathBuf> {
     #[cfg(target_os = "linux")]
     if std::path::Path::new(OWN_PROGRAM).exists() {
@@ -31,8 +32,8 @@ pub(crate) fn program() -> Option<PathBuf> {
     None
 }
 
-/// Keeps processes of the same user, such as those of servers, from reading the memory and the environment of this one:
-/// `/proc/<pid>` belongs to root from here on, and there are no core dumps.
+/// Keeps other processes of the same user, such as servers, from reading this one's memory and
+/// environment. From here on `/proc/<pid>` belongs to root, and there are no core dumps.
 pub(crate) fn hide() {
     #[cfg(target_os = "linux")]
     {

@@ -1,4 +1,4 @@
-//! Guardrails of the operator's own, asked by HTTP.
+//! The operator's own guardrails, called over HTTP.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tracing::warn;
 
 use crate::failure::Failure;
 
-/// Bytes of an answer.
+/// The size limit of an answer, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Characters of a text that clients or approvers get.
+/// The limit of characters in a text for clients or approvers.
 const LONGEST_TEXT: usize = 500;
-/// Lines of the log about hooks that do not answer, in ten seconds.
+/// The limit of log lines about failing hooks in ten seconds.
 const LINES: u32 = 5;
 
-/// The hooks of a configuration, asked in turn.
+/// The configured hooks, called in turn.
 #[derive(Debug)]
 struct Hooks {
     all: Vec<HookOptions>,
@@ -30,7 +30,7 @@ struct Hooks {
     lines: LogLimit,
 }
 
-/// What a hook answers.
+/// The answer of a hook.
 #[derive(Deserialize)]
 struct Said {
     decision: Decision,
@@ -46,7 +46,7 @@ enum Decision {
     Ask,
 }
 
-/// The hooks that a configuration wants; `None` if it wants none.
+/// The configured hooks; `None` if there are none.
 pub(crate) fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, Failure> {
     if config.hooks.is_empty() {
         return Ok(None);

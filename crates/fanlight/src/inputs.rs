@@ -1,5 +1,5 @@
-//! Values that an editor would ask its user for, `${input:…}`: asked for on a terminal when Fanlight starts, and kept for as
-//! long as it runs, so that a changed configuration asks nobody.
+//! Values of `${input:…}`, which an editor would request from its user. Fanlight asks on a terminal
+//! when it starts, and remembers the answers while it runs, so that a reload does not ask again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _};
@@ -10,10 +10,10 @@ use fanlight_protocol::visible::escaped_lines;
 
 use crate::out::complain;
 
-/// The values that were given, by the names of the inputs.
+/// The given values by the names of their inputs.
 static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
-/// The value of an input that was given before.
+/// The earlier answer for an input.
 pub(crate) fn remembered(input: &Input) -> Option<String> {
     GIVEN
         .lock()
@@ -22,7 +22,8 @@ pub(crate) fn remembered(input: &Input) -> Option<String> {
         .cloned()
 }
 
-/// The value of an input, for which the user is asked if there is a terminal. An empty answer is none.
+/// The value of an input. If it is new and there is a terminal, the user is asked; an empty answer
+/// counts as none.
 pub(crate) fn ask(input: &Input) -> Option<String> {
     if let Some(value) = remembered(input) {
         return Some(value);
@@ -50,9 +51,9 @@ fn answer(input: &Input) -> Option<String> {
     chosen(&line(&prompt, input.is_secret)?, &input.options)
 }
 
-/// The line that a user types after a prompt, or that another program writes.
+/// Reads a line from standard input after a prompt.
 pub(crate) fn line(prompt: &str, is_secret: bool) -> Option<String> {
-    // Before the question, which may be answered at once.
+    // Hide the echo before the question, since the answer may come at once.
     let echo = is_secret.then(HiddenEcho::start);
     complain(prompt);
     let mut line = String::new();
@@ -64,7 +65,7 @@ pub(crate) fn line(prompt: &str, is_secret: bool) -> Option<String> {
     Some(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// The value that a line stands for: itself, or the option of this number.
+/// The value for a line: the line itself, or the option with this number.
 fn chosen(line: &str, options: &[String]) -> Option<String> {
     if line.is_empty() {
         return None;
@@ -79,7 +80,7 @@ fn chosen(line: &str, options: &[String]) -> Option<String> {
     Some(option.map_or_else(|| line.to_owned(), Clone::clone))
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// A terminal with hidden echo, until this is dropped.
 struct HiddenEcho {
     #[cfg(unix)]
     before: Option<rustix::termios::Termios>,

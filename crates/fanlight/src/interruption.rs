@@ -7,7 +7,7 @@ pub(crate) async fn interruptible<T>(
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let interrupted = async {
-        // Without a signal handler the default action ends the process anyway.
+        // Without a signal handler, SIGINT ends the process by default.
         match tokio::signal::ctrl_c().await {
             Ok(()) => (),
             Err(_) => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! How this process was started, for the commands and entries that it suggests.
+//! How this process was started, for suggested commands and entries.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,19 @@ use fanlight_config::ListenAddress;
 use crate::cli::CommonArgs;
 use crate::configuration;
 
-/// How this process was started: what the commands that it suggests have in common with its own.
+/// How this process was started. The commands that it suggests have the same program and
+/// configuration.
 pub(crate) struct Invocation {
-    /// The program, as it was called.
+    /// The program as it was called.
     program: String,
     /// The files of the configuration; none for the demo.
     config: Vec<PathBuf>,
-    /// Whether the files need not be named: they are what the current folder has.
+    /// Whether the files can be left out, since the current folder's default is the same.
     is_found: bool,
 }
 
 impl Invocation {
-    /// That of this process.
+    /// The invocation of this process.
     pub(crate) fn of(common: &CommonArgs) -> Self {
         let program = std::env::args_os()
             .next()
@@ -42,8 +43,8 @@ impl Invocation {
         self.line(words, options)
     }
 
-    /// The command line of a command for the running gateway: `admin` is where its operators are served, if its
-    /// configuration does not say so.
+    /// The command line of a command for the running gateway. `admin` is the admin listener's
+    /// address if it differs from the configuration.
     pub(crate) fn admin_command(&self, words: &str, admin: Option<&ListenAddress>) -> String {
         let Some(admin) = admin else {
             return self.command(words);
@@ -53,7 +54,8 @@ impl Invocation {
         self.line(words, options)
     }
 
-    /// The arguments with which a client starts a gateway of its own with the same configuration, from any folder.
+    /// The arguments with which a client starts a gateway of its own with the same configuration,
+    /// from any folder.
     pub(crate) fn stdio_arguments(&self) -> Vec<String> {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         std::iter::once("stdio".to_owned())
@@ -81,7 +83,7 @@ impl Invocation {
     }
 }
 
-/// A word of a command line, in quotes of the shell where it needs them.
+/// A word of a command line, quoted for the shell if necessary.
 fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,[]".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

@@ -1,4 +1,5 @@
-//! `fanlight check URL` and `fanlight check -- COMMAND`: judges one server, without a configuration and without a gateway.
+//! `fanlight check URL` and `fanlight check -- COMMAND`: judge one server without a configuration
+//! or a gateway.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,14 +19,14 @@ use crate::observe::style::Style;
 use crate::out::{self, complain, counted, say};
 use crate::show::plain;
 
-/// A server may have to be downloaded before it starts.
+/// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);
-/// For answers of a server that has started.
+/// The time limit for answers of a running server.
 const ANSWER: Duration = Duration::from_secs(15);
-/// Entries of a list with problems that are shown; a report has all.
+/// The limit of problematic entries shown of a list; a report has all.
 const ENTRIES: usize = 10;
 
-/// The server that the command line names, if it does.
+/// The server that the command line names, if any.
 pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
     match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
@@ -60,13 +61,13 @@ pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
 }
 
 fn parsed_header(text: &str) -> Result<(String, String), Failure> {
-    // The text may be a secret, and is not repeated.
+    // The text may be secret, so the message does not repeat it.
     let wrong = || Failure::usage("write a header as in `--header 'Authorization: Bearer …'`");
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// A report, and what signing in to the server wants, where that is needed.
+/// A report, and the requirements for signing in to the server, if needed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
@@ -76,8 +77,8 @@ struct Shown<'a> {
     sign_in: Option<Value>,
 }
 
-/// The target with the token that the user has for it, who signs in on a terminal, and what signing in wants of one who has
-/// not.
+/// The target with the user's token for it, after a sign-in on a terminal if necessary. Without a
+/// token, returns the requirements for signing in.
 async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>) {
     let Target::Url { url, headers } = target else {
         return (target.clone(), None);
@@ -108,7 +109,7 @@ async fn signed_in(target: &Target, args: &CheckArgs) -> (Target, Option<SignIn>
     }
 }
 
-/// Prints what is found out about a server; fails if it cannot be used, or breaks the specification.
+/// Prints the findings about a server. Fails if it cannot be used, or breaks the specification.
 pub(crate) async fn judge_one(target: &Target, args: &CheckArgs) -> Result<(), Failure> {
     let at = written_moment(SystemTime::now());
     let patience = Patience {

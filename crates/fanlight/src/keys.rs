@@ -1,5 +1,5 @@
-//! `fanlight keys`: makes, lists and revokes keys of clients, in the file that `auth.keys` names. A running gateway takes the
-//! changed file up by itself.
+//! `fanlight keys`: creates, lists and revokes client keys in the file that `auth.keys` names. A
+//! running gateway reloads the changed file by itself.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::out::{self, complain, counted, say};
 use crate::replace::{self, NewFile};
 use crate::show::{self, table};
 
-/// Runs one of the commands.
+/// Runs a subcommand of `fanlight keys`.
 pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
     match command {
         KeysCommand::New(args) => new(args, common),
@@ -38,7 +38,7 @@ pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Fai
     }
 }
 
-/// Prints a key on standard output, and on standard error what becomes of it.
+/// Creates a key and prints it on standard output. Explanations go to standard error.
 fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     let file = if args.print {
         None
@@ -67,7 +67,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
         endpoints: some(&args.endpoints),
     };
     let entry = key.entry("  ");
-    // Typing errors are reported before the key exists.
+    // Report typing errors before the key exists.
     parse_keys(
         &format!("keys:\n{entry}"),
         Path::new("the new key"),
@@ -162,7 +162,7 @@ fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
     })
 }
 
-/// Removes the keys of this name; with the beginning of a digest, only those that it fits.
+/// Removes the keys of this name; given the beginning of a digest, only the matching ones.
 fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result<(), Failure> {
     let digest = digest.map(str::to_ascii_lowercase);
     let is_gone = |key: &Key| {
@@ -212,12 +212,12 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
 /// The file with keys.
 struct KeyFile {
     path: PathBuf,
-    /// Most keys in it.
+    /// The limit of keys in the file.
     most: usize,
 }
 
 impl KeyFile {
-    /// The file that the command line names, or the configuration.
+    /// The file named on the command line, or else in the configuration.
     fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.file {
             return Ok(Self {
@@ -239,19 +239,19 @@ impl KeyFile {
         Ok(Self { path, most })
     }
 
-    /// Replaces the text of the file by what `change` makes of it, as a whole or not at all. A new file can be read by its
-    /// owner alone; an existing one keeps its owner and mode.
+    /// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
+    /// is readable only by its owner; an existing one keeps its owner and mode.
     fn change(&self, change: impl FnOnce(&str) -> Result<String, Failure>) -> Result<(), Failure> {
         let cannot = |what: &str, error: std::io::Error| {
             Failure::other(format!("cannot {what} {}: {error}", self.path.display()))
         };
-        // The file itself where the name is that of a link to it.
+        // If the name is a link, change the file that it points to.
         let path = replace::target(&self.path);
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        // Two commands at the same time would each lose what the other has changed.
+        // Lock the folder: of two simultaneous commands, one would lose the other's change.
         let lock = File::open(folder).map_err(|error| cannot("write", error))?;
         lock.lock()
             .map_err(|error| cannot("lock the folder of", error))?;

@@ -1,4 +1,4 @@
-//! What servers call the tools, prompts and resources that they list, as far as that is known without asking them.
+//! The servers' tools, prompts and resources, as far as they are known without asking the servers.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use fanlight_telemetry::Telemetry;
 use crate::list_state::ListState;
 use crate::wiring::{backend_settings, keys};
 
-/// What servers list, under their own names of it, by kind and server. A list that is not known is absent.
+/// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]
 pub(crate) struct KnownLists(HashMap<ListKind, HashMap<String, Known>>);
 
@@ -23,7 +23,7 @@ pub(crate) struct KnownLists(HashMap<ListKind, HashMap<String, Known>>);
 #[derive(Debug, Default)]
 struct Known {
     names: Vec<String>,
-    /// The definitions of these names.
+    /// The definitions in the order of the names.
     definitions: Vec<Json>,
 }
 
@@ -35,12 +35,12 @@ impl Known {
 }
 
 impl KnownLists {
-    /// What a running gateway has read, where it is the same for all clients.
+    /// The lists that a running gateway has read, if they are the same for all clients.
     pub(crate) fn of(gateway: &Gateway) -> Self {
         Self::read_by(gateway, false)
     }
 
-    /// What a running gateway has read for itself, which is for operators.
+    /// The lists that a running gateway has read for itself, for operators.
     pub(crate) fn for_operators(gateway: &Gateway) -> Self {
         Self::read_by(gateway, true)
     }
@@ -61,7 +61,7 @@ impl KnownLists {
         )
     }
 
-    /// What earlier runs have kept of these servers.
+    /// The lists that earlier runs stored for these servers.
     pub(crate) fn kept(entries: &[BackendEntry]) -> Self {
         let mut known = Self::default();
         for (entry, store) in entries
@@ -76,14 +76,15 @@ impl KnownLists {
         known
     }
 
-    /// What earlier runs have kept of the servers of the configuration in these files, which is not in force.
+    /// The lists that earlier runs stored for the configuration in these files, which is not in
+    /// force.
     pub(crate) fn kept_for(config: &Config, files: &[PathBuf]) -> Self {
         let mut known = Self::default();
         let handles = HandleSeal::new(&keys(config)).ok().map(Arc::new);
         let Some((state, handles)) = ListState::left_for(config, files).zip(handles) else {
             return known;
         };
-        // No server is started, so that none sends anything.
+        // No server is started, so no messages need memory.
         let memory = MessageMemory::new(0);
         for server in config.servers.iter().filter(|server| server.enabled) {
             let lists = state.of(
@@ -106,7 +107,7 @@ impl KnownLists {
         of_kind.extend(entries.map(|entries| (server.to_owned(), Known::of(entries))));
     }
 
-    /// What a server lists of one kind, if that is known.
+    /// The names in a server's list of one kind, if known.
     pub(crate) fn names(&self, kind: ListKind, server: &str) -> Option<&[String]> {
         self.0
             .get(&kind)?
@@ -114,7 +115,7 @@ impl KnownLists {
             .map(|known| known.names.as_slice())
     }
 
-    /// Everything that is known of one kind: the server, its own name, and the definition.
+    /// All known entries of one kind: the server, its own name for the entry, and the definition.
     pub(crate) fn definitions(&self, kind: ListKind) -> impl Iterator<Item = (&str, &str, &Json)> {
         let of_kind = self.0.get(&kind).into_iter().flatten();
         of_kind.flat_map(|(server, Known { names, definitions })| {

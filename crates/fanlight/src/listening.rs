@@ -1,4 +1,4 @@
-//! Where the listeners of a configuration may listen, how their sockets are opened, and their TLS.
+//! The listeners' addresses, sockets and TLS, from the configuration.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::Path;
@@ -10,7 +10,7 @@ use fanlight_frontend::{
 use fanlight_link::{LinkFiles, LinkTls};
 use fanlight_settings::read_bounded;
 
-/// The scheme of the URLs of a listener.
+/// The scheme of a listener's URLs.
 pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {
     if tls.is_some() { "https" } else { "http" }
 }
@@ -62,7 +62,7 @@ fn check_tls(tls: Option<&Tls>, option: &str, address: &ListenAddress) -> Result
     }
 }
 
-/// How the socket for clients is opened.
+/// The options of the clients' socket.
 pub(crate) fn of_clients(config: &Config) -> BindOptions {
     BindOptions {
         reuse_port: config.reuse_port,
@@ -70,7 +70,7 @@ pub(crate) fn of_clients(config: &Config) -> BindOptions {
     }
 }
 
-/// How the socket for operators is opened.
+/// The options of the operators' socket.
 pub(crate) fn of_operators(config: &Config) -> BindOptions {
     BindOptions {
         reuse_port: config.reuse_port,
@@ -78,7 +78,7 @@ pub(crate) fn of_operators(config: &Config) -> BindOptions {
     }
 }
 
-/// Listens at `address`; the error names `option`, which chooses another one.
+/// Listens at `address`. The error suggests `option` to choose another address.
 pub(crate) fn bind(
     address: &ListenAddress,
     option: &str,
@@ -95,19 +95,19 @@ pub(crate) fn bind(
     })
 }
 
-/// TLS of a listener, as its files have it.
+/// The TLS of a listener, loaded from its files.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedTls {
     pub(crate) server: TlsServer,
     pub(crate) marks: TlsMarks,
 }
 
-/// Change with the files of a listener's TLS.
+/// Digests that change with the files of a listener's TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TlsMarks {
-    /// With its certificate and key.
+    /// The digest of its certificate and key.
     own: u64,
-    /// With what clients must show.
+    /// The digest of the requirements for client certificates.
     pub(crate) clients: u64,
 }
 
@@ -130,7 +130,8 @@ pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, Str
         .transpose()
 }
 
-/// TLS between replicas, all of which have to show a certificate: of the listener for the others, and of the link to them.
+/// TLS between replicas, which all have to show a certificate. It covers the listener for the
+/// others, and the link to them.
 pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<(LoadedTls, LinkTls), String> {
     let read = FilesRead::of(tls, "replicas.tls")?;
     let authority = read.ca.as_ref().filter(|(_, is_optional)| !is_optional);
@@ -147,13 +148,13 @@ pub(crate) fn tls_of_replicas(tls: &Tls) -> Result<(LoadedTls, LinkTls), String>
     ))
 }
 
-/// The files of an option with TLS.
+/// The files of a TLS option.
 struct FilesRead<'a> {
     option: &'static str,
     tls: &'a Tls,
     certificate: Vec<u8>,
     key: Vec<u8>,
-    /// Who signs certificates of clients, and whether they may have none.
+    /// The authorities of client certificates, and whether a client may have no certificate.
     ca: Option<(Vec<u8>, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! Which access tokens are accepted, as the configuration says.
+//! The settings for access tokens, from the configuration.
 
 use fanlight_auth::{
     ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
@@ -8,7 +8,7 @@ use fanlight_settings::Secret;
 
 use crate::failure::Unusable;
 
-/// The access tokens that `config` accepts from these issuers; `None` if there are none.
+/// The settings for access tokens of these issuers; `None` if there are no issuers.
 pub(super) fn settings(
     config: &Config,
     issuers: &[Issuer],
@@ -33,7 +33,7 @@ pub(super) fn settings(
     }))
 }
 
-/// Bounds on what is asked of issuers, and on what is kept of their answers.
+/// Limits on requests to issuers, and on the cache of their answers.
 pub(crate) fn limits(config: &Config) -> OAuthLimits {
     let (limits, timeouts) = (&config.limits, &config.timeouts);
     OAuthLimits {

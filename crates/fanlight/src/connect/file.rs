@@ -1,4 +1,4 @@
-//! The file of a client on disk, with a copy of what it was before.
+//! A client's file on disk, and the copy made before the first change.
 
 use std::fs;
 use std::io::Error;
@@ -9,26 +9,27 @@ use fanlight_client_files::{self as client_files, Client, EditError, Entry};
 use crate::failure::Failure;
 use crate::replace::{self, NewFile};
 
-/// What the copy of a file is called: its name and this.
+/// The suffix of a file's copy.
 const BACKUP: &str = ".before-fanlight";
 
 /// The file of a client.
 pub(super) struct ClientFile {
     client: Client,
-    /// Where it is, or will be.
+    /// The path, whether or not the file exists.
     pub(super) path: PathBuf,
-    /// The folder of a project, which may come from elsewhere: no link below it is followed.
+    /// The project's folder, if the file belongs to one. Others may have written it, so no link
+    /// below it is followed.
     project: Option<PathBuf>,
 }
 
-/// How an entry was taken out.
+/// The outcome of removing an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Undone {
-    /// The file has the bytes that it had before.
+    /// The file has its previous bytes again.
     Restored,
-    /// The file was made for the entry, and is gone.
+    /// The file existed only for the entry, and is removed.
     Deleted,
-    /// The entry is gone; the file was changed since, and the changes stay.
+    /// The entry is removed; other changes made since then stay.
     Removed,
 }
 
@@ -41,7 +42,7 @@ impl ClientFile {
         }
     }
 
-    /// It as a file below the folder of a project.
+    /// Marks the file as part of the project in this folder.
     pub(super) fn of_project(self, folder: PathBuf) -> Self {
         Self {
             project: Some(folder),
@@ -49,7 +50,8 @@ impl ClientFile {
         }
     }
 
-    /// The file itself. A user may have made its name a link to it; in a project, somebody else may have.
+    /// The path to write to. In the user's own files a link is followed; in a project a link is
+    /// refused, since others may have made it.
     fn target(&self) -> Result<PathBuf, Failure> {
         let Some(project) = &self.project else {
             return Ok(replace::target(&self.path));
@@ -67,7 +69,7 @@ impl ClientFile {
         }
     }
 
-    /// Whether it has an entry of this name.
+    /// Whether the file has an entry of this name.
     pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
         let text = self.read(&self.path)?.unwrap_or_default();
         Ok(client_files::has(self.client, &text, name)
@@ -75,7 +77,7 @@ impl ClientFile {
             .is_some())
     }
 
-    /// Puts an entry into the file. The answer is where the copy of the file is, if there was a file.
+    /// Adds an entry to the file. Returns the path of the file's copy, if the file existed.
     pub(super) fn add(&self, entry: &Entry) -> Result<Option<PathBuf>, Failure> {
         let path = self.target()?;
         let before = self.read(&path)?;
@@ -92,7 +94,7 @@ impl ClientFile {
             return Ok(Some(backup).filter(|backup| backup.is_file()));
         }
         let kept = match (original, &before) {
-            // A further entry of the same name: the first copy stays.
+            // The entry replaces one of the same name: the first copy stays.
             (Some(Some(_)), _) => Some(backup),
             (Some(None), _) | (None, None) => None,
             (None, Some(before)) => {
@@ -106,7 +108,7 @@ impl ClientFile {
         Ok(kept)
     }
 
-    /// Takes the entry of this name out of the file.
+    /// Removes the entry of this name from the file.
     pub(super) fn undo(&self, name: &str) -> Result<Undone, Failure> {
         let path = self.target()?;
         let not_there = || Failure::other(format!("{} has no entry {name:?}", self.path.display()));
@@ -139,8 +141,8 @@ impl ClientFile {
         }
     }
 
-    /// The text that `text` was made of by putting the entry into it, if nothing else was changed since: that of the copy,
-    /// or nothing where there was no file.
+    /// The file's content before the entry, if nothing else has changed since: the copy's text, or
+    /// empty if there was no file.
     fn original(
         &self,
         path: &Path,
@@ -177,8 +179,8 @@ impl ClientFile {
     }
 }
 
-/// Where the copy of a file is, or will be. What is there already must be a file: a link would have another file replaced, or
-/// shown in the place of this one.
+/// The path of a file's copy. An existing copy must be a regular file: through a link, Fanlight
+/// would overwrite or read another file.
 fn backup_of(path: &Path) -> Result<PathBuf, Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(BACKUP);

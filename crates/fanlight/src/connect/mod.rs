@@ -1,4 +1,4 @@
-//! `fanlight connect`: the entry for this gateway in the file of a client.
+//! `fanlight connect`: adds this gateway to a client's file.
 
 mod file;
 mod target;
@@ -18,7 +18,7 @@ use crate::show::{self, table};
 use file::{ClientFile, Undone};
 pub(crate) use target::{Target, absolute};
 
-/// Shows the clients of this machine, or writes into the file of one.
+/// Lists the clients of this machine, or writes to the file of one.
 pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
     let places = Places::new(System::current(), &|name| std::env::var(name).ok());
     let Some(name) = &args.client else {
@@ -99,7 +99,7 @@ pub(crate) fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Fai
     report(args, client, &file.path, "added", &text)
 }
 
-/// The options that name the same file again.
+/// The options that select the same file again.
 fn again(args: &ConnectArgs) -> String {
     let mut options = String::new();
     if args.project {
@@ -122,7 +122,7 @@ fn unknown(name: &str) -> Failure {
     ))
 }
 
-/// The file to write into.
+/// The file to write to.
 fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<PathBuf, Failure> {
     if let Some(path) = &args.file {
         return Ok(path.clone());
@@ -139,7 +139,7 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
             .map(|places| places.of_user(client))
             .and_then(|files| {
                 let exists = |file: &&PathBuf| file.is_file();
-                // Several editors match: prefer the installed one.
+                // Several editors match: prefer an installed one.
                 let is_installed =
                     |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
                 files
@@ -160,7 +160,7 @@ fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<P
     })
 }
 
-/// How clients reach the gateway of this configuration.
+/// How clients reach the gateway with this configuration.
 fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure> {
     let config = configuration::paths(common).unwrap_or_default();
     if let Some(url) = args.url.as_ref().filter(|_| !args.stdio) {
@@ -235,7 +235,7 @@ fn report(
     Ok(())
 }
 
-/// Whether a client seems to be installed: its file is there, or a folder of its own.
+/// Whether a client seems to be installed: its file or a folder of its own exists.
 fn is_here(client: Client, path: &Path) -> bool {
     let is_for_all = |folder: &Path| {
         let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -245,12 +245,12 @@ fn is_here(client: Client, path: &Path) -> bool {
     let has_folder = path
         .parent()
         .is_some_and(|folder| folder.is_dir() && !is_for_all(folder));
-    // Its file is beside its folder.
+    // Claude Code has its file beside its folder.
     let has_other = client == Client::ClaudeCode && path.with_file_name(".claude").is_dir();
     path.is_file() || has_folder || has_other
 }
 
-/// The clients, and which of them are here and connected.
+/// Prints the clients, and whether they are installed and connected.
 fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
     let mut rows = table(&["CLIENT", "", "HERE", "FILE"]);
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! How clients reach this gateway, and the entry of each client for it.
+//! How clients reach this gateway, and the resulting entry for each client.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use crate::cli::NAME;
 /// How clients reach a gateway.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Target {
-    /// The URL of the endpoint, where it is reached by TCP.
+    /// The URL of the endpoint, if it is reached over TCP.
     pub(crate) url: Option<String>,
-    /// What the endpoint wants of clients.
+    /// Whether the endpoint requires a token.
     pub(crate) needs_token: bool,
-    /// The files of its configuration, for clients that start it themselves; none for the demo.
+    /// The configuration files, for clients that start the gateway themselves; empty for the demo.
     pub(crate) config: Vec<PathBuf>,
 }
 
 impl Target {
-    /// The entry of a client. `token` is put in where the endpoint wants one.
+    /// The entry for a client. It contains `token` if the endpoint requires one.
     pub(crate) fn entry(&self, client: Client, name: &str, token: Option<&str>) -> Entry {
         Entry::new(client, name, self.reach(client, token))
     }
@@ -41,7 +41,7 @@ impl Target {
         }
     }
 
-    /// The command by which a client starts a gateway of its own, with the same configuration.
+    /// The command with which a client starts its own gateway with the same configuration.
     fn stdio(&self) -> Reach {
         let command = std::env::current_exe()
             .map_or_else(|_| NAME.to_owned(), |path| path.display().to_string());
@@ -52,7 +52,7 @@ impl Target {
         Reach::Stdio { command, args }
     }
 
-    /// The entries of all clients, as `/api/connect` answers them.
+    /// The entries for all clients, as returned by `/api/connect`.
     pub(crate) fn to_json(&self) -> Value {
         let places = Places::new(System::current(), &|name| std::env::var(name).ok());
         let entry = |client: Client| {

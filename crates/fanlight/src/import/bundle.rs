@@ -1,5 +1,5 @@
-//! An `.mcpb` bundle: a zip archive with a manifest and the program of a server. Its sizes are bounded, and nothing is written
-//! outside of its own folder.
+//! An `.mcpb` bundle: a zip archive with a manifest and a server's program. Its size is bounded,
+//! and nothing is written outside its own folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write as _};
@@ -9,24 +9,25 @@ use fanlight_client_files::{PackagedServer, System, manifest};
 use fanlight_document::{Source, Syntax};
 use zip::ZipArchive;
 
-/// Most bytes of the archive itself.
+/// The size limit of the archive, in bytes.
 const MAX_ARCHIVE: u64 = 512 << 20;
-/// Most bytes of all its files.
+/// The limit of all unpacked bytes.
 const MAX_UNPACKED: u64 = 1 << 30;
-/// Most files.
+/// The limit of files.
 const MAX_ENTRIES: usize = 20_000;
-/// Most bytes of the manifest.
+/// The size limit of the manifest, in bytes.
 const MAX_MANIFEST: u64 = 1 << 20;
 
-/// A bundle that can be unpacked.
+/// A bundle to unpack.
 pub(super) struct Bundle {
     archive: PathBuf,
-    /// Where it is unpacked.
+    /// The folder to unpack into.
     pub(super) folder: PathBuf,
 }
 
 impl Bundle {
-    /// A bundle and its server, which is to be unpacked into a folder in `bundles`.
+    /// Opens a bundle, and returns it with its server. It will be unpacked into a folder in
+    /// `bundles`.
     pub(super) fn open(
         path: &Path,
         bundles: &Path,
@@ -46,7 +47,7 @@ impl Bundle {
         let root = parsed
             .map_err(|error| format!("its manifest is {}", error.message))?
             .ok_or("its manifest is empty")?;
-        // The name of the folder is that of the server, which has letters, digits, `-` and `_` alone.
+        // The folder has the server's name, which consists of letters, digits, `-` and `_`.
         let name = manifest(&root, "", system)?.name;
         let folder = bundles.join(&name);
         let server = manifest(&root, &folder.display().to_string(), system)?;
@@ -59,7 +60,8 @@ impl Bundle {
         ))
     }
 
-    /// Unpacks the bundle as a whole or not at all. An existing folder is an error, or replaced.
+    /// Unpacks the whole bundle or nothing. An existing folder is replaced if `replaces`, otherwise
+    /// an error.
     pub(super) fn unpack(&self, replaces: bool) -> Result<(), String> {
         if self.folder.exists() && !replaces {
             return Err(format!(
@@ -132,7 +134,8 @@ fn unpack_into(archive: &mut ZipArchive<File>, folder: &Path) -> Result<(), Stri
     Ok(())
 }
 
-/// Writes a file of at most `left` bytes, whatever its header says of its size. The answer is how many are left then.
+/// Writes a file of at most `left` bytes, whatever size its header claims. Returns how many bytes
+/// are left afterwards.
 fn write(entry: impl Read, path: &Path, is_program: bool, left: u64) -> std::io::Result<u64> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let written = std::io::copy(&mut entry.take(left + 1), &mut file)?;
@@ -170,7 +173,7 @@ mod tests {
     const MANIFEST: &str =
         r#"{"name": "tools", "server": {"type": "node", "entry_point": "server/index.js"}}"#;
 
-    /// A bundle with these files besides its manifest; a name that ends with `@` is that of a link.
+    /// Creates a bundle with these files and a manifest; a name that ends with `@` is a link.
     fn bundle(folder: &Path, files: &[(&str, &str)]) -> PathBuf {
         let path = folder.join("x.mcpb");
         let mut zip = zip::ZipWriter::new(File::create(&path).unwrap());

@@ -1,4 +1,4 @@
-//! The servers of all sources under one name each.
+//! Merges the servers of all sources, each under one name.
 
 use std::path::{Path, PathBuf};
 
@@ -7,37 +7,37 @@ use fanlight_client_files::Item;
 use super::sources::Source;
 use crate::cli::NAME;
 
-/// The identity of an entry: equal ones are the same server.
+/// The members that identify a server: entries with equal ones are the same server.
 const REACH: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];
 
-/// A server that is taken.
+/// A server to import.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) name: String,
     pub(super) value: Item,
-    /// Where it was found; the first is where it was taken from.
+    /// The places with this server; the first is the imported one.
     pub(super) from: Vec<Place>,
 }
 
-/// Where a server was found.
+/// A place with a server.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    /// Whose file it is, or what.
+    /// The name of the client, or of the kind of file.
     pub(super) title: &'static str,
     pub(super) path: PathBuf,
-    /// Its name there.
+    /// The server's name in this place.
     pub(super) name: String,
 }
 
-/// A server or part of a file that is not taken.
+/// A server or a part of a file that is not imported.
 #[derive(Debug)]
 pub(super) struct LeftOut {
     pub(super) path: PathBuf,
     pub(super) reason: String,
 }
 
-/// The servers of all sources in their order. Of those that are reached in the same way the first is taken; of different ones
-/// with the same name the later gets another name.
+/// Merges the servers of all sources in order. Of entries for the same server, the first is
+/// imported. Different servers with the same name are told apart by new names for the later ones.
 pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
     let mut taken: Vec<Taken> = Vec::new();
     let mut left_out = Vec::new();
@@ -78,7 +78,7 @@ fn reach(value: &Item) -> Vec<Option<&Item>> {
     REACH.iter().map(|key| value.member(key)).collect()
 }
 
-/// Whether an entry is one that `fanlight connect` writes.
+/// Whether `fanlight connect` has written this entry.
 fn is_fanlight(name: &str, value: &Item) -> bool {
     let text = |item: &Item| match item {
         Item::Text(text) => Some(text.clone()),
@@ -104,7 +104,7 @@ fn is_fanlight(name: &str, value: &Item) -> bool {
         || (name == NAME && value.member("url").is_some())
 }
 
-/// The name, or one with the client or a number behind it.
+/// A free name: the name itself, or the name with the client or a number appended.
 fn free_name(name: &str, client: Option<&str>, taken: &[Taken]) -> String {
     let is_free = |name: &String| taken.iter().all(|known| known.name != *name);
     let with_client = client.map(|client| format!("{name}-{client}"));

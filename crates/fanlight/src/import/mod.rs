@@ -1,4 +1,5 @@
-//! `fanlight import`: the servers of the clients on this machine, in a configuration of Fanlight.
+//! `fanlight import`: copies the servers of the clients on this machine into a Fanlight
+//! configuration.
 
 mod bundle;
 mod merge;
@@ -20,7 +21,7 @@ use merge::{LeftOut, Taken, merge};
 use secrets::Moved;
 use sources::Source;
 
-/// What is taken, and what it becomes.
+/// The servers to import, and the resulting files.
 struct Import {
     sources: Vec<Source>,
     taken: Vec<Taken>,
@@ -28,13 +29,13 @@ struct Import {
     moved: Moved,
     /// The text of the configuration.
     text: String,
-    /// Where the configuration is written; none for standard output.
+    /// The path of the configuration; `None` for standard output.
     output: Option<PathBuf>,
-    /// Where secrets are written, if they are.
+    /// The path of the file with secrets, if there is one.
     env_file: Option<PathBuf>,
 }
 
-/// Shows what is taken, and writes it.
+/// Shows the servers to import, and writes the configuration.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let import = Import::new(args)?;
     if import.taken.is_empty() {
@@ -81,7 +82,7 @@ impl Import {
             sources = sources::of_machine(places.as_ref());
         }
         let (mut taken, mut left_out) = merge(&sources);
-        // Standard output is one file.
+        // Standard output cannot hold a second file.
         let kind = args.secrets.unwrap_or(if output.is_some() {
             Secrets::EnvFile
         } else {
@@ -130,7 +131,7 @@ impl Import {
         })
     }
 
-    /// The files to be written that are there already.
+    /// The files to write that already exist.
     fn existing(&self) -> Vec<&Path> {
         let files = [&self.output, &self.env_file]
             .into_iter()
@@ -143,7 +144,7 @@ impl Import {
         files.chain(bundles).filter(|path| path.exists()).collect()
     }
 
-    /// Unpacks bundles, then writes secrets, then the configuration that names both.
+    /// Unpacks bundles, then writes secrets, then the configuration that refers to both.
     fn write(&self, args: &ImportArgs) -> Result<(), Failure> {
         for bundle in self
             .sources
@@ -166,7 +167,8 @@ impl Import {
     }
 }
 
-/// Writes a file; one with secrets can be read by its owner alone, also if it was there before.
+/// Writes a file. A file with secrets becomes readable only by its owner, even if it existed
+/// before.
 fn write(path: &Path, text: &str, has_secrets: bool) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::other(format!("cannot write {}: {error}", path.display()));
@@ -192,7 +194,7 @@ fn hide(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints a line for people: on standard error where standard output is for a program.
+/// Prints a line for people: on standard error if standard output is for a program.
 fn tell(args: &ImportArgs, line: &str) {
     if args.json || args.output == Path::new("-") {
         complain(&format!(

@@ -11,7 +11,7 @@ use crate::cli::ImportArgs;
 use crate::out;
 use crate::show::table;
 
-/// Shows what is taken. `is_written` says whether it was written.
+/// Prints the imported servers. `is_written` tells whether the configuration was written.
 pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     if args.json {
         out::json(&format!("{:#}", to_json(import, is_written)));
@@ -90,7 +90,7 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
     );
 }
 
-/// Where a server was found, with its name there if that is another one.
+/// The place of a server, with the server's name there if it differs.
 fn of_place(
     server: &Taken,
     place: &super::merge::Place,
@@ -109,7 +109,7 @@ fn of_place(
     format!("{title}{}{name}", shown(&place.path))
 }
 
-/// The program, or the host: no arguments and no paths, which may be secret.
+/// The program or the host, without arguments and paths, which may be secret.
 fn reached_by(value: &Item) -> String {
     let is_off = value.member("enabled") == Some(&Item::Flag(false));
     let how = match (value.member("command"), value.member("url")) {
@@ -130,7 +130,7 @@ fn reached_by(value: &Item) -> String {
     }
 }
 
-/// The variables that have no value yet, with what they are.
+/// The variables that have no value yet, each with its description.
 fn missing(import: &Import) -> Vec<(String, String)> {
     let mut names = Vec::new();
     import

@@ -1,9 +1,9 @@
-//! Secrets that are written out in an entry, moved into variables.
+//! Moves secrets from an entry into variables.
 
 use fanlight_client_files::Item;
 use fanlight_config::may_be_secret;
 
-/// The values of variables that were made of secrets.
+/// The variables that replace secrets.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     /// Names and values, each name once.
@@ -11,7 +11,7 @@ pub(super) struct Moved {
 }
 
 impl Moved {
-    /// The entry of a server with references to variables in the places of its secrets.
+    /// The entry of a server with its secrets replaced by references to variables.
     pub(super) fn entry(&mut self, server: &str, value: &Item) -> Item {
         let Item::Map(members) = value else {
             return value.clone();
@@ -42,7 +42,7 @@ impl Moved {
         let pair = |(key, value): &(String, Item)| {
             let changed = match value {
                 Item::Text(text) if is_literal(text) && may_be_secret(key, text) => {
-                    // The scheme of `Authorization` says how the secret is used.
+                    // The scheme of `Authorization` is not secret and stays.
                     let (scheme, secret) = match text.split_once(' ') {
                         Some((scheme, secret))
                             if ["bearer", "basic", "token"]
@@ -61,7 +61,8 @@ impl Moved {
         Item::Map(pairs.iter().map(pair).collect())
     }
 
-    /// Arguments: what follows an option such as `--api-key`, what is behind its `=`, and what looks like a token.
+    /// Replaces secrets in arguments: the word after an option such as `--api-key`, the text after
+    /// its `=`, and words that look like tokens.
     fn args(&mut self, server: &str, words: &[Item]) -> Item {
         let mut option = String::new();
         let mut changed = Vec::new();
@@ -103,7 +104,7 @@ impl Moved {
         Item::List(changed)
     }
 
-    /// A reference to a variable with this value, which is made if there is none.
+    /// A reference to a variable with this value, which is created if necessary.
     fn reference(&mut self, name: &str, server: &str, before: &str, value: &str) -> Item {
         let name = variable(name);
         let is_free = |known: &[(String, String)], name: &str| {
@@ -126,7 +127,7 @@ impl Moved {
         Item::Text(format!("{before}${{{name}}}"))
     }
 
-    /// The variables as the text of a file for `envFile`, which shells read, too.
+    /// The variables as text for `envFile`, which shells can read, too.
     pub(super) fn to_env_file(&self) -> String {
         let line = |(name, value): &(String, String)| {
             if value.contains(['\'', '\n']) {
@@ -143,7 +144,7 @@ impl Moved {
     }
 }
 
-/// Whether a text has no reference to a variable.
+/// Whether a text refers to no variable.
 fn is_literal(text: &str) -> bool {
     !text.contains("${")
 }
@@ -155,7 +156,7 @@ fn is_variable(name: &str) -> bool {
             .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether a word of a command is secret: by the option in front of it, or by its look.
+/// Whether a word of a command is secret, judged by the preceding option or by its look.
 fn is_secret_word(option: &str, word: &str) -> bool {
     let is_named = may_be_secret(option, "harmless") && !matches!(word, "true" | "false");
     let is_header = word.to_lowercase().contains("authorization:")
@@ -163,8 +164,8 @@ fn is_secret_word(option: &str, word: &str) -> bool {
     is_named || is_header || looks_like_token(word)
 }
 
-/// Whether a word is a token by its look: a known beginning, or a long run of letters and digits. Names of packages and paths
-/// have neither.
+/// Whether a word looks like a token: a known prefix, or a long run of letters and digits. Names of
+/// packages and paths have neither.
 fn looks_like_token(word: &str) -> bool {
     const BEGINNINGS: [&str; 9] = [
         "sk-",
@@ -189,7 +190,7 @@ fn looks_like_token(word: &str) -> bool {
         || is_secret_url(word)
 }
 
-/// Whether a URL has user information, or a value in its query that may be secret.
+/// Whether a URL has user information, or a query value that may be secret.
 fn is_secret_url(text: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(text) else {
         return false;
@@ -203,7 +204,7 @@ fn is_secret_url(text: &str) -> bool {
         && (!url.username().is_empty() || url.password().is_some() || has_secret())
 }
 
-/// The name of a variable.
+/// The name as the name of a variable.
 fn variable(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -262,7 +263,7 @@ mod tests {
             moved.entry("git", &entry).to_flow(),
             r#"{"command": "npx", "args": ["-y", "@me/server-2024", "--api-key", "${GIT_API_KEY}", "--token=${GIT_TOKEN}", "--port", "8080", "--header", "${GIT_HEADER}"], "env": {"LEVEL": "debug", "API_KEY": "${API_KEY}", "O": "${O}"}, "headers": {"Authorization": "Bearer ${GIT_AUTHORIZATION}"}}"#
         );
-        // The same name with another value is another variable.
+        // The same name with another value needs another variable.
         assert_eq!(
             moved.entry("hub", &env("API_KEY", "k1")).to_flow(),
             r#"{"env": {"API_KEY": "${API_KEY}"}}"#

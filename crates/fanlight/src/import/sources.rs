@@ -1,4 +1,4 @@
-//! Where servers are taken from: the files of clients on this machine, and what the command line names.
+//! The sources of servers: the files of clients on this machine, and the command line's arguments.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,23 +14,23 @@ use super::bundle::Bundle;
 use crate::connect::absolute;
 use crate::failure::Failure;
 
-/// A file with the servers in it.
+/// A file and its servers.
 pub(super) struct Source {
-    /// Whose it is, or what.
+    /// The name of the client, or of the kind of file.
     pub(super) title: &'static str,
     pub(super) client: Option<Client>,
     pub(super) path: PathBuf,
     pub(super) servers: Vec<(String, Item)>,
-    /// What is not taken, and why.
+    /// The parts that are not imported, with reasons.
     pub(super) left_out: Vec<String>,
-    /// Variables that a package wants, and what they are.
+    /// The variables that a package needs, with descriptions.
     pub(super) variables: Vec<(String, String)>,
-    /// What is unpacked with it.
+    /// The bundle to unpack, if the file is one.
     pub(super) bundle: Option<Bundle>,
 }
 
-/// Every file of a known client: of the user, and of the project in this folder. A file that cannot be read is one without
-/// servers.
+/// Every file of a known client, both the user's and those of the project in this folder. An
+/// unreadable file counts as one without servers.
 pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
     let clients = Client::ALL
         .into_iter()
@@ -83,7 +83,7 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
     files.into_iter().map(|path| (client, path)).collect()
 }
 
-/// What an argument of the command line names: a file, or a client with all its files.
+/// The sources that an argument of the command line names: a file, or a client with all its files.
 pub(super) fn named(
     from: &str,
     places: Option<&Places>,
@@ -124,7 +124,7 @@ pub(super) fn named(
         .collect()
 }
 
-/// A file that is named: a bundle, a package, or the file of some client.
+/// The source in a file: a bundle, a package, or some client's file.
 fn of_file(path: &Path, places: Option<&Places>, bundles: &Path) -> Result<Source, String> {
     let ending = path
         .extension()
@@ -155,7 +155,7 @@ fn of_file(path: &Path, places: Option<&Places>, bundles: &Path) -> Result<Sourc
     }
     let known = ClientFile::read(path, &root);
     let title = known.as_ref().map_or("", |file| file.client.title());
-    // What nobody is known to write has the notation that most clients share.
+    // A file of an unknown client gets the notation that most clients share.
     let notation = if has("servers") {
         Client::VsCode
     } else {
@@ -184,7 +184,7 @@ fn taken(
     places: Option<&Places>,
     mut file: ClientFile,
 ) -> Source {
-    // What is in the folder of the user is for all projects.
+    // Entries in the user's home folder apply to all projects.
     file.project = file
         .project
         .filter(|project| places.is_none_or(|places| places.home() != project));
@@ -224,7 +224,7 @@ fn empty(title: &'static str, client: Option<Client>, path: PathBuf) -> Source {
     }
 }
 
-/// The tree of a file; an empty one if the file is empty.
+/// The tree of a file; an empty tree if the file is empty.
 fn tree(path: &Path) -> Result<Node, String> {
     let mut bytes = Vec::new();
     let read = File::open(path)

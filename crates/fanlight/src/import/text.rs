@@ -1,4 +1,4 @@
-//! The text of the configuration that is written, and whether its servers can be used.
+//! The text of the new configuration, and a check of its servers.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fanlight_config::{Problem, parse};
 use super::merge::Taken;
 use super::secrets::Moved;
 
-/// The configuration with these servers. `env_file` is beside it.
+/// The configuration with these servers. `env_file` is in the same folder.
 pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String {
     let mut text =
         "# Written by `fanlight import`. `fanlight check` tests whether these servers start.\n"
@@ -23,7 +23,7 @@ pub(super) fn configuration(taken: &[Taken], env_file: Option<&Path>) -> String 
             .iter()
             .map(|place| place.path.display().to_string())
             .collect();
-        // A line break in the name of a file would end the comment.
+        // A line break in a file's name would end the comment.
         let from = from.join(", ").replace(['\n', '\r'], " ");
         text += &format!("  # {from}\n{}", entry(server).to_yaml("  "));
     }
@@ -34,7 +34,7 @@ fn entry(server: &Taken) -> Item {
     Item::map([(server.name.clone(), server.value.clone())])
 }
 
-/// Whether a server can be used, as far as its definition says. What a missing variable holds is not judged.
+/// Checks a server's definition. Values of missing variables are not judged.
 pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
     let text = format!("mcpServers:\n{}", entry(server).to_yaml("  "));
     let variable = |name: &str| {
@@ -53,7 +53,7 @@ pub(super) fn check(server: &Taken, moved: &Moved) -> Result<(), String> {
         .map_or(Ok(()), |message| Err(message.to_owned()))
 }
 
-/// The variables that an entry names, without those that have a default.
+/// Collects the variables that an entry refers to without a default.
 pub(super) fn variables(value: &Item, names: &mut Vec<String>) {
     match value {
         Item::Text(text) => {

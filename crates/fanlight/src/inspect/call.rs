@@ -16,7 +16,7 @@ use crate::observe::Admin;
 use crate::out::{self, say};
 use crate::show;
 
-/// Prints the result: indented on a terminal, otherwise with the bytes of the backend. Fails if it is a
+/// Prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
 /// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
@@ -32,7 +32,7 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
             return Ok((response, None));
         }
         let tools = tools(assembly, &endpoint).await;
-        // The tools of a server that is down are not known.
+        // The tools of a server that is down are unknown.
         let is_known = tools.is_empty()
             || tools.find(&args.tool).is_some()
             || incomplete(&tools).next().is_some();
@@ -55,7 +55,7 @@ pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure
     )
 }
 
-/// [`call`] through a gateway that is running.
+/// [`call`] through a running gateway.
 pub(crate) async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let (mut params, mut request) = (ObjectBuilder::new(), ObjectBuilder::new());

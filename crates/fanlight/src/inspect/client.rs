@@ -18,12 +18,13 @@ use crate::failure::Failure;
 use crate::login::ServerByUrl;
 use crate::show::plain;
 
-/// The environment variable with the key or access token that a client shows.
+/// The environment variable with the client's key or access token.
 const TOKEN: &str = "FANLIGHT_TOKEN";
-/// Most sends of one message: a server may refuse an old token, what it was renewed to, and a proof without its nonce.
+/// How often a message is sent at most. A server may refuse an old token, the renewed token, and a
+/// DPoP proof without its nonce.
 const MOST_SENT: usize = 4;
 
-/// Characters of a URL of the server that are shown.
+/// The limit of characters shown of a server's URL.
 const LONGEST_SHOWN: usize = 500;
 
 /// The `traceparent` values of a request. They name different spans, which shows which one the gateway used.
@@ -43,18 +44,18 @@ pub(super) struct Client {
     credentials: Credentials,
 }
 
-/// What shows who a client is.
+/// The client's credentials.
 enum Credentials {
     Nothing,
     /// A key or an access token.
     Token(String),
-    /// What the user of this machine has granted, or grants when the server asks for it.
+    /// The user's sign-in at this server, stored or requested on demand.
     Granted(Box<ServerByUrl>),
 }
 
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
-        // What shows who the user is goes to the server that was named alone.
+        // Credentials go only to the server that the user named.
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -68,7 +69,7 @@ impl Client {
         })
     }
 
-    /// It with the key or access token in the environment.
+    /// The client with the key or access token of the environment.
     pub(super) fn with_token_of_environment(self) -> Self {
         match std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
             Some(token) => self.with_token(token),
@@ -76,7 +77,7 @@ impl Client {
         }
     }
 
-    /// It with this key or access token.
+    /// The client with this key or access token.
     pub(super) fn with_token(self, token: String) -> Self {
         Self {
             credentials: Credentials::Token(token),
@@ -84,7 +85,7 @@ impl Client {
         }
     }
 
-    /// It with the token that the user has from signing in, unless it has one already.
+    /// The client with the token of the user's sign-in, unless it already has a token.
     pub(super) fn or_signed_in(self, server: ServerByUrl) -> Self {
         match self.credentials {
             Credentials::Nothing => Self {
@@ -95,7 +96,8 @@ impl Client {
         }
     }
 
-    /// What the server wants for signing in to it; `None` if it serves this client, wants something else, or cannot be reached.
+    /// The server's challenge to sign in; `None` if the server serves this client, wants something
+    /// else, or cannot be reached.
     pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
         let (body, headers) =
             modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
@@ -108,7 +110,7 @@ impl Client {
         Ok(challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED))
     }
 
-    /// The token that the user has from signing in, if there is one.
+    /// The token of the user's sign-in, if there is one.
     pub(super) async fn token(&self) -> Result<Option<String>, Failure> {
         match &self.credentials {
             Credentials::Granted(server) => server.token().await,
@@ -116,7 +118,7 @@ impl Client {
         }
     }
 
-    /// Waits until what was had for its user has been kept.
+    /// Waits until changes of the user's sign-in are stored.
     pub(super) async fn stop(&self) {
         if let Credentials::Granted(server) = &self.credentials {
             server.stop().await;
@@ -183,14 +185,15 @@ impl Client {
         self.answer(self.post(body, headers).await?).await
     }
 
-    /// Sends a message. One that is refused for its credentials did not run, and is sent with others if there are any.
+    /// Sends a message. If the server refuses its credentials, it did not run, and is sent again
+    /// with others if there are any.
     async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response, Failure> {
         let shown = self.shown().await?;
         let response = self.send(body.clone(), &headers, &shown).await?;
         self.unless_refused(response, body, &headers, shown).await
     }
 
-    /// The header fields that show who the client is.
+    /// The header fields with the client's credentials.
     async fn shown(&self) -> Result<HeaderMap, Failure> {
         match &self.credentials {
             Credentials::Nothing => Ok(HeaderMap::new()),
@@ -208,7 +211,8 @@ impl Client {
         }
     }
 
-    /// The response to a message, or, while that refuses the credentials, those to the message with others.
+    /// The response to a message. While it refuses the credentials, sends the message again with
+    /// others.
     async fn unless_refused(
         &self,
         mut response: reqwest::Response,

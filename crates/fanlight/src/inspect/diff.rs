@@ -1,7 +1,7 @@
-//! `fanlight diff`: shows whether a call's result through the gateway has the bytes that the backend sent.
+//! `fanlight diff`: compares the bytes of a call's result from the server and through the gateway.
 //!
-//! The call is made twice: directly to the backend, and over HTTP to a gateway started on loopback, as
-//! a client of the backend's era, so that the gateway has nothing to translate.
+//! The call is made twice: directly to the server, and over HTTP through a gateway started on
+//! loopback. The client uses the server's era, so that the gateway has nothing to translate.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use crate::out::{self, say};
 use crate::show;
 use crate::wiring::frontend_settings;
 
-/// Prints what the configuration changes of the tool, and the differences of the two results; fails if the results
-/// differ.
+/// Prints the configured changes of the tool, and the differences of the two results. Fails if the
+/// results differ.
 pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let config = &looked_through(config, &args.endpoint);
@@ -94,7 +94,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
     Err(failure())
 }
 
-/// Prints how the tool differs from what its server says of it, which is as configured.
+/// Prints the configured differences between the tool and its server's definition.
 fn say_intended(snapshot: &ListView, tool: &Entry) {
     let Some(given) = snapshot.given(tool) else {
         return;
@@ -144,7 +144,8 @@ async fn both(
         params,
         context,
     } = tool_call(original, arguments, Endpoint::Everything);
-    // The server gets the arguments that the gateway would send it: the results are to be compared, not the requests.
+    // The server gets the same arguments as from the gateway: the results are compared, not the
+    // requests.
     let params = params
         .as_ref()
         .map(|params| tool.rewrite_call(params))

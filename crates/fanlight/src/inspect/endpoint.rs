@@ -1,5 +1,5 @@
-//! `fanlight list --url` and `fanlight call --url`: through the endpoint of a gateway, as a client of it, which signs in if that
-//! is asked for.
+//! `fanlight list --url` and `fanlight call --url`: use a gateway's endpoint as a client, which
+//! signs in if necessary.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::interruption::interruptible;
 use crate::login::{Browser, ServerByUrl};
 use crate::show::plain;
 
-/// Pages of a list that are read.
+/// The limit of pages read of a list.
 const PAGES: usize = 100;
 
 /// Prints the lists that clients of this endpoint get.
@@ -38,7 +38,7 @@ pub(crate) async fn list_at(
     print_all(&lists.await?, wanted.json)
 }
 
-/// Calls a tool, and prints the result.
+/// Calls a tool and prints the result.
 pub(crate) async fn call_at(
     url: &str,
     args: &CallArgs,
@@ -61,7 +61,8 @@ pub(crate) async fn call_at(
     )
 }
 
-/// The token for a server, if the user has one or signs in; otherwise what the server wants for that, if it wants a token.
+/// The user's token for a server, after a sign-in if necessary. Without one, returns what the
+/// server requires for a token, if it requires one.
 pub(crate) async fn sign_in_at(
     url: &str,
     timeout: Duration,
@@ -88,7 +89,8 @@ async fn as_client<T>(
     let client = Client::new(url.to_owned(), timeout)?
         .with_token_of_environment()
         .or_signed_in(server);
-    // Whoever has signed in waits for signals here alone: the process no longer ends by itself.
+    // Once the user has signed in, the process no longer ends on SIGINT by itself, so this waits
+    // for the signal.
     let outcome = interruptible(command(&client)).await;
     client.stop().await;
     outcome
@@ -107,7 +109,7 @@ async fn read(client: &Client, kind: ListKind) -> Result<List, Failure> {
             .modern(method.as_str(), params, Vec::new(), None)
             .await?;
         let Some(result) = page.result() else {
-            // A server without anything of this kind need not have the method.
+            // A server without items of this kind need not have the method.
             if page.error_code() == Some(fanlight_protocol::code::METHOD_NOT_FOUND) {
                 break;
             }

@@ -7,7 +7,7 @@ use fanlight_protocol::visible::escaped_lines;
 use crate::out;
 use crate::show::plain;
 
-/// What is known of a failure: what happened, the last lines of the process, and what to do, a line each.
+/// A failure in lines: what happened, the last lines of the process, and a remedy.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {
     let mut lines = vec![format!("server {backend:?} {}", error.what())];
     if let Some(FailureDetails {
@@ -38,7 +38,7 @@ pub(super) fn text(backend: &str, error: &BackendError) -> String {
     lines.join("\n")
 }
 
-/// Writes to standard error what is known of all servers that are down.
+/// Prints the failures of all servers that are down on standard error.
 pub(super) fn complain(gateway: &Gateway) {
     for (name, status) in gateway.status() {
         if let Some(error) = &status.failure {

@@ -1,5 +1,5 @@
-//! Decides for each hop whether the trace context was propagated, from the spans that a gateway
-//! recorded and from the ids that the backend's answer repeats.
+//! Decides for each hop whether the trace context was propagated. It uses the gateway's spans and
+//! the ids that the server's answer repeats.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub(super) struct Hop {
     pub(super) notes: Vec<String>,
 }
 
-/// The hops of the call, the client's first. `is_omitted` says which backends get no trace context.
+/// The hops of the call, the client's first. `is_omitted` tells which servers get no trace context.
 pub(super) fn judge(
     sent: &Sent<'_>,
     spans: &[Span],
@@ -196,7 +196,7 @@ fn hop(from: &str, to: &str, span: Option<&Span>) -> Hop {
 /// Whether `span` is a descendant of the span `top`.
 fn is_below(span: &Span, top: &str, spans: &[Span]) -> bool {
     let mut at = span;
-    // A chain is no longer than there are spans.
+    // A chain cannot be longer than the number of spans.
     for _ in 0..spans.len() {
         match at.parent.as_deref() {
             Some(parent) if parent == top => return true,
@@ -210,7 +210,7 @@ fn is_below(span: &Span, top: &str, spans: &[Span]) -> bool {
     false
 }
 
-/// The spans of `trace` that a text names as a `traceparent`.
+/// The spans of `trace` in a text's `traceparent` values.
 fn repeated(text: &str, trace: &str) -> BTreeSet<String> {
     let before = format!("00-{trace}-");
     let spans = text

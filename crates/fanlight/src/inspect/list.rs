@@ -16,7 +16,7 @@ use crate::show;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
-/// What is to be listed, and how.
+/// The lists to show, and how.
 pub(crate) struct Wanted<'a> {
     pub(crate) what: Option<Listed>,
     pub(crate) json: bool,
@@ -34,7 +34,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Prints the merged lists; fails if a backend's part is missing.
+/// Prints the merged lists; fails if a server's part is missing.
 pub(crate) async fn list(config: &Config, wanted: &Wanted<'_>) -> Result<(), Failure> {
     with_assembly(config, async |assembly| {
         let mut lists = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) async fn list(config: &Config, wanted: &Wanted<'_>) -> Result<(), Fai
     .await
 }
 
-/// [`list`] of a gateway that is running.
+/// [`list`] through a running gateway.
 pub(crate) async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), Failure> {
     let mut lists = Vec::new();
     for kind in wanted.kinds() {
@@ -101,13 +101,13 @@ pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Fa
     }
 }
 
-/// A merged list as it is shown.
+/// A merged list to show.
 #[derive(Default)]
 pub(super) struct List {
     pub(super) entries: Vec<Shown>,
-    /// What is said of entries whose URI another server has.
+    /// Notes on entries whose URI another server has, too.
     collisions: Vec<String>,
-    /// The servers that are missing, each with the reason.
+    /// The missing servers with reasons.
     missing: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// An entry as clients get it, which does not name its server.
+    /// An entry as clients get it; its server is unknown.
     pub(super) fn of(kind: ListKind, entry: Json) -> Self {
         let member = match kind {
             ListKind::Tools | ListKind::Prompts => "name",
@@ -161,7 +161,7 @@ impl List {
         }
     }
 
-    /// That of an answer of `/api/catalogue`.
+    /// Reads a list from an answer of `/api/catalogue`.
     fn read(list: &Json) -> Self {
         let text = |object: &Json, key: &str| Some(object.get(key)?.as_str()?.into_owned());
         let all = |key: &str| {
@@ -204,7 +204,7 @@ fn collision_text([key, other, kept]: [&str; 3], alias: Option<&str>) -> String 
 }
 
 fn missing_text(backend: &str, reason: &str) -> String {
-    // That is for clients.
+    // The original hint is for clients.
     let reason = &reason.replace(
         "; ask the gateway's operator",
         "; `fanlight check` tells why",
@@ -212,7 +212,7 @@ fn missing_text(backend: &str, reason: &str) -> String {
     format!("server {backend:?} {}", show::plain(reason, 300))
 }
 
-/// The backends missing from a merged list, each with the reason.
+/// The servers missing from a merged list, with reasons.
 pub(super) fn incomplete(snapshot: &ListView) -> impl Iterator<Item = String> {
     snapshot.contributions().filter_map(|contribution| {
         let reason = contribution.reason.as_ref()?;
@@ -226,7 +226,7 @@ fn print(kind: ListKind, list: &List) {
         ListKind::Resources => ("RESOURCES", "URI"),
         ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
         ListKind::Prompts => ("PROMPTS", "NAME"),
-        // Few servers have any.
+        // Few servers have skills.
         ListKind::Skills if list.entries.is_empty() => return,
         ListKind::Skills => ("SKILLS", "URI"),
     };

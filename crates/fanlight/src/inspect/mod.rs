@@ -1,4 +1,4 @@
-//! The commands that start backends and a gateway for one inspection: `check`, `list`, `call`,
+//! The commands that start servers and a gateway for one inspection: `check`, `list`, `call`,
 //! `diff`, `trace-test`.
 
 mod call;
@@ -43,8 +43,8 @@ use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Users, auth_of_users};
 use crate::{listening, starts, telemetry};
 
-/// Runs `command` on an assembly that is started before and stopped after it. What is known of servers that do not start is
-/// said before.
+/// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do
+/// not start before the command runs.
 pub(crate) async fn with_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
@@ -56,7 +56,7 @@ pub(crate) async fn with_assembly<T>(
     .await
 }
 
-/// Like [`with_assembly`], with the telemetry of a gateway, which is delivered at the end.
+/// Like [`with_assembly`], with a gateway's telemetry, which is delivered at the end.
 pub(crate) async fn with_traced_assembly<T>(
     config: &Config,
     command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
@@ -92,12 +92,12 @@ async fn observed<T>(
         Clients::OfOneUser,
     );
     let users = Users::of(config, common, clients, None, Arc::clone(&record));
-    // Commands show what servers have now, and keep nothing of it.
+    // Commands show the current state and store nothing of it.
     let mut config = Config {
         state_dir: None,
         ..config.clone()
     };
-    // A server that only a request would start has a request's time to start.
+    // A server that would start on demand gets the same time to start here.
     config
         .servers
         .iter_mut()
@@ -114,7 +114,7 @@ async fn observed<T>(
     result
 }
 
-/// Why `fanlight run` refuses the listeners of this configuration, if it does.
+/// The reasons why `fanlight run` would refuse the listeners of this configuration.
 fn refused_listeners(config: &Config) -> Vec<String> {
     let operators = config
         .admin
@@ -132,7 +132,7 @@ fn refused_listeners(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// The failure of a command because the catalogue has no tool of this name.
+/// The failure for a tool that is not in the catalogue.
 fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
     let keys: Vec<_> = snapshot
         .entries()
@@ -145,7 +145,8 @@ fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
     Failure::usage(format!("no tool is called {name:?}{meant}"))
 }
 
-/// The configuration of a gateway that shows everything at its default endpoint, unless an endpoint is named.
+/// The configuration with every server at the default endpoint, unless the command names an
+/// endpoint.
 fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
     let mut config = config.clone();
     if endpoint.path().is_none() {
@@ -154,7 +155,7 @@ fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
     config
 }
 
-/// A tool's arguments as given on the command line.
+/// A tool's arguments from the command line.
 fn arguments(text: &str) -> Result<Json, Failure> {
     let json =
         Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).map_err(|error| {
@@ -171,7 +172,7 @@ fn arguments(text: &str) -> Result<Json, Failure> {
     }
 }
 
-/// The canonical `tools/call` of `tool`, by the name that its receiver uses.
+/// The canonical `tools/call` of `tool`, with the name that its receiver uses.
 fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     let mut params = ObjectBuilder::new();
     params.member("name", tool).member("arguments", arguments);
@@ -189,7 +190,7 @@ fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     }
 }
 
-/// Reads the merged list of tools from all backends.
+/// Reads the merged list of tools.
 async fn tools(assembly: &Assembly, endpoint: &Endpoint) -> ListView {
     assembly.gateway.catalogue(ListKind::Tools, endpoint).await
 }

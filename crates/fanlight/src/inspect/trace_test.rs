@@ -1,8 +1,9 @@
-//! `fanlight trace-test`: shows whether a trace is propagated from the client through the gateway to
-//! the backend.
+//! `fanlight trace-test`: shows whether a trace is propagated from the client through the gateway
+//! to the server.
 //!
-//! The call is made over HTTP, to a running gateway or to one started for the test, with different
-//! `traceparent` values in `_meta` and in the headers, which shows which of them arrived.
+//! The call goes over HTTP to a running gateway, or to one started for the test. It has different
+//! `traceparent` values in `_meta` and in the headers, so that the result shows which of them
+//! arrived.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,14 +35,14 @@ use crate::show::plain;
 use crate::suggestions::did_you_mean;
 use crate::wiring::frontend_settings;
 
-/// Time limit for the last span to end after the answer.
+/// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);
-/// Interval at which a running gateway is polled meanwhile.
+/// How often a running gateway is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Limit of the pages of the tool list that are searched.
+/// The limit of pages searched in the tool list.
 const PAGES: usize = 100;
 
-/// Prints each hop and the trace; fails if one of them did not carry it.
+/// Prints each hop and the trace; fails if a hop lost the context.
 pub(crate) async fn trace_test(
     config: &Config,
     args: &TraceTestArgs,
@@ -52,7 +53,7 @@ pub(crate) async fn trace_test(
     let observed = match &args.url {
         Some(url) => {
             let admin = Admin::find(&args.admin, common).await?;
-            // Before the call, which would be wasted without the API.
+            // Read this first: without the API the call would be wasted.
             let omitted = omitting(&admin).await?;
             let client =
                 Client::new(url.clone(), config.timeouts.call)?.with_token_of_environment();
@@ -115,11 +116,11 @@ struct Observed {
     answer: Response,
     /// The trace as OTLP-JSON.
     trace: String,
-    /// Backends that get no trace context.
+    /// The servers that get no trace context.
     omitted: Vec<String>,
 }
 
-/// The call to a gateway that is started for the test.
+/// Makes the call through a gateway started for the test.
 async fn with_own_gateway(
     config: &Config,
     args: &TraceTestArgs,
@@ -166,7 +167,7 @@ async fn with_own_gateway(
     .await
 }
 
-/// `most`: the most parameters that are mirrored into headers.
+/// Calls the tool. `most` limits the parameters that are mirrored into headers.
 async fn call(
     client: &Client,
     args: &TraceTestArgs,
@@ -189,8 +190,8 @@ async fn call(
         .await
 }
 
-/// Finds the tool in the list, with the arguments that are mirrored into headers; without a name the
-/// first that has `readOnlyHint` and requires no arguments.
+/// Finds the tool in the list, with its parameters that are mirrored into headers. Without a name
+/// it finds the first tool that has `readOnlyHint` and requires no arguments.
 pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
@@ -293,7 +294,7 @@ fn required(schema: &Json) -> Vec<String> {
         .collect()
 }
 
-/// The trace from the ring, once the span of the request has ended.
+/// Reads the trace from the ring once the request's span has ended.
 async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
     let (Some(ring), Some(resource)) = (telemetry.ring(), telemetry.resource()) else {
         return r#"{"resourceSpans":[]}"#.to_owned();
@@ -322,7 +323,7 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
     }
 }
 
-/// The backends that get no trace context, by the configuration in force.
+/// The servers that get no trace context in the running gateway's configuration.
 async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
     let config = admin.json(&admin.get("/api/config", &[]).await?)?;
     let servers = config
@@ -338,14 +339,14 @@ async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
     Ok(omits.map(|(name, _)| name.clone()).collect())
 }
 
-/// The trace from the admin listener of a running gateway, once the span of the request has ended.
+/// Reads the trace from a running gateway's admin listener once the request's span has ended.
 async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
     let until = Instant::now() + LAST_SPAN;
     loop {
         let text = admin.get(&format!("/api/traces/{}", ids.trace), &[]).await;
         match text.map(|text| String::from_utf8_lossy(&text).into_owned()) {
             Ok(text) if is_whole(&text) || Instant::now() > until => return Ok(text),
-            // 404 until the first span has ended, or for good if the trace did not arrive.
+            // The answer is 404 until the first span ends, and forever if the trace did not arrive.
             Err(failure) if !failure.is_not_found() => return Err(failure),
             Err(_) if Instant::now() > until => return Ok(r#"{"resourceSpans":[]}"#.to_owned()),
             _ => sleep(POLL_INTERVAL).await,
@@ -353,7 +354,7 @@ async fn from_admin(admin: &Admin, ids: &Ids) -> Result<String, Failure> {
     }
 }
 
-/// Whether the trace has the span of the request itself, which ends last.
+/// Whether the trace contains the request's own span, which ends last.
 fn is_whole(trace: &str) -> bool {
     spans::read(trace.as_bytes())
         .is_ok_and(|spans| spans.iter().any(|span| span.kind == Kind::Server))

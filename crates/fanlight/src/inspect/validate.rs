@@ -1,4 +1,4 @@
-//! `fanlight validate`: checks the files of the configuration without connecting anywhere.
+//! `fanlight validate`: checks the configuration files without connecting to a server.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -17,8 +17,8 @@ use crate::out::{self, counted, say};
 use crate::show::plain;
 use crate::unmatched;
 
-/// Fails if the configuration cannot be used. With `--allow-missing-env` what depends on variables that are not set is not
-/// judged.
+/// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
+/// unset variables.
 pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure> {
     let paths = configuration::paths(common).ok_or_else(|| {
         Failure::usage("there is no configuration to validate: name it with --config")
@@ -31,7 +31,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
         .join(", ");
     let loaded = match load_all(&paths, &env) {
         Ok(loaded) => loaded,
-        // What a missing variable would hold is unknown: only what does not depend on it can be judged.
+        // The value of a missing variable is unknown: judge only what does not depend on it.
         Err(errors) => match if args.allow_missing_env {
             errors.without_missing_variables()
         } else {
@@ -112,7 +112,7 @@ pub(crate) fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), F
     Ok(())
 }
 
-/// Says what `fanlight run` makes of files in which only values are missing.
+/// Prints how `fanlight run` would use files that only lack values.
 fn say_of_usable(paths: &[PathBuf]) {
     let environment = Environment::with_unread_secrets(&|name| std::env::var(name).ok());
     let Ok(loaded) = load_usable(paths, environment) else {

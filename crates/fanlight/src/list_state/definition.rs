@@ -1,4 +1,5 @@
-//! The identity of a server as a digest of its definition: kept lists are used only if the definition is the same.
+//! A server's identity as a digest of its definition. Stored lists are used only if the definition
+//! is the same.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -10,8 +11,8 @@ use fanlight_backend::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A digest of a server's name and definition with all values put in. It is kept sealed, and tells nothing of the secrets
-/// among them.
+/// A digest of a server's name and definition with all values expanded. It is stored encrypted, and
+/// reveals none of the secrets among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Definition(String);
 
@@ -25,7 +26,8 @@ impl Definition {
             EraChoice::Legacy => "legacy",
             EraChoice::Modern => "modern",
         });
-        // What the server is told of clients when its lists are read depends on it.
+        // The session policy decides which client capabilities the server sees when its lists are
+        // read.
         digest.text(match settings.sessions {
             SessionPolicy::PerClient => "per-client",
             SessionPolicy::Auto => "auto",
@@ -42,7 +44,8 @@ impl Definition {
     }
 }
 
-/// A digest of values, each with its length before it, so that no two lists of values are alike.
+/// A digest of values. Each value is preceded by its length, so that different lists of values
+/// never look alike.
 struct Digest(Context);
 
 impl Digest {
@@ -102,7 +105,7 @@ impl Digest {
                 self.text("stdio")
                     .text(command)
                     .list(args, |digest, argument| digest.text(argument));
-                // Variables are a set.
+                // The order of variables does not matter.
                 let mut env: Vec<_> = env.iter().collect();
                 env.sort_by(|(one, _), (other, _)| one.cmp(other));
                 self.list(&env, |digest, (name, value)| {

@@ -1,11 +1,12 @@
-//! The lists of servers in `stateDir`, so that a server with a process need not be started for them after a restart of
-//! Fanlight.
+//! The servers' lists in `stateDir`, so that a restart of Fanlight need not start server processes
+//! to read them.
 //!
-//! One record for each server in the store, written a moment after a list has been read, and read when the server is set up.
-//! It has what Fanlight itself read for all clients, never what a client was given.
+//! The store has a record for each server. It is written shortly after a list was read, and loaded
+//! when the server is set up. It contains what Fanlight itself read for all clients, never what a
+//! particular client got.
 //!
-//! Without `stateDir`, lists are kept in the state folder of the user, if there is one. They are then served until the
-//! servers have been started, which is done at once: nobody has asked for servers to be left alone.
+//! Without `stateDir`, the user's state folder is used, if there is one. In that case Fanlight
+//! still starts the servers at once, and serves the stored lists only until they have started.
 
 mod definition;
 mod of_user;
@@ -36,9 +37,9 @@ use crate::wiring::{budgets, keys};
 use definition::Definition;
 use record::{Contents, KeptNames, Unusable};
 
-/// Lists that are read within this time are written together.
+/// Lists read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);
-/// The file in which earlier versions kept the rules of names, and the end of those with lists.
+/// Files of earlier versions: the one with the rules of names, and the ending of those with lists.
 const FORMER: (&str, &str) = ("names.json", ".lists");
 
 /// The store in `stateDir`.
@@ -46,12 +47,12 @@ const FORMER: (&str, &str) = ("names.json", ".lists");
 pub(crate) struct ListState {
     store: Store,
     path: PathBuf,
-    /// The configuration names the folder.
+    /// Whether the configuration names the folder.
     is_named: bool,
-    /// Bytes of what is kept of one server.
+    /// The size limit of a server's record, in bytes.
     longest: usize,
     writing: TaskTracker,
-    /// Has what waits written at once.
+    /// Ends the delay before writing.
     end: CancellationToken,
 }
 
@@ -69,17 +70,17 @@ pub(crate) struct ServerLists {
 struct Kept {
     known: Option<KnownServer>,
     lists: HashMap<ListKind, KeptList>,
-    /// Lists that were read in this run.
+    /// The lists read in this run.
     read: HashSet<ListKind>,
     is_unwritten: bool,
     is_writing: bool,
-    /// The last attempt to write failed, which has been logged.
+    /// Whether the last attempt to write failed, which has been logged.
     has_failed: bool,
 }
 
 impl ListState {
-    /// The state in the folder that the configuration names, else in that of the user for the configuration in these files;
-    /// makes the folder if there is none.
+    /// Opens the state folder: the configured one, else the user's folder for these files. Creates
+    /// it if necessary.
     pub(crate) fn open(
         config: &Config,
         files: Option<&[PathBuf]>,
@@ -114,7 +115,7 @@ impl ListState {
                 of_user::remove_unused(&path);
                 Ok(Some(state))
             }
-            // Nobody has asked for it.
+            // The folder was not configured, so this is not worth a warning.
             Err(problem) => {
                 debug!(problem, "lists are not stored");
                 Ok(None)
@@ -122,7 +123,7 @@ impl ListState {
         }
     }
 
-    /// The state that earlier runs have left for the configuration in these files; makes no folder.
+    /// The state from earlier runs of the configuration in these files. Creates no folder.
     pub(crate) fn left_for(config: &Config, files: &[PathBuf]) -> Option<Self> {
         let named = config.state_dir.as_ref().map(PathBuf::from);
         let is_named = named.is_some();
@@ -159,12 +160,12 @@ impl ListState {
         (self.path == folder).then_some(&self.store)
     }
 
-    /// Whether servers are not started while their lists are known.
+    /// Whether servers stay stopped while their lists are known.
     pub(crate) fn spares_processes(&self) -> bool {
         self.is_named
     }
 
-    /// The lists of the server with these settings; with those of earlier runs, unless it `is_new`.
+    /// The lists of the server with these settings, loaded from earlier runs unless it `is_new`.
     pub(crate) fn of(&self, settings: &BackendSettings, is_new: bool) -> Arc<ServerLists> {
         let server = settings.name.clone();
         let definition = Definition::of(settings);
@@ -215,13 +216,13 @@ impl ListState {
         }
     }
 
-    /// The rules of names that were in force last, as they were kept.
+    /// The stored rules of names from the last run.
     pub(crate) fn names(&self) -> Option<Value> {
         let KeptNames(rules) = self.store.get_blocking(&Owner::nobody("")).ok()??;
         Some(rules)
     }
 
-    /// Keeps the rules of names that are in force, for the next start and for `fanlight check`.
+    /// Stores the current rules of names, for the next start and for `fanlight check`.
     pub(crate) fn keep_names(&self, names: &Value) {
         let (store, names) = (self.store.clone(), KeptNames(names.clone()));
         self.writing.spawn(async move {
@@ -231,7 +232,7 @@ impl ListState {
         });
     }
 
-    /// Writes what is not written yet, and waits for that.
+    /// Writes pending changes and waits for that.
     pub(crate) async fn stop(&self) {
         self.end.cancel();
         self.writing.close();
@@ -240,12 +241,12 @@ impl ListState {
 }
 
 impl ServerLists {
-    /// Facts about the server from an earlier run.
+    /// The server's facts from an earlier run.
     pub(crate) fn known(&self) -> Option<KnownServer> {
         self.lock().known.clone()
     }
 
-    /// `backend` says what is known of the server from now on.
+    /// Takes the server's facts from `backend` from now on.
     pub(crate) fn attach(&self, backend: &Arc<Backend>) {
         let _ = self.backend.set(Arc::downgrade(backend));
     }
@@ -313,7 +314,8 @@ impl ListStore for ServerLists {
             Some(list) => drop(kept.lists.insert(kind, list)),
             None => drop(kept.lists.remove(&kind)),
         }
-        // What was read again unchanged need not be written again, but for when it was read first in this run.
+        // A list that was read again unchanged is written only for its first time of reading in
+        // this run.
         let is_first = kept.read.insert(kind);
         if is_same_server && is_same_list && !is_first {
             return;
@@ -328,7 +330,7 @@ impl ListStore for ServerLists {
     }
 }
 
-/// Removes the files of earlier versions: the lists are read again at the first start.
+/// Removes the files of earlier versions. The first start reads the lists again.
 fn remove_former(folder: &Path) {
     let (names, lists) = FORMER;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

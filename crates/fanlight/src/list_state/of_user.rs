@@ -1,4 +1,5 @@
-//! The folder for the lists of one configuration in the state folder of the user (XDG Base Directory Specification).
+//! The folder for one configuration's lists in the user's state folder (XDG Base Directory
+//! Specification).
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,10 +11,11 @@ use fanlight_config::{Config, Transport};
 
 use crate::instance;
 
-/// After this time without a run, the lists of a configuration are removed.
+/// Unused lists of a configuration are removed after this time.
 const UNUSED: Duration = Duration::from_secs(90 * 86_400);
 
-/// Whether kept lists would be served: the only server is asked itself, and servers without a process are not started.
+/// Whether stored lists would be served. A single server is asked directly, and a server without a
+/// process has nothing to start.
 pub(super) fn is_useful(config: &Config) -> bool {
     let enabled = || config.servers.iter().filter(|server| server.enabled);
     enabled().count() > 1
@@ -37,7 +39,8 @@ fn state_home() -> Option<PathBuf> {
             .filter(|path| path.is_absolute())
     };
     variable("XDG_STATE_HOME").or_else(|| {
-        // Under `sudo` it may be another user's, who could not use what is made there.
+        // Under `sudo`, HOME may belong to another user, who could not use files that root creates
+        // there.
         let is_own = |home: &PathBuf| {
             fs::metadata(home).is_ok_and(|home| home.uid() == rustix::process::geteuid().as_raw())
         };
@@ -45,7 +48,7 @@ fn state_home() -> Option<PathBuf> {
     })
 }
 
-/// Removes the folders of configurations that have not been used for long, besides that of this one.
+/// Removes the folders of other configurations that were unused for long.
 pub(super) fn remove_unused(own: &Path) {
     let all = own.parent().and_then(|parent| fs::read_dir(parent).ok());
     for entry in all.into_iter().flatten().flatten() {
@@ -57,12 +60,12 @@ pub(super) fn remove_unused(own: &Path) {
                 .and_then(|metadata| metadata.modified())
                 .ok()
         };
-        // The store is changed in place.
+        // The store is changed in place, so the folder's time is not enough.
         let used = changed(&entry.path()).max(changed(&entry.path().join(fanlight_grants::FILE)));
         let is_unused = used
             .and_then(|at| at.elapsed().ok())
             .is_some_and(|age| age > UNUSED);
-        // What users have granted is not lost because nobody has used it for long.
+        // A folder with users' grants stays, however long it was unused.
         if is_ours
             && is_unused
             && entry.path() != own

@@ -1,4 +1,4 @@
-//! The records of the store: what one server has listed, and the rules of names.
+//! The records of the store: one server's lists, and the rules of names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 
 use super::definition::Definition;
 
-/// After this time without a run, a record makes room for others.
+/// An unused record can be removed after this time.
 const UNUSED: Duration = Duration::from_secs(90 * 86_400);
 
-/// What is kept of one server. All texts of the server are as it has written them.
+/// The record of one server. The server's texts are stored as it wrote them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeptServer {
     definition: Definition,
@@ -36,17 +36,17 @@ struct KeptPages {
     pages: Vec<Box<RawValue>>,
 }
 
-/// The rules of names that were in force last.
+/// The rules of names from the last run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptNames(pub(super) Value);
 
-/// What a record has.
+/// The contents of a record.
 pub(super) struct Contents {
     pub(super) known: KnownServer,
     pub(super) lists: HashMap<ListKind, KeptList>,
 }
 
-/// Why a record is not used.
+/// The reason why a record is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("the server had another definition then")]
@@ -82,7 +82,7 @@ impl Record for KeptNames {
 }
 
 impl KeptServer {
-    /// The record of a server; `None` if it cannot be kept.
+    /// Creates the record of a server; `None` if it cannot be stored.
     pub(super) fn new(
         definition: &Definition,
         known: &KnownServer,
@@ -107,7 +107,7 @@ impl KeptServer {
         })
     }
 
-    /// How many bytes of servers' texts it has.
+    /// The size of the server's texts in bytes.
     pub(super) fn size(&self) -> usize {
         let of = |list: &KeptPages| {
             list.pages
@@ -118,7 +118,7 @@ impl KeptServer {
         self.description.get().len() + self.lists.values().map(of).sum::<usize>()
     }
 
-    /// What it says, if it is of the server that is defined so.
+    /// The record's contents, if the server still has this definition.
     pub(super) fn contents(
         self,
         definition: &Definition,
@@ -145,7 +145,7 @@ impl KeptServer {
         Ok(Contents { known, lists })
     }
 
-    /// The kinds of lists that it has, and when each was read, in milliseconds since 1970.
+    /// The kinds of stored lists, each with its time of reading in milliseconds since 1970.
     pub(crate) fn read(&self) -> BTreeMap<&str, u64> {
         self.lists
             .iter()
@@ -172,7 +172,8 @@ fn raw(json: &Json) -> Option<Box<RawValue>> {
     RawValue::from_string(json.as_text().to_owned()).ok()
 }
 
-/// An object with memory of its own, so that one that is read again does not keep that of all.
+/// A copy of an object in memory of its own, so that later changes of other lists free the old
+/// text.
 fn object(raw: &RawValue) -> Option<Json> {
     let json = Json::parse(Bytes::copy_from_slice(raw.get().as_bytes()), MAX_NESTING).ok()?;
     Some(json).filter(Json::is_object)

@@ -24,24 +24,24 @@ use crate::failure::Failure;
 use crate::out;
 use crate::starts::AboveDrawing;
 
-/// The library that verifies certificates of servers, as a target of the log.
+/// The log target of the library that verifies servers' certificates.
 const VERIFIER: &str = "rustls_platform_verifier";
 
 /// The log of this process.
 pub(crate) enum Log {
-    /// Of a command that ends by itself: lines are written where they arise, and none is lost.
+    /// The log of a command that ends by itself: lines are written directly, and none is lost.
     Direct,
-    /// Of a gateway, which must not wait for the reader of standard error.
+    /// The log of a gateway, which must not wait for the reader of standard error.
     Queued {
-        /// The lines.
+        /// The queue of lines.
         queue: LogQueue,
-        /// How long the last lines may take.
+        /// The time limit for writing the last lines.
         patience: Duration,
     },
 }
 
 impl Log {
-    /// Applies the configured bounds.
+    /// Applies the configured limits.
     pub(crate) fn configure(&mut self, config: &Config) {
         if let Self::Queued { queue, patience } = self {
             queue.limit(config.limits.log_bytes);
@@ -49,7 +49,7 @@ impl Log {
         }
     }
 
-    /// The number of lines that have been dropped.
+    /// The counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         match self {
             Self::Direct => Arc::default(),
@@ -57,8 +57,8 @@ impl Log {
         }
     }
 
-    /// Writes the last lines: the queued ones and, after them, `failure`. A gateway gives up where its reader does not
-    /// take them in time.
+    /// Writes the last lines: the queued ones and then `failure`. A gateway gives up if its reader
+    /// is too slow.
     pub(crate) fn end(&self, failure: Option<&Failure>) {
         let text =
             failure.map(|failure| format!("{}\n", escaped_lines(failure.to_string().trim_end())));
@@ -74,7 +74,8 @@ impl Log {
     }
 }
 
-/// Starts logging for a gateway (`serves`) or another command. The filter is `--log`, else RUST_LOG, else `default`.
+/// Starts logging for a gateway (`serves`) or another command. The filter is `--log`, else
+/// RUST_LOG, else the default.
 pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let default = if serves { "info" } else { "error" };
     let from_env = std::env::var("RUST_LOG")
@@ -88,7 +89,8 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     let filter = EnvFilter::try_new(&directives).map_err(|error| {
         Failure::usage(format!("--log {directives:?} is no log filter: {error}"))
     })?;
-    // Logs each certificate that it refuses as an error, in its own words; Fanlight says the same with a remedy.
+    // This library logs each refused certificate as an error; Fanlight reports the same with a
+    // remedy.
     let filter = match directives.contains(VERIFIER) {
         true => filter,
         false => match format!("{VERIFIER}=off").parse() {
@@ -117,8 +119,8 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
             BoxMakeWriter::new(|| AboveDrawing(io::stderr())),
         )
     };
-    // A line that cannot be written is lost. Reporting that would go to standard error as well, and panic if its reader
-    // has closed it.
+    // A line that cannot be written is lost. Reporting it would also go to standard error, and
+    // panic if its reader has closed it.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
@@ -145,7 +147,7 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
     };
     started.map_err(|error| Failure::usage(format!("cannot start logging: {error}")))?;
     if serves {
-        // The standard hook writes to standard error itself, and would wait for its reader.
+        // The standard hook writes to standard error directly, and would wait for its reader.
         panic::set_hook(Box::new(|panic| error!("{panic}")));
     }
     Ok(log)
@@ -158,10 +160,10 @@ fn say_dropped(lines: u64) {
     );
 }
 
-/// A format that escapes invisible characters, and whose lines end with `trace_id` and `span_id` of the current span, as
-/// the OpenTelemetry log data model correlates logs with traces.
+/// A format that escapes invisible characters and appends `trace_id` and `span_id` of the current
+/// span, as the OpenTelemetry log data model requires.
 ///
-/// The ids are looked up when a line is written, so lines that are filtered out cost nothing.
+/// The ids are looked up when a line is written, so filtered lines cost nothing.
 struct WithIds<F> {
     format: F,
     json: bool,

@@ -1,9 +1,9 @@
 //! A queue of log lines in front of standard error, and the thread that writes them.
 //!
-//! Standard error may be a pipe that is read slowly or not at all; a thread that serves clients must never wait for it.
-//! A line that does not fit the queue is dropped and counted, and the log says so once it can be written again. Not
-//! `tracing-appender`: that bounds the number of lines and not their bytes, keeps its count to itself, and waits without
-//! a bound for a writer that is stuck at the end.
+//! Standard error may be a pipe that is read slowly or not at all, and a thread that serves clients
+//! must never wait for it. A line that does not fit the queue is dropped and counted, and the log
+//! reports this once it can be written again. `tracing-appender` would not do: it limits lines
+//! instead of bytes, hides its count, and at the end waits endlessly for a stuck writer.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -23,22 +23,22 @@ struct Shared {
     queued: Condvar,
     /// Notified when all lines have been written.
     written: Condvar,
-    /// Bytes that may wait.
+    /// The limit of waiting bytes.
     limit: AtomicUsize,
-    /// Lines dropped since the start.
+    /// The number of lines dropped since the start.
     dropped: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Waiting {
     lines: VecDeque<Box<[u8]>>,
-    /// Bytes of `lines` and of those that are being written.
+    /// The bytes of `lines` and of the lines that are being written.
     bytes: usize,
 }
 
 impl LogQueue {
-    /// Starts the thread that writes to `out`. It ends with the process. Each time after lines were dropped and the
-    /// queue has been written, `report` gets their number.
+    /// Starts the thread that writes to `out`. It ends with the process. After lines were dropped
+    /// and the queue has been written, `report` gets their number.
     pub(crate) fn start(
         out: impl Write + Send + 'static,
         limit: usize,
@@ -58,12 +58,12 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Changes the number of bytes that may wait.
+    /// Changes the limit of waiting bytes.
     pub(crate) fn limit(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// The number of lines that have been dropped.
+    /// The counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.dropped)
     }
@@ -110,7 +110,8 @@ impl Shared {
                 .wait_while(self.lock(), |waiting| waiting.lines.is_empty());
             let lines = std::mem::take(&mut idle.unwrap_or_else(PoisonError::into_inner).lines);
             for line in lines {
-                // A line that cannot be written is lost: reporting that would go to standard error as well.
+                // A line that cannot be written is lost: reporting it would also go to standard
+                // error.
                 if out.write_all(&line).is_err() {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                     reported += 1;
@@ -138,7 +139,7 @@ impl<'a> MakeWriter<'a> for LogQueue {
     }
 }
 
-/// Takes each buffer as one line: `tracing-subscriber` writes a formatted event at once.
+/// Takes each buffer as one line, since `tracing-subscriber` writes a formatted event at once.
 impl Write for &LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);

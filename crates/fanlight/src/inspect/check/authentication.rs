@@ -1,4 +1,5 @@
-//! What `fanlight check` says about the authentication of clients, with warnings about likely mistakes.
+//! The part of `fanlight check` about the authentication of clients, with warnings about likely
+//! mistakes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -11,10 +12,10 @@ use crate::out::counted;
 use crate::servers::keeps_principals_apart;
 use crate::users::auth_of_users;
 
-/// Keys that expire within this time are warned of.
+/// The time before a key's expiry in which a warning appears.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
-/// How clients will show who they are, a line each.
+/// The authentication of clients, one line per fact.
 pub(super) fn describe(config: &Config) -> Vec<String> {
     let auth = match &config.auth {
         AuthChoice::Required(auth) => auth,
@@ -61,7 +62,7 @@ pub(super) fn describe(config: &Config) -> Vec<String> {
     lines
 }
 
-/// The methods, in the order in which they are asked.
+/// The authentication methods in the order of their use.
 fn methods(auth: &Auth) -> Vec<String> {
     let mut methods = Vec::new();
     if let Some(file) = &auth.keys {
@@ -108,7 +109,7 @@ fn methods(auth: &Auth) -> Vec<String> {
     methods
 }
 
-/// Why users could not sign in to servers.
+/// Warnings about reasons why users could not sign in to servers.
 fn about_signing_in(config: &Config) -> Vec<String> {
     let of_users = || {
         config
@@ -151,7 +152,7 @@ fn about_signing_in(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Likely mistakes in the configuration.
+/// Warnings about likely mistakes in the configuration.
 pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<String> {
     let mut warnings = about_signing_in(config);
     let Some(auth) = config.auth.methods() else {
@@ -209,7 +210,7 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
     warnings
 }
 
-/// What to change about a key.
+/// Warnings about a key.
 fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
     let Key {
         name,
@@ -245,7 +246,7 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
     warnings
 }
 
-/// Whose the processes are of this server, which has no sessions.
+/// A note about a server that has a process for each principal.
 pub(super) fn about_processes(config: &Config, name: &str) -> Option<String> {
     let is_apart = config
         .servers

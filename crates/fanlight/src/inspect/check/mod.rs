@@ -1,4 +1,5 @@
-//! `fanlight check`: checks the configuration, that every backend answers, and that clients accept the merged names.
+//! `fanlight check`: checks the configuration, the answers of every server, and whether clients
+//! accept the merged names.
 
 pub(super) mod authentication;
 mod names;
@@ -31,10 +32,10 @@ use crate::out::{self, counted, say};
 use crate::shown_names::{ChangedNames, NameRules};
 use crate::{show, unmatched};
 
-/// Least width of the eras: one with its revision.
+/// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();
 
-/// Prints the findings; fails if a backend cannot be used or its lists cannot be read.
+/// Prints the findings. Fails if a server cannot be used or its lists cannot be read.
 pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
     let config = &loaded.config;
     let of_authentication = authentication::warnings(config, SystemTime::now());
@@ -89,41 +90,41 @@ pub(crate) async fn check(loaded: &Loaded, as_json: bool) -> Result<(), Failure>
     }
 }
 
-/// What is found out about the servers of a configuration.
+/// The findings about a configuration.
 struct Checked {
     servers: Vec<Server>,
-    /// The lists that are counted.
+    /// The counted kinds of lists.
     counted: Vec<ListKind>,
     errors: Vec<String>,
     warnings: Vec<String>,
-    /// What the configuration changes, as it says.
+    /// The configured changes of entries.
     intended: Vec<String>,
-    /// The names that clients have seen otherwise until now.
+    /// The names that clients saw differently until now.
     renamed: ChangedNames,
 }
 
-/// What is found out about a server.
+/// The findings about a server.
 #[derive(Default)]
 struct Server {
     name: String,
     transport: String,
-    /// The eras that it serves, with their revisions.
+    /// The eras that the server supports, with their revisions.
     eras: String,
-    /// The server whose canary or mirror it is.
+    /// The server whose canary or mirror this is.
     version_of: Option<String>,
-    /// The lengths of the counted lists, if clients are shown it; none if it cannot be used.
+    /// The lengths of the counted lists, if clients see them; `None` if the server cannot be used.
     counts: Option<Vec<usize>>,
-    /// Who it says it is, and what it can do.
+    /// The server's name, version and capabilities.
     summary: Option<String>,
-    /// Why sessions with it are as they are.
+    /// An explanation of the server's sessions.
     session: Option<String>,
-    /// What it has said of the credentials that it wants, if it has refused others, or none.
+    /// The server's challenge, if it has refused credentials or their absence.
     challenge: Option<Challenge>,
-    /// What signing in to it wants, if it asks for that.
+    /// The requirements for signing in to the server, if it has any.
     sign_in: Option<SignIn>,
 }
 
-/// Reads the lists of every backend.
+/// Reads the lists of every server.
 async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     let config = &loaded.config;
     let mut lists = Vec::new();
@@ -169,7 +170,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         };
         match backend.describe().await {
             Ok(description) => {
-                // Clients are shown none of what another version of a server has.
+                // Clients do not see the entries of a canary or mirror.
                 let is_shown = server.version_of.is_none();
                 server.counts = Some(
                     counted
@@ -197,7 +198,7 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
         checked.servers.push(server);
     }
     for list in &lists {
-        // Everything about a server that is down has been reported.
+        // The problems of a server that is down are already reported.
         let is_new = |problem: &String| {
             !checked.errors.contains(problem) && !down.iter().any(|down| problem.starts_with(down))
         };
@@ -221,7 +222,8 @@ async fn inspect(assembly: &Assembly, loaded: &Loaded) -> Checked {
     checked
 }
 
-/// The names that clients see differently than in the last run of a gateway, which has kept its rules in `stateDir`.
+/// The names that differ from those in the gateway's last run, which stored its rules of names in
+/// `stateDir`.
 fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
     let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
     let before = state.and_then(|state| NameRules::from_json(&state.names()?));
@@ -231,7 +233,7 @@ fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
 }
 
 impl Checked {
-    /// Nothing yet, of these lists.
+    /// Empty findings about these kinds of lists.
     fn of(counted: Vec<ListKind>) -> Self {
         let (servers, renamed) = (Vec::new(), ChangedNames::default());
         let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
@@ -245,7 +247,7 @@ impl Checked {
         }
     }
 
-    /// Finds out what signing in wants.
+    /// Finds out the requirements for signing in.
     async fn find_sign_ins(&mut self, config: &Config) {
         let said = |name: &str| {
             self.servers
@@ -286,7 +288,7 @@ impl Checked {
             .for_each(|line| say!("changed since the last run: {line}"));
     }
 
-    /// A row for each server, in at most so many columns as far as that can be done.
+    /// A table with a row for each server, within this many columns if possible.
     fn table(&self, width: usize) -> String {
         let each = |of: &dyn Fn(&Server) -> String| self.servers.iter().map(of).collect::<Vec<_>>();
         let mut columns = vec![
@@ -383,12 +385,13 @@ fn heading(kind: ListKind) -> &'static str {
     }
 }
 
-/// The revision in which a modern server serves legacy clients; `None` if their requests are translated.
+/// The revision in which a modern server serves legacy clients; `None` if Fanlight translates their
+/// requests.
 async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
     let session = SessionKey::fresh();
     let client = CallContext {
         caller: Caller::session_of(Principal::anonymous(), session),
-        // Over stdio, clients that can be asked are served in their own era.
+        // Over stdio, clients that declare capabilities such as roots are served in their own era.
         capabilities: Json::literal(r#"{"roots":{}}"#),
         ..(*CallContext::internal()).clone()
     };
@@ -404,7 +407,7 @@ fn count(list: &ListView, backend: BackendId) -> usize {
         .count()
 }
 
-/// One line about a server: name, version and capabilities.
+/// A line about a server: name, version and capabilities.
 fn summary(description: &ServerDescription) -> String {
     let info = description.server_info();
     let text = |key: &str| Some(show::plain(&info.as_ref()?.get(key)?.as_str()?, 40));

@@ -1,4 +1,4 @@
-//! What is said of the names in merged lists: those that the configuration changes, and those that clients refuse.
+//! Findings about names in merged lists: configured changes, and names that clients refuse.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use fanlight_gateway::catalogue::{ListView, UnknownName};
 
 use crate::show;
 
-/// The arguments in the configuration that tools do not have.
+/// Configured arguments that the tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {
     let all = lists.iter().flat_map(|list| list.unknown_names());
     all.filter_map(describe)
@@ -28,7 +28,7 @@ fn describe(unknown: &UnknownName) -> Option<String> {
     ))
 }
 
-/// What the configuration has changed of a list, one line for each entry.
+/// The configured changes of a list, one line per entry.
 pub(super) fn rewritten(list: &ListView) -> impl Iterator<Item = String> {
     let changed = list
         .entries()

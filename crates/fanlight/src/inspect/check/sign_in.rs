@@ -1,5 +1,6 @@
-//! What signing in to each server wants, found by asking: its challenge, what it and its authorization server say of
-//! themselves, and what to write for that.
+//! The requirements for signing in to each server. They come from its challenge and from the
+//! metadata of the server and its authorization server. The report adds what to write into the
+//! configuration.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use tokio::time::timeout;
 use crate::server_auth::{Place, trust};
 use crate::show::plain;
 
-/// Servers that are asked at the same time.
+/// The number of servers queried at the same time.
 const AT_ONCE: usize = 16;
 
-/// For all questions about one server.
+/// The time limit for all requests about one server.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The longest text of a server or authorization server that is shown, in characters.
+/// The limit of characters shown of a server's or authorization server's text.
 const LONGEST: usize = 200;
 
-/// What signing in to a server wants.
+/// The requirements for signing in to a server.
 pub(crate) struct SignIn {
     pub(super) server: String,
     wants: Result<Wants, String>,
@@ -38,7 +39,7 @@ struct Wants {
     entry: Entry,
 }
 
-/// How clients become known to an authorization server.
+/// The way in which clients register at an authorization server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Registration {
     Document,
@@ -46,7 +47,7 @@ enum Registration {
     ByHand,
 }
 
-/// What the configuration says of a server's credentials.
+/// The kind of credentials that the configuration has for a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Nothing,
@@ -55,12 +56,12 @@ enum Entry {
         has_client: bool,
     },
     Other,
-    /// There is none: a command names the server by its URL.
+    /// No configuration has the server: a command names its URL.
     Missing,
 }
 
-/// What signing in to these servers wants, with what each has said of that when it was connected to. Those that want nobody's
-/// sign-in are left out.
+/// The requirements for signing in to these servers, given the challenges seen when connecting.
+/// Servers without a sign-in are left out.
 pub(super) async fn wanted(
     config: &Config,
     servers: Vec<(&Server, Option<Challenge>)>,
@@ -75,7 +76,7 @@ pub(super) async fn wanted(
         .await
 }
 
-/// What signing in to a server wants that is in no configuration, and has shown this challenge.
+/// The requirements for signing in to a server outside the configuration, given its challenge.
 pub(crate) async fn wanted_at(server: &Server, challenge: Challenge) -> Option<SignIn> {
     wanted_by(&Config::default(), server, Entry::Missing, Some(challenge)).await
 }
@@ -96,7 +97,7 @@ async fn wanted_by(
     })
 }
 
-/// What one server wants; `None` if it asks for nothing, or nothing can be said of it here.
+/// The requirements of one server; `None` if it has none, or none can be found out here.
 async fn ask(
     config: &Config,
     server: &Server,
@@ -109,7 +110,8 @@ async fn ask(
     let trust = trust(&place, server.auth.as_ref())?;
     let requests = Requests::new(&trust).map_err(|error| error.to_string())?;
     let challenge = match said {
-        // It may be content with the credentials that it gets. One that gets none, and cannot be reached, is reported elsewhere.
+        // The server may accept the configured credentials. If there are none and it cannot be
+        // reached, that is reported elsewhere.
         None if entry != Entry::Nothing => requests.challenge(&trust.server).await.ok().flatten(),
         said => said,
     };
@@ -131,7 +133,8 @@ impl Wants {
             needs_proofs,
             ..
         } = found;
-        // The document is served at the public URL, which the authorization server reads.
+        // The client metadata document is served at the public URL, where the authorization server
+        // reads it.
         let has_document = config
             .public_url
             .as_ref()
@@ -158,7 +161,7 @@ impl Wants {
         }
     }
 
-    /// What to do, in the words of the configuration.
+    /// The advice, in terms of configuration options.
     fn advice(&self) -> &'static str {
         match (self.entry, self.registration) {
             (Entry::Headers, _) => "its `headers` contain one",
@@ -224,7 +227,7 @@ impl Entry {
 }
 
 impl SignIn {
-    /// A line for people.
+    /// The requirements as a line for people.
     pub(crate) fn line(&self) -> String {
         let server = &self.server;
         let wants = match &self.wants {
@@ -252,7 +255,7 @@ impl SignIn {
         )
     }
 
-    /// The same for programs.
+    /// The requirements as JSON.
     pub(crate) fn to_json(&self) -> Value {
         match &self.wants {
             Err(reason) => json!({ "error": reason }),
