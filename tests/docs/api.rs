@@ -1,4 +1,5 @@
-//! docs/openapi.json is what the program serves, and describes what it answers.
+//! Checks that docs/openapi.json is the file that the program serves, and that it describes the
+//! program's answers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +17,13 @@ const TOKEN: &str = "0123456789abcdef0123";
 /// A request to the API.
 struct Request {
     method: &'static str,
-    /// As the description has it.
+    /// The route as the description writes it.
     route: &'static str,
     path: String,
     body: Option<Value>,
 }
 
-/// At least one request for each operation. Those that end something are last.
+/// At least one request for each operation. Requests that end something come last.
 fn requests(trace: &str, session: &str, approval: &str) -> Vec<Request> {
     let get = |route, path: &str| Request {
         method: "get",
@@ -202,7 +203,7 @@ async fn ask_json(gateway: &Gateway, method: &str, path: &str, body: Option<&Val
     serde_json::from_str(&text).unwrap()
 }
 
-/// The schemas, with members forbidden that they do not name. (For readers of answers, members may be added.)
+/// The schema with unknown members forbidden, although future answers may have more.
 fn strict(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
@@ -220,7 +221,7 @@ fn strict(schema: &Value) -> Value {
     }
 }
 
-/// docs/openapi.json.
+/// The contents of docs/openapi.json.
 pub(crate) struct Description(Value);
 
 impl Description {
@@ -231,7 +232,7 @@ impl Description {
         )
     }
 
-    /// Whether an answer has this schema.
+    /// Checks that an answer has this schema.
     pub(crate) fn check(&self, schema: &Value, answer: &Value) -> Result<(), String> {
         let mut root = schema.clone();
         root["components"] = strict(&self.0["components"]);
@@ -246,7 +247,7 @@ impl Description {
         }
     }
 
-    /// Whether an answer to this request is described.
+    /// Checks that the answer to this request is described.
     fn check_answer(
         &self,
         request: &Request,
@@ -322,7 +323,8 @@ async fn api_answers_as_its_description_says() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // No call is attended or runs here, and there is no issuer; everything else has succeeded once.
+    // No call waits for approval or runs here, and there is no issuer; every other operation has
+    // succeeded once.
     let failed: Vec<&str> = tried
         .iter()
         .filter(|(_, succeeded)| !**succeeded)

@@ -3,16 +3,16 @@
 //! | the words after the language | how the block is checked |
 //! |---|---|
 //! | `config` | a whole configuration: `fanlight validate` accepts it; one that names no servers gets [`SERVERS`]; later blocks of the page find it as `fanlight.yaml`, `mcp.json` or `config.toml`, or under the name in `config=NAME` |
-//! | `file=NAME` | another file; later blocks of the page find it |
-//! | `run` | the shell runs it beside a running demo, with the exit status 0, or that in `run=STATUS` |
-//! | `serve` | as `run`; its last command listens, and is ended then |
-//! | `needs=WHAT` | not run, since it needs what a test has not ([`NEEDS`]); options and arguments of `fanlight` in it are parsed |
+//! | `file=NAME` | another file, for later blocks of the page |
+//! | `run` | the shell runs it beside a running demo, and it exits with 0, or with the status in `run=STATUS` |
+//! | `serve` | as `run`, but its last command listens, and the test ends it |
+//! | `needs=WHAT` | not run, since a test lacks something ([`NEEDS`]); options and arguments of `fanlight` in it are parsed |
 //! | `tested=PATH` | run by this program of the repository, which names the page |
-//! | `answer` | JSON that Fanlight reads or writes; with `answer=SCHEMA` of this schema in docs/openapi.json |
+//! | `answer` | JSON that Fanlight reads or writes; `answer=SCHEMA` names its schema in docs/openapi.json |
 //!
-//! A block of the language `text` shows output, a synopsis (`fanlight run [OPTIONS]`) or a drawing, and has none of these.
+//! A block of the language `text` shows output, a synopsis (`fanlight run [OPTIONS]`) or a drawing, and has none of these words.
 
-/// What blocks may need that a test has not, and what that is.
+/// Names and descriptions of what a test lacks for a block.
 const NEEDS: &[(&str, &str)] = &[
     ("client", "a desktop client or an editor"),
     ("cluster", "a Kubernetes cluster"),
@@ -26,7 +26,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("source", "a clone of the repository, and a compiler"),
 ];
 
-/// The servers of a configuration that is about something else.
+/// The servers for configurations about other things.
 pub(crate) const SERVERS: &str =
     "mcpServers: {files: {command: files}, git: {command: git}, search: {command: search}}\n";
 
@@ -36,7 +36,7 @@ pub(crate) struct Block {
     pub(crate) place: String,
     pub(crate) language: String,
     pub(crate) text: String,
-    /// How it is checked, or what is wrong with what it says of that.
+    /// The check of the block, or an error in the words that choose it.
     pub(crate) check: Result<Check, String>,
 }
 

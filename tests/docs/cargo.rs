@@ -1,4 +1,5 @@
-//! Commands of cargo in the documentation name packages, targets, profiles and features that the workspace has.
+//! Checks that cargo commands in the documentation name existing packages, targets, profiles and
+//! features.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,18 +9,18 @@ use serde_json::Value;
 
 use crate::page::{Page, root};
 
-/// The names that commands of cargo may use.
+/// The names that cargo commands may use.
 struct Workspace {
     packages: BTreeSet<String>,
-    /// Targets with their kind: (`test`, `integration`).
+    /// Targets as (kind, name): (`test`, `integration`).
     targets: BTreeSet<(String, String)>,
-    /// Features, with and without the name of their package.
+    /// Features, with and without their package's name.
     features: BTreeSet<String>,
     profiles: BTreeSet<String>,
 }
 
 impl Workspace {
-    /// The workspace as `cargo metadata` describes it, and the profiles of `Cargo.toml`.
+    /// The workspace as `cargo metadata` and the profiles of `Cargo.toml` describe it.
     fn read() -> Self {
         let mut cargo = Command::new(env!("CARGO"));
         cargo
@@ -61,7 +62,7 @@ impl Workspace {
         workspace
     }
 
-    /// The first thing that an option of a command of cargo names and the workspace does not have.
+    /// The first name in a cargo command's options that the workspace does not have.
     fn missing_in(&self, command: &str) -> Option<String> {
         let words: Vec<&str> = command
             .split_whitespace()
@@ -86,7 +87,8 @@ impl Workspace {
     }
 }
 
-/// The commands of cargo in a line of a page: what follows the word, up to the end of the code or a comment.
+/// The cargo commands in a line of a page: the text after the word, up to the end of the code or a
+/// comment.
 fn commands(line: &str) -> impl Iterator<Item = &str> {
     let starts = line.match_indices("cargo ").map(|(at, _)| at);
     let starts =
@@ -120,7 +122,7 @@ fn readme_has_its_two_commands() {
             .any(|line| line.split('#').next().unwrap().trim() == command)
     };
     assert!(has("cargo run --release") && has("cargo test --workspace"));
-    // `cargo run` without a package runs the program of the package in `default-members`.
+    // Without a package, `cargo run` runs the program of the package in `default-members`.
     let workspace = Workspace::read();
     assert!(
         workspace

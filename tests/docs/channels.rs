@@ -1,12 +1,13 @@
-//! No page promises a way to get Fanlight that does not exist: what will be is under a heading "Once released".
+//! Checks that no page promises a way to get Fanlight that does not exist. Future ways are under a
+//! heading "Once released".
 
 use std::path::Path;
 
 use crate::page::Page;
 
-/// The heading of what does not exist yet.
+/// The heading above future ways.
 const LATER: &str = "Once released";
-/// Words of channels in which nothing is published.
+/// Words of channels without a publication.
 const UNPUBLISHED: [&str; 9] = [
     "npx fanlight",
     "uvx fanlight",
@@ -18,7 +19,7 @@ const UNPUBLISHED: [&str; 9] = [
     "apt install ./fanlight",
     "dnf install ./fanlight",
 ];
-/// The image, which a page may name if it says how to build it.
+/// The image, which a page may name if it also says how to build it.
 const IMAGE: &str = "fanlight-mcp/fanlight:";
 const BUILD: &str = "docker build --file deploy/docker/Dockerfile --tag fanlight-mcp/fanlight:";
 
@@ -48,7 +49,7 @@ fn promises(page: &Page) -> Vec<String> {
 
 #[test]
 fn pages_promise_no_channel_that_does_not_exist() {
-    // The pages of the packages are published with them; earlier versions are history.
+    // The packages' pages are published with them; earlier versions are history.
     let is_exempt =
         |path: &Path| path.starts_with("deploy/packages") || path.ends_with("CHANGELOG.md");
     let found: Vec<_> = Page::all()

@@ -1,4 +1,4 @@
-//! The blocks of each page, from its top: configurations are valid, commands run.
+//! Checks the blocks of each page in order: configurations are valid, commands run.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use crate::block::{Block, Check, SERVERS};
 use crate::page::{Page, root};
 use crate::shell::Reader;
 
-/// Pages that are followed at the same time.
+/// The number of pages that are followed at the same time.
 const AT_ONCE: usize = 4;
 
-/// What is wrong with the blocks of a page, for a reader who follows it from its top.
+/// The faults of a page's blocks for a reader who follows it from its top.
 async fn follow(page: &Page) -> Vec<String> {
     let mut reader = Reader::new();
     let mut wrong = Vec::new();
@@ -59,7 +59,7 @@ async fn follow_block(reader: &mut Reader, page: &Page, block: &Block) -> Result
     }
 }
 
-/// Whether the program, or a file beside it, names the page.
+/// Checks that the program, or a file beside it, names the page.
 fn is_tested(page: &Page, path: &str) -> Result<(), String> {
     let program = root().join(path);
     let name = page.path.to_string_lossy();
@@ -76,7 +76,7 @@ fn is_tested(page: &Page, path: &str) -> Result<(), String> {
     }
 }
 
-/// Whether it is JSON, and of this schema.
+/// Checks that the text is JSON and has this schema.
 fn is_answer(text: &str, schema: Option<&str>) -> Result<(), String> {
     let answer = serde_json::from_str(text).map_err(|error| error.to_string())?;
     schema.map_or(Ok(()), |schema| {
@@ -104,7 +104,7 @@ async fn examples_of_every_page_work() {
     );
 }
 
-/// The check itself: each of these blocks is wrong, and is found.
+/// Tests the check itself: it finds each of these wrong blocks.
 #[tokio::test]
 async fn wrong_examples_are_found() {
     let fence = "```";

@@ -1,4 +1,4 @@
-//! Links between pages lead to files and headings that exist, on GitHub and on the site.
+//! Checks that links between pages lead to existing files and headings, on GitHub and on the site.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::page::{Page, files_below, root};
 
-/// Files of the repository by their address: how pages of the site link to what is not a part of it.
+/// Addresses of files in the repository, by which pages of the site link to files outside of it.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/fanlight-mcp/fanlight/blob/main/",
     "https://github.com/fanlight-mcp/fanlight/tree/main/",
 ];
 
-/// What is wrong with the links of these pages; `exists` knows the files besides them.
+/// The broken links of these pages; `exists` knows the other files.
 fn broken(pages: &[Page], exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let anchors: BTreeMap<&Path, Vec<String>> = pages
         .iter()
@@ -108,7 +108,7 @@ fn broken_links_are_found() {
     );
 }
 
-/// mdBook renders what SUMMARY.md names, and nothing else.
+/// mdBook renders only the pages in SUMMARY.md.
 #[test]
 fn every_page_is_in_the_contents_once() {
     let summary = Page::read(Path::new("docs/SUMMARY.md"));

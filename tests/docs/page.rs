@@ -11,7 +11,7 @@ use crate::block::Block;
 
 /// One Markdown file of the repository.
 pub(crate) struct Page {
-    /// Its path below the root of the repository.
+    /// The path below the root of the repository.
     pub(crate) path: PathBuf,
     text: String,
 }
@@ -30,7 +30,8 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
-/// All files below a folder of the repository, in order, without what version control ignores.
+/// All files below a folder of the repository, in order, without files that version control
+/// ignores.
 pub(crate) fn files_below(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
@@ -87,7 +88,7 @@ impl Page {
         }
     }
 
-    /// Its Markdown.
+    /// The Markdown text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -104,7 +105,7 @@ impl Page {
         1 + self.text[..offset].matches('\n').count()
     }
 
-    /// Where links with `#` may lead in it, as both GitHub and mdBook make them of headings.
+    /// The anchors of the page's headings, as both GitHub and mdBook make them.
     pub(crate) fn anchors(&self) -> Vec<String> {
         let mut heading: Option<String> = None;
         let mut seen = BTreeMap::<String, usize>::new();
@@ -130,7 +131,7 @@ impl Page {
         anchors
     }
 
-    /// All links and images, also of HTML in it.
+    /// All links and images, including those in HTML.
     pub(crate) fn links(&self) -> Vec<Link> {
         let mut links = Vec::new();
         for (event, range) in self.events() {
@@ -151,7 +152,7 @@ impl Page {
         links
     }
 
-    /// The lines of paragraphs that were to be rows of a table, which a blank line has ended.
+    /// The lines of table rows that a blank line has cut off from their table.
     fn stray_rows(&self) -> Vec<usize> {
         let paragraphs = self
             .events()
@@ -162,7 +163,8 @@ impl Page {
             .collect()
     }
 
-    /// The commands of Fanlight within sentences, with their lines; not those of earlier versions.
+    /// The commands of Fanlight within sentences, with their lines; commands of earlier versions
+    /// are left out.
     pub(crate) fn commands(&self) -> Vec<(usize, String)> {
         let commands = self.events().filter_map(|(event, range)| match event {
             Event::Code(code)

@@ -1,4 +1,4 @@
-//! A reader's folder and shell, in which `fanlight` is the program under test, beside a running demo.
+//! A reader's folder and shell beside a running demo; `fanlight` is the program under test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,14 +10,15 @@ use fanlight_testkit::{programs, tls};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
-/// The addresses that the documentation gives to clients and operators; tests have others.
+/// The documentation's addresses for clients and operators; tests use others.
 const CLIENTS: &str = "127.0.0.1:8080";
 const OPERATORS: &str = "127.0.0.1:8081";
 
-/// The commands that ask a running gateway: of the reader the one at the usual address, of the test the demo.
+/// The commands that ask a running gateway: the reader's asks the usual address, the test's asks
+/// the demo.
 const ASKING: &str = "status|traces|reload|enable|disable|restart|end-session|trace-test|logs";
 
-/// Someone who follows one page from its top.
+/// A reader who follows one page from its top.
 pub(crate) struct Reader {
     folder: TempFile,
     programs: TempFile,
@@ -31,7 +32,7 @@ impl Reader {
             programs: TempFile::folder(),
             demo: None,
         };
-        // Files that configurations name.
+        // Files that configurations refer to.
         reader.write("keys.yaml", "keys: []");
         let authority = tls::Authority::new();
         let pair = authority.server();
@@ -51,14 +52,15 @@ impl Reader {
         fs::write(path, text).unwrap();
     }
 
-    /// Whether `fanlight validate` accepts the file; its output if not. Variables need not be set.
+    /// Checks that `fanlight validate` accepts the file; returns its output if not. Variables need
+    /// not be set.
     pub(crate) async fn validate(&self, name: &str) -> Result<(), String> {
         let command = format!("fanlight validate --allow-missing-env --config {name}");
         self.shell(&self.fanlight("exec \"$PROGRAM\" \"$@\""), &command, 0)
             .await
     }
 
-    /// Runs it; the output if it ends with another status.
+    /// Runs the text; returns its output if it ends with another status.
     pub(crate) async fn run(&mut self, text: &str, status: i32) -> Result<(), String> {
         let demo = match &mut self.demo {
             Some(demo) => demo,
@@ -77,7 +79,7 @@ impl Reader {
         .await
     }
 
-    /// Runs it until it listens, and ends it; its output if it ends before.
+    /// Runs the text until it listens, and ends it; returns its output if it ends before.
     pub(crate) async fn serve(&self, text: &str) -> Result<(), String> {
         let add = |option| {
             format!(
@@ -116,7 +118,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the options and arguments of each `fanlight` in it are known.
+    /// Checks that the options and arguments of each `fanlight` in the text are known.
     pub(crate) async fn parse(&self, text: &str) -> Result<(), String> {
         let program = self.fanlight("exec \"$PROGRAM\" \"$@\" --help");
         for command in commands(text) {
@@ -125,10 +127,10 @@ impl Reader {
         Ok(())
     }
 
-    /// A folder with the program `fanlight`, which is this script.
+    /// A folder with this script as the program `fanlight`.
     fn fanlight(&self, script: &str) -> std::path::PathBuf {
         let program = self.programs.path().join("fanlight");
-        // Replaced as a whole: an earlier one may still be read.
+        // The file is replaced as a whole, since a running shell may still read the earlier one.
         let new = program.with_extension("new");
         fs::write(
             &new,
@@ -180,7 +182,7 @@ impl Reader {
     }
 }
 
-/// The commands in a text that call `fanlight`, each without what follows it in a pipeline or list.
+/// The commands in a text that call `fanlight`, each without the rest of a pipeline or list.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let calls = |line: &str| {
@@ -200,7 +202,7 @@ fn commands(text: &str) -> Vec<String> {
             .filter_map(|end| line.find(end))
             .min()
             .unwrap_or(line.len());
-        // A comment that the shell would not see behind what is cut off.
+        // A comment that the shell would not see after the cut.
         line[..end]
             .split("  #")
             .next()

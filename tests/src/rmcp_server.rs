@@ -1,4 +1,4 @@
-//! An MCP server on rmcp, the official Rust SDK: the backend of tests that need an independent implementation.
+//! An MCP server on rmcp, the official Rust SDK, for tests that need an independent implementation.
 
 mod server_requests;
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 /// The revisions that a server supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// Those with `initialize`.
+    /// Revisions with `initialize`.
     Legacy,
     /// 2026-07-28 only.
     Modern,
@@ -59,7 +59,7 @@ const LEGACY: [ProtocolVersion; 4] = [
 /// A server whose results contain its label, so that a test sees which server handled a call.
 #[derive(Clone, Debug)]
 pub struct RmcpServer {
-    /// Contained in every result and in the URIs.
+    /// The label, which every result and the URIs contain.
     pub label: String,
     /// The revisions that are served.
     pub era: Era,

@@ -25,7 +25,7 @@ const bundle = async (file) => {
   const { outputFiles } = await build({
     entryPoints: [path.join(HERE, file)], bundle: true, format: "esm", write: false, logLevel: "error",
   });
-  // A page would end at this text within a script.
+  // This text within a script would end the page's script.
   return outputFiles[0].text.replaceAll("</script", "<\\/script");
 };
 const page = (body, script) => `<!DOCTYPE html><meta charset="utf-8"><body>${body}<script type="module">${script}</script></body>`;
@@ -38,7 +38,7 @@ async function startFanlight(folder, origin) {
   writeFileSync(app, page(body, await bundle("app.mjs")));
   const entry = (name) => [name, { command: process.execPath, args: [path.join(HERE, "server.mjs"), name, app] }];
   const config = path.join(folder, "mcp.json");
-  // The page of the host is of another port, which Fanlight answers only where it is named.
+  // The host's page has another port, so its origin must be allowed.
   const allowedOrigins = [origin];
   writeFileSync(config, JSON.stringify({ mcpServers: Object.fromEntries(NAMES.map(entry)), allowedOrigins }));
   const child = spawn(BINARY, ["run", "--config", config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "inherit"] });
@@ -107,8 +107,8 @@ async function ownApps(tab, names) {
 
 const checks = {
   async "each tool shows its own app, and its button calls its own server's tool"(tab, fanlight, era) {
-    // A legacy client is a session. Modern clients have none, so that apps of both servers are told apart only one
-    // after the other.
+    // A legacy client has a session, which tells the apps of both servers apart. Modern clients
+    // have none, so the apps run in turn.
     const groups = era === "legacy" ? [NAMES] : NAMES.map((name) => [name]);
     for (const names of groups) {
       const gateway = era === "legacy" ? fanlight.shared : await fanlight.fresh();

@@ -1,4 +1,5 @@
-// A server with one app, over stdio: `server.mjs NAME PATH_OF_THE_APP`. Servers of all names share the app's URI.
+// A stdio server with one app: `server.mjs NAME PATH_OF_THE_APP`. Servers of all names share the
+// app's URI.
 
 import { readFileSync } from "node:fs";
 

@@ -1,7 +1,7 @@
-// What the TypeScript drivers have in common: the plan, and an OAuth client without a window. See README.md.
+// Shared by the TypeScript drivers: the plan, and an OAuth client without a window. See README.md.
 //
-// stdin:  {name, url, era, user, clientMetadataUrl?, keepsRefreshTokens, steps: [{call, arguments} | {waitForExpiry: s}]}
-// stdout: {tools, results: [text], tokens: [access token]}
+//   stdin:  {name, url, era, user, clientMetadataUrl?, keepsRefreshTokens, steps: [{call, arguments} | {waitForExpiry: s}]}
+//   stdout: {tools, results: [text], tokens: [access token]}
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { followTo } from '../lib/browser.mjs';

@@ -1,5 +1,5 @@
-// A real authorization server, `oidc-provider`, in this process: it signs in the user that the browser names, without a
-// page, and records what clients ask of it.
+// A real authorization server, `oidc-provider`, in this process. It signs in the user that the
+// browser names, without a page, and records the clients' requests.
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { exportJWK, generateKeyPair, importJWK, SignJWT } from 'jose';
@@ -70,7 +70,7 @@ function configuration({ resources, scopes, format, clients, keys, lifetimes, ro
     scopes: ['openid', 'offline_access', ...scopes],
     cookies: { keys: [crypto.randomUUID()] },
     findAccount: (_ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
-    // Consent is given to whatever is asked for.
+    // Consent covers every requested scope.
     loadExistingGrant: async (ctx) => {
       const { client, session, params } = ctx.oidc;
       const grant = new ctx.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
@@ -81,11 +81,12 @@ function configuration({ resources, scopes, format, clients, keys, lifetimes, ro
     },
     interactions: { url: (_ctx, interaction) => `/interaction/${interaction.uid}` },
     issueRefreshToken: async (_ctx, client) => client.grantTypeAllowed('refresh_token'),
-    // A legacy client may refresh twice at once: for its stream, which ends with the token, and for its call.
+    // A legacy client may refresh twice at once: for its stream, which ends with the token, and for
+    // its call.
     rotateRefreshToken: rotates,
     pkce: { required: () => true },
     extraTokenClaims: (_ctx, token) => ({ groups: GROUPS[token.accountId] ?? [] }),
-    // A client registers with the scopes that it asks for first; it may ask for others later.
+    // A client registers with the scopes that it requests first; it may request others later.
     extraClientMetadata: { properties: ['any_scope'], validator: (_ctx, _name, _value, metadata) => void delete metadata.scope },
     clientDefaults: { id_token_signed_response_alg: 'ES256' },
     ttl: { AccessToken: (_ctx, token) => token.resourceServer?.accessTokenTTL ?? HOUR_S, Session: DAY_S, Grant: DAY_S, Interaction: HOUR_S, RefreshToken: DAY_S, IdToken: HOUR_S },

@@ -1,5 +1,5 @@
-// The MCP server behind the protected resource, both eras, in this process. It records the headers of each request,
-// since no credential of a client may reach it.
+// The MCP server behind the protected resource, both eras, in this process. It records the headers
+// of each request, which must not contain a client's credentials.
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { toNodeHandler } from '@modelcontextprotocol/node';

@@ -1,5 +1,6 @@
-// A browser without a window: follows the redirects of a sign-in by HTTP, with cookies, as the user it is given.
-// As a program (`browser.mjs URL`, user in TEST_USER) it goes to the end, as a desktop's browser does for mcp-remote.
+// A browser without a window. It follows the redirects of a sign-in by HTTP, with cookies, as a
+// given user. As a program (`browser.mjs URL`, user in TEST_USER) it completes the sign-in, like
+// the desktop's browser for mcp-remote.
 import { USER_HEADER } from './setting.mjs';
 
 const MAX_REDIRECTS = 12;

@@ -1,4 +1,4 @@
-// A certificate for this machine, that the requests of this process trust from then on.
+// A certificate for this machine, which this process's requests trust from then on.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

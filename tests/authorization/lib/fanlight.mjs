@@ -1,4 +1,5 @@
-// Fanlight as the protected resource: reached directly, and through nginx, which ends TLS or authenticates users itself.
+// Fanlight as the protected resource: reached directly, and through nginx, which terminates TLS or
+// authenticates users itself.
 import { readFileSync } from 'node:fs';
 import { resourceAt, startFanlight } from './gateway.mjs';
 import { checkGuide } from './guide.mjs';

@@ -1,4 +1,4 @@
-// Single HTTP requests to a protected resource, and what a challenge says.
+// Single HTTP requests to a protected resource, and the contents of a challenge.
 
 const TIMEOUT_MS = 10_000;
 const META = {
@@ -47,7 +47,7 @@ export function messageIn({ body }) {
 function challengeOf({ headers }) {
   const value = headers.get('www-authenticate');
   if (value === null) return undefined;
-  // A further challenge says the same of tokens that are bound to a key (RFC 9449, 7.1).
+  // A further challenge repeats this for tokens bound to a key (RFC 9449, 7.1).
   const [, scheme, rest] = /^(\S+) ?(.*)$/.exec(value.replace(/, DPoP .*$/, ''));
   const parameters = {};
   let left = rest;

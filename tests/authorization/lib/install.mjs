@@ -1,5 +1,5 @@
-// Installs the pinned packages, and the Python SDK as tests/interop has it. Prints the Node that runs the authorization
-// server: this one if it is new enough, else that of the packages.
+// Installs the pinned packages, and the Python SDK as tests/interop does. Prints the Node for the
+// authorization server: this one if it is new enough, otherwise the one from the packages.
 import path from 'node:path';
 import { installPackages, installPython } from '../../interop/lib/install.mjs';
 import { INTEROP, ROOT } from './paths.mjs';

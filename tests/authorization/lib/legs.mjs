@@ -1,5 +1,6 @@
-// What every client does: sign in from nothing and call; refresh; ask for more scopes. The report of the client says what it
-// received, the record of the authorization server how it came to that.
+// The steps of every client: sign in from nothing and call; refresh; request more scopes. The
+// client's report shows the results, the authorization server's record shows the requests behind
+// them.
 import { mkdtempSync } from 'node:fs';
 import path from 'node:path';
 import { freePort } from '../../interop/lib/processes.mjs';
@@ -69,7 +70,7 @@ async function refreshes(context) {
 }
 
 async function stepsUp(context) {
-  // With a refresh token v1 would refresh instead, which brings no further scopes.
+  // With a refresh token, v1 would refresh instead, which brings no further scopes.
   const plan = { keepsRefreshTokens: false, steps: [{ call: 'note' }, { call: 'refund' }] };
   const { found, report, requests } = await runLeg(context, plan, ['noted', 'refunded']);
   const last = authorizations(requests).at(-1)?.scope?.split(' ') ?? [];

@@ -1,5 +1,5 @@
-// Entry point: authorization servers, a backend, then the clients and single requests against a protected resource, which is
-// Fanlight, or with --self-test our own. See ../README.md.
+// Entry point: authorization servers, a backend, then the clients and single requests against a
+// protected resource. The resource is Fanlight, or our own with --self-test. See ../README.md.
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';

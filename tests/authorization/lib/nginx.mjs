@@ -1,5 +1,6 @@
-// nginx in front of Fanlight, as Debian packages it: it ends TLS, so that Fanlight sees plain HTTP under another name, and
-// on another port it authenticates users itself and names them in a header.
+// nginx in front of Fanlight, as packaged by Debian. It terminates TLS, so that Fanlight sees plain
+// HTTP under another name. On another port it authenticates users itself and names them in a
+// header.
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';

@@ -1,5 +1,5 @@
-// A protected resource of our own, for the self-test: verifies tokens with `jose` and forwards to the backend. With a
-// fault switched on it does wrong what the checks must notice.
+// A protected resource of our own, for the self-test: verifies tokens with `jose` and forwards to
+// the backend. An enabled fault makes it do something wrong that the checks must notice.
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { Readable } from 'node:stream';

@@ -1,4 +1,5 @@
-// The harness against our own protected resource: everything passes, and with each of its faults something fails.
+// Runs the harness against our own protected resource: everything passes, and each fault makes
+// something fail.
 import { resourceAt } from './gateway.mjs';
 import { checkClients } from './legs.mjs';
 import { FAULTS, startReference } from './reference.mjs';

@@ -1,4 +1,4 @@
-// What the authorization server, the resource and the checks agree on.
+// Constants shared by the authorization server, the resource and the checks.
 
 /** The leeway of Fanlight for clocks: how long after its `exp` a token is still accepted. */
 export const LEEWAY_S = 30;

@@ -1,4 +1,5 @@
-// A token by hand: registration, code flow with PKCE, exchange. For checks that look at single HTTP requests.
+// Obtains a token by hand: registration, code flow with PKCE, exchange. For checks of single HTTP
+// requests.
 import { createHash, randomBytes } from 'node:crypto';
 import { followTo } from './browser.mjs';
 

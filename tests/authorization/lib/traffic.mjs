@@ -1,5 +1,5 @@
-// What a protected resource must answer to single requests, by the specification (2026-07-28, basic/authorization), RFC
-// 6750, 8707 and 9728. Each check returns what differs from the expected.
+// The required answers of a protected resource to single requests, by the specification
+// (2026-07-28, basic/authorization), RFC 6750, 8707 and 9728. Each check returns the differences.
 import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';

@@ -1,5 +1,6 @@
-// Users who sign in to a server through Fanlight: the published MCP server wants a bearer token of each user, and keeps a ledger
-// of whose token each call had. The clients' tokens, the users' sign-in and the server's tokens are of one `oidc-provider`.
+// Users who sign in to a server through Fanlight. The published MCP server wants a bearer token of
+// each user, and records the token of each call. One `oidc-provider` issues the clients' tokens,
+// signs users in, and issues the server's tokens.
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -50,7 +51,7 @@ async function oneRefresh(setting) {
 
 async function rotation(setting) {
   const found = [];
-  // With a token that was used before, the provider would revoke the whole grant.
+  // If a used refresh token came again, the provider would revoke the whole grant.
   for (let round = 0; round < 3; round += 1) {
     await setting.endAccess('alice');
     found.push(...(await setting.works('alice')));
@@ -67,7 +68,7 @@ async function providerDown(setting) {
   await setting.provider.resume();
   const deadline = Date.now() + RECOVERY_TIMEOUT_MS;
   let last = await setting.works('carol');
-  // The gateway leaves what has failed alone for a moment.
+  // After a failure the gateway does not retry for a moment.
   while (last.length > 0 && Date.now() < deadline) last = await setting.works('carol');
   return [...found, ...last, ...differences({ codes: setting.codes('carol') }, { codes: 1 })];
 }

@@ -1,4 +1,4 @@
-// Calls that wait for approval: what an approver sees, and what an answer does.
+// Calls that wait for approval: the approver's view, and the effect of an answer.
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";

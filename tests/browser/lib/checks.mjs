@@ -57,7 +57,7 @@ export const checks = {
     await accessible();
     await page.getByRole("link", { name: "Show its trace" }).click();
     await page.locator(SPAN).first().waitFor();
-    // The CLIENT span of the request to the backend is below the SERVER span of the request from the page.
+    // The CLIENT span of the request to the server is below the SERVER span of the page's request.
     await page.locator(SPAN, { hasText: "CLIENT" }).filter({ hasText: "library" }).first().waitFor();
     const spans = await page.locator(SPAN).allInnerTexts();
     assert.match(spans[0], /SERVER[\s\S]*tools\/call library__search_books/);
@@ -168,7 +168,7 @@ export const checks = {
     assert.notEqual(outline, "none");
     await page.keyboard.press("Enter");
     await page.locator(".entries a").first().waitFor();
-    // The entries are one stop of the Tab key.
+    // The Tab key stops once for all entries.
     await focusOn("library");
     for (let presses = 0; presses < 20; presses += 1) {
       if (await page.evaluate(() => document.activeElement.textContent.startsWith("workshop__roll_dice"))) break;

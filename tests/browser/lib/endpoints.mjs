@@ -1,4 +1,4 @@
-// The catalogue as endpoints show it, and lists that were kept in `stateDir`.
+// The catalogue of each endpoint, and lists stored in `stateDir`.
 
 import assert from "node:assert/strict";
 
@@ -21,10 +21,10 @@ export const endpointChecks = {
     const shown = await names(page);
     assert.ok(shown.includes("library__search_books") && shown.length < everything.length, shown.join());
     assert.equal(await count(page, "Prompts"), "0");
-    // The keyboard continues at the choice.
+    // The focus stays on the choice.
     assert.equal(await page.evaluate(() => document.activeElement.id), "c-endpoint");
     await accessible();
-    // Other lists are of the same endpoint, also after the page is loaded again.
+    // Other lists keep the endpoint, also after a reload of the page.
     await page.getByRole("link", { name: /^Prompts/ }).click();
     await page.getByText("/mcp/readers shows no prompts").waitFor();
     await page.reload();
@@ -39,7 +39,7 @@ export const endpointChecks = {
     await page.getByRole("button", { name: "Run" }).click();
     assert.equal(JSON.parse((await sent).postData()).endpoint, "/mcp/readers");
     await page.locator(".outcome .badge.good").waitFor();
-    // A tool that it does not show can be neither opened nor called.
+    // A tool that the endpoint hides can be neither opened nor called.
     await goTo("catalogue/tools/workshop__roll_dice?endpoint=%2Fmcp%2Freaders");
     await page.getByText("There is no workshop__roll_dice").waitFor();
     const answer = await page.evaluate(() => fetch("/api/call", {

@@ -1,4 +1,5 @@
-// The catalogue and its forms: every kind of value, questions of servers, progress, cancelling, and servers of attackers.
+// The catalogue and its forms: every kind of value, server requests, progress, cancelling, and
+// hostile servers.
 
 import assert from "node:assert/strict";
 

@@ -88,12 +88,14 @@ export async function signInAtIssuer({ page, goTo, accessible }, { issuer, admin
   const cookies = (await page.context().cookies()).filter(({ domain }) => domain === "127.0.0.1");
   assert.deepEqual(cookies.map(({ httpOnly, sameSite }) => [httpOnly, sameSite]), [[true, "Strict"]], "the session alone");
   assert.equal(await page.evaluate(() => JSON.stringify({ ...sessionStorage, ...localStorage })), "{}");
-  // An answer that another browser has begun, as an attacker would have an operator open it.
+  // The answer to a sign-in that another browser has begun, as an attacker would make an operator
+  // open it.
   await page.goto(`${admin}/sign-in/callback?code=x&state=y&iss=${encodeURIComponent(issuer)}`);
   await page.getByText("this browser has not begun this sign-in").waitFor();
   await goTo("config");
   await page.getByRole("button", { name: "Reload" }).waitFor();
-  // A link from another site opens the page with the session, since the page itself asks for its data.
+  // A link from another site opens the page with its session, since the page requests its data
+  // itself.
   await page.goto(`${issuer}/authorize`);
   await page.evaluate((to) => location.assign(to), `${admin}/ui#/overview`);
   await page.locator(".live.following").waitFor();

@@ -50,7 +50,7 @@ export async function open(browser, fanlight, scheme, viewport = { width: 1280, 
       globalThis.complain(`policy: ${event.violatedDirective} forbids ${event.blockedURI}`);
     });
   });
-  // Through a blank page, so that no element of the page before can match.
+  // A blank page in between, so that no element of the previous page can match.
   const goTo = async (place) => {
     await page.goto("about:blank");
     await page.goto(`${fanlight.admin}/ui#/${place}`);

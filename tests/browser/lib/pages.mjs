@@ -1,4 +1,4 @@
-// Every page in light and dark, in a wide and in a narrow window: its accessibility, its width, and its picture.
+// Every page in light and dark, in a wide and a narrow window: accessibility, width, and picture.
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";

@@ -1,4 +1,4 @@
-// The pages of servers, and the entries for clients.
+// The pages of servers, and the entries for client configurations.
 
 import assert from "node:assert/strict";
 
@@ -15,7 +15,7 @@ export const serverChecks = {
     await page.locator(".chip:text-is('tools')").waitFor();
     const lists = page.getByRole("table", { name: "Lists of forms" });
     assert.match(await lists.locator("tr", { hasText: "Tools" }).innerText(), /Tools\s+(Entries\s+)?8\s/);
-    // One for each client that has used it.
+    // There is one process for each client that has used the server.
     const process = page.getByRole("table", { name: "Running processes" }).locator("tbody tr").first();
     assert.match(await process.innerText(), /\d+\s+\d+\s+\d{4}-\d\d-\d\d/);
     const before = await page.locator(ID).first().innerText();

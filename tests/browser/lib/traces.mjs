@@ -1,4 +1,5 @@
-// Traces for debugging: running calls, filters, contents, replay, comparison, logs and spans of servers.
+// Traces for debugging: running calls, filters, contents, replay, comparison, logs and servers'
+// spans.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

@@ -1,4 +1,4 @@
-// What operators see when something is wrong: 23 servers, two of them dead, and a gateway that ends.
+// The operators' view of problems: 23 servers, two of them dead, and a gateway that ends.
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
@@ -50,7 +50,7 @@ export const troubleChecks = {
     const table = page.getByRole("table", { name: "Servers" });
     const first = () => table.locator("tbody th").first().innerText();
     await table.locator("tbody tr").nth(SERVERS - 1).waitFor();
-    // The worst first, before anything is sorted.
+    // The default order has the worst servers first.
     assert.match(await first(), /server-2[12]/);
     if (page.viewportSize().width > 760) {
       const heads = table.locator("thead button");

@@ -1,4 +1,5 @@
-// A browser as far as signing in needs one: it keeps cookies, agrees to the form of a page, and follows redirects.
+// A minimal browser for signing in: keeps cookies, submits the form of a page, and follows
+// redirects.
 
 const MOST_STEPS = 10;
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
-// Reaches a protected server of the suite by way of a Fanlight that gets the credentials: lists its tools and calls them. When
+// Reaches a protected server of the suite through a Fanlight that obtains the credentials: lists its tools and calls them. If
 // Fanlight answers with a link, its user follows it, signs in, and tries again.
 //
 //   credentials.mjs URL
 //
-// From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT has what the operator of Fanlight
-// would know. From the runner: CONFORMANCE_WORK is the folder for Fanlight's configuration and log, CONFORMANCE_SCENARIO is
-// the name of the scenario.
+// The suite sets MCP_CONFORMANCE_PROTOCOL_VERSION, which decides the era, and MCP_CONFORMANCE_CONTEXT, which has what
+// Fanlight's operator would know. The runner sets CONFORMANCE_WORK, the folder for Fanlight's configuration and log, and
+// CONFORMANCE_SCENARIO, the name of the scenario.
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
@@ -27,7 +27,7 @@ const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
 const { CONFORMANCE_WORK: work, CONFORMANCE_SCENARIO: scenario } = process.env;
 
-// The Fanlight that was started here must not outlive this process.
+// The Fanlight started here must not outlive this process.
 process.on('SIGTERM', () => abort('ended from outside'));
 setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
 
@@ -88,7 +88,7 @@ async function exercise(target) {
     });
   }
   await client.connect(new StreamableHTTPClientTransport(new URL(target)));
-  // Lists do not ask a user to sign in: a call does.
+  // Lists do not ask a user to sign in; a call does.
   if (backend.auth.type === 'user') await signingIn(() => client.callTool({ name: TOOL, arguments: {} }));
   const { tools } = await client.listTools();
   if (tools.length === 0) throw new Error('there are no tools');

@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// The client that the suite's mock servers grade, on the TypeScript client SDK: lists everything, calls every tool,
+// The client that the suite's mock servers grade, on the TypeScript client SDK. It lists everything, calls every tool,
 // reads every resource and gets every prompt, with arguments generated from the schemas.
 //
-//   main.mjs [--through LEG] URL      with --through, by way of a Fanlight with the backends of a leg (lib/servers.mjs)
+//   main.mjs [--through LEG] URL      --through: by way of a Fanlight with the servers of a leg (lib/servers.mjs)
 //
-// From the suite: MCP_CONFORMANCE_PROTOCOL_VERSION decides the era, MCP_CONFORMANCE_CONTEXT may name the calls. From
-// the runner: CONFORMANCE_WORK is the folder for Fanlight's configuration and log.
+// The suite sets MCP_CONFORMANCE_PROTOCOL_VERSION, which decides the era, and MCP_CONFORMANCE_CONTEXT, which may name the calls.
+// The runner sets CONFORMANCE_WORK, the folder for Fanlight's configuration and log.
 import path from 'node:path';
 import { Client, ProtocolError, SdkHttpError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { stopAll } from '../../interop/lib/processes.mjs';
@@ -21,7 +21,7 @@ const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? '{}');
 const url = process.argv.at(-1);
 
-// The Fanlight that was started here must not outlive this process.
+// The Fanlight started here must not outlive this process.
 process.on('SIGTERM', () => abort('ended from outside'));
 setTimeout(() => abort(`not done within ${DEADLINE_MS} ms`), DEADLINE_MS).unref();
 

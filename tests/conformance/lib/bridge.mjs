@@ -40,7 +40,7 @@ class Server {
     const id = this.renames ? `bridge-${this.#next++}` : message.id;
     this.#calls.set(id, { id: message.id, reply, message });
     reply.onClosed(() => {
-      // A closed stream cancels a modern request; over stdio a notification does.
+      // A closed stream cancels a modern request; over stdio, a notification does.
       if (!this.#calls.delete(id) || !this.renames) return;
       this.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: id } });
     });

@@ -1,4 +1,5 @@
-// The suite's client scenarios: its mock servers grade the reference client, directly and with Fanlight in between.
+// The suite's client scenarios: its mock servers grade the reference client, directly and with
+// Fanlight in between.
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { NODE } from './paths.mjs';

@@ -1,5 +1,5 @@
-// The suite's scenarios of authorization with Fanlight as the client: its mock server is a backend that wants credentials. There
-// is no direct run to compare with: each check has to pass.
+// The suite's authorization scenarios with Fanlight as the client: its mock server requires
+// credentials. There is no direct run to compare with, so each check must pass.
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { NODE } from './paths.mjs';

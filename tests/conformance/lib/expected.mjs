@@ -1,5 +1,5 @@
-// expected.txt: the known losses, each with its reason. A loss that is not listed fails the run, and so does a listed
-// one that no longer occurs.
+// expected.txt: the known losses, each with its reason. An unlisted loss fails the run, and so does
+// a listed one that no longer occurs.
 import { readFileSync } from 'node:fs';
 import { passing } from './compare.mjs';
 

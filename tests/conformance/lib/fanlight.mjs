@@ -1,4 +1,4 @@
-// Runs Fanlight in front of backends for one run of the suite.
+// Runs Fanlight in front of servers for one run of the suite.
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';

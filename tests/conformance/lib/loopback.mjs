@@ -1,6 +1,6 @@
-// Preload (node --import) for the suite, whose mock servers listen on every interface: a listen() that names no host
-// gets 127.0.0.1. Bound at once, since some mocks read their address() right after listen(0), which is too early for
-// listen(port, host).
+// Preload (node --import) for the suite, whose mock servers listen on every interface: a listen()
+// without a host gets 127.0.0.1. The socket is bound at once, since some mocks read address() right
+// after listen(0), which is too early for listen(port, host).
 import net from 'node:net';
 
 const BACKLOG = 511;

@@ -1,4 +1,4 @@
-// The reference servers, and the legs: the configurations of Fanlight in front of each.
+// The reference servers, and the legs: the configurations of Fanlight in front of each server.
 import path from 'node:path';
 import { NODE, REPOSITORY, ROOT } from './paths.mjs';
 
@@ -23,7 +23,7 @@ export const SERVERS = [
 export const LEGS = [
   // The server offers both eras: each client is served in its own.
   { name: 'one', backends: ({ url }) => ({ reference: http(url) }) },
-  // The opposite: modern clients are translated.
+  // The server offers only the legacy era: modern clients are translated.
   { name: 'legacy', backends: ({ url }) => ({ reference: { ...http(url), era: 'legacy' } }) },
   {
     name: 'two',

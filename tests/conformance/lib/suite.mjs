@@ -1,5 +1,5 @@
-// Runs the official suite and reads its results. A report is a Map from scenario to a Map from check to status:
-// SUCCESS, WARNING, FAILURE or SKIPPED. An INFO of the suite is not a check.
+// Runs the official suite and reads its results. A report maps scenarios to maps from check to
+// status: SUCCESS, WARNING, FAILURE or SKIPPED. The suite's INFO is not a check.
 import { existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { run } from '../../interop/lib/processes.mjs';
@@ -97,7 +97,7 @@ function toReport(checks) {
   const ids = new Map(checks.map((check) => [`${check.id}#${check.name}`, check.id]));
   const uses = [...ids.values()].reduce((count, id) => count.set(id, (count.get(id) ?? 0) + 1), new Map());
   for (const { id, name, status, errorMessage, description } of checks) {
-    // Errors of the harness itself are not the server's.
+    // An error of the harness is no error of the server.
     if (status === 'INFO' || id === 'wire-schema-harness-error') continue;
     const key = uses.get(id) > 1 ? `${id}#${name.replaceAll(' ', '_')}` : id;
     const known = report.get(key);

@@ -1,4 +1,4 @@
-// Counts and prints: one line for each run, its losses below it, and the last line with the totals.
+// Counts and prints: a line for each run, its losses below it, and a last line with the totals.
 import { losses, passing, shortcomings } from './compare.mjs';
 
 const SHOWN_MESSAGE = 160;

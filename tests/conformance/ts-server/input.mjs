@@ -1,6 +1,6 @@
-// Tools and a prompt that need input from the client. Those that the suite calls in the legacy era only are written for
-// that era: they send requests to the client, which a modern session refuses. The others are written for the modern era:
-// they return `input_required`, which the SDK turns into server requests for a legacy client.
+// Tools and a prompt that need input from the client. Tools that the suite calls only in the legacy
+// era send server requests, which a modern session refuses. The others return `input_required`,
+// which the SDK turns into server requests for a legacy client.
 import { fromJsonSchema, inputRequired, inputResponse } from '@modelcontextprotocol/server';
 import { answer, text } from './content.mjs';
 import { clientCapabilities } from './tools.mjs';

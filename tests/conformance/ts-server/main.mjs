@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The reference server on the TypeScript server SDK: passes the official suite by itself, so a check that is lost
-// through Fanlight is Fanlight's fault. Supports every revision over Streamable HTTP on loopback, or over stdio.
+// The reference server on the TypeScript server SDK. It passes the official suite by itself, so a check that is lost
+// through Fanlight is Fanlight's fault. It supports every revision over Streamable HTTP on loopback, or over stdio.
 //
 //   main.mjs [--port N] [--eras legacy|modern|both]     prints one line, `listening on URL`
 //   main.mjs --stdio [--eras …]

@@ -1,4 +1,5 @@
-// Tools that need no input from the client. The suite calls the first when any tool will do, so it takes no arguments.
+// Tools that need no input from the client. The suite calls the first tool when any tool will do,
+// so that one takes no arguments.
 import { setTimeout as delay } from 'node:timers/promises';
 import { fromJsonSchema } from '@modelcontextprotocol/server';
 import { answer, audio, image, resource, text } from './content.mjs';

@@ -19,12 +19,12 @@ import yaml
 
 logging.getLogger("kubernetes-validate").setLevel(logging.ERROR)
 
-# The oldest version that the chart is for and that has every field used, and the newest known here.
+# The oldest supported version, which has every field of the chart, and the newest known version.
 VERSIONS = ["1.30", "1.37"]
 
 GUIDE = pathlib.Path(__file__).parents[3] / "docs/guides/kubernetes.md"
 
-# Kinds of other projects: their schemas are not part of Kubernetes.
+# Kinds of other projects, whose schemas are not part of Kubernetes.
 FOREIGN = {"ServiceMonitor", "HTTPRoute"}
 
 EVERYTHING = {
@@ -63,7 +63,7 @@ EVERYTHING = {
     "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hostnames": ["mcp.example.com"]},
 }
 
-# The least that the chart needs to be told.
+# The minimal values of the chart.
 UNAUTHENTICATED = {"config": {"auth": "none", "mcpServers": {"everything": {"url": "http://everything:3001/mcp"}}}}
 
 HEAD = """# Fanlight in Kubernetes without Helm: what the chart in deploy/helm renders for `auth: none`. Made by
@@ -193,7 +193,7 @@ def check_guide(folder, chart):
 
 def plain(manifests):
     manifests = copy.deepcopy(manifests)
-    # One made at random would be everyone's.
+    # A randomly generated value would be the same for everyone.
     secret = manifests["Secret"]
     del secret["data"]
     secret["stringData"] = {"token": "CHANGE ME: openssl rand -hex 32"}

@@ -1,6 +1,5 @@
-// Checks the dashboard against Grafana's schema, which is published as types: the JSON is compiled as a value of the
-// type `Dashboard`, and the options of each panel as those of its kind. A member that Grafana does not define is an
-// error too.
+// Checks the dashboard against Grafana's schema, which is published as types. TypeScript compiles the JSON as a value of the
+// type `Dashboard`, and the options of each panel as its kind's type. A member that Grafana does not define is an error too.
 //
 //   node dashboard.mjs ../../../deploy/grafana-dashboard.json
 import { spawnSync } from 'node:child_process';

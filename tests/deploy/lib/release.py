@@ -40,7 +40,7 @@ def check_notes():
     notes = load(REPOSITORY / "deploy/release-notes")
     assert notes.notes(CHANGELOG, "0.2.0") == "- B [link](#b)."
     assert notes.notes(CHANGELOG, "0.1.0") == "- C."
-    # A version is no pattern, and no part of another.
+    # A version is matched literally and as a whole.
     assert notes.notes(CHANGELOG, "0.2") is None and notes.notes(CHANGELOG, "0.2.00") is None
     after = notes.cut(CHANGELOG, "0.3.0", "2026-11-23")
     assert notes.notes(after, "0.3.0") == "### Added\n\n- A." and notes.notes(after, "0.2.0").startswith("- B")
@@ -52,7 +52,7 @@ def check_notes():
             continue
         raise AssertionError(f"{version} {day} is accepted")
     changelog = (REPOSITORY / "CHANGELOG.md").read_text()
-    # Empty right after a release.
+    # The section is empty right after a release.
     assert notes.notes(changelog, "Unreleased") is not None, "CHANGELOG.md has no heading for what comes"
     version = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     assert notes.notes(changelog, version), f"CHANGELOG.md says nothing of {version}"
@@ -76,7 +76,7 @@ def check_workflows():
         for step in steps(workflow):
             action = step.get("uses")
             assert action is None or re.fullmatch(r"[\w.-]+/[\w./-]+@v\d[\w.]*", action), f"{path.name}: {action} has no version"
-            # What a pull request says is never a part of a command.
+            # Text from a pull request must not be part of a command.
             assert "${{ github.event" not in step.get("run", ""), f"{path.name}: {step}"
             for program in re.findall(r"(?<![\w/.-])((?:deploy|tests|\.ci)/[\w./-]+)", step.get("run", "")):
                 assert (REPOSITORY / program).exists(), f"{path.name}: there is no {program}"

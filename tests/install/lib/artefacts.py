@@ -82,7 +82,7 @@ def deb(packages, work):
     root = debian(work)
     package = next(packages.glob("*.deb"))
     shutil.copy(package, root / "tmp")
-    # Where systemd keeps the state of services without a user of their own.
+    # systemd keeps the state of services with dynamic users here.
     (root / "var/lib/private").mkdir(exist_ok=True)
     before = system_files(root)
     stopwatch.restart()
@@ -130,7 +130,7 @@ def debian(work):
         run("debootstrap", "--variant=minbase", "bookworm", work / "new")
         for of_apt in ["var/cache/apt/archives", "var/lib/apt/lists"]:
             shutil.rmtree(work / "new" / of_apt)
-        # Renamed when it is whole, so that a run that was ended leaves no half of it.
+        # The file is renamed when it is complete, so that an interrupted run leaves no half of it.
         run("tar", "--create", "--file", f"{cached}.new", "--directory", work / "new", "--one-file-system", ".")
         os.rename(f"{cached}.new", cached)
         shutil.rmtree(work / "new")
@@ -172,7 +172,7 @@ def image(_packages, work):
     run(REPOSITORY / "deploy/package", "image-root", program, context / "image")
     lines = (REPOSITORY / "deploy/docker/Dockerfile").read_text().splitlines()
     last = lines[lines.index("FROM scratch") :]
-    # In place of what the first stage has compiled.
+    # Replaces the output of the first stage's compilation.
     (context / "Dockerfile").write_text("\n".join(last).replace("COPY --from=build /image /", "COPY image /") + "\n")
     storage = ["buildah", "--storage-driver", "vfs", "--root", work / "storage", "--runroot", work / "run"]
     run(*storage, "build", "--isolation", "chroot", "--format", "docker", "--tag", "fanlight", context)
@@ -185,7 +185,7 @@ def image(_packages, work):
         command = roots.enter(root, [*about["Entrypoint"], *ANY_PORTS], user=65532, read_only=True)
         with gateway.running(command) as (_, endpoint, admin):
             gateway.first_call(endpoint, admin)
-            # What asks for the health of a container.
+            # The command that a container's health check runs.
             health = [*about["Entrypoint"], "status", "--admin", admin]
             run(*roots.enter(root, health, user=65532, read_only=True))
     finally:
@@ -211,7 +211,8 @@ def npm(packages, work):
         launcher = prefix / "bin/fanlight"
         with gateway.running([launcher, *ANY_PORTS], env=environment, cwd=work) as (process, *urls):
             gateway.first_call(*urls)
-            # The launcher alone: it passes the signal on, and ends as the program does.
+            # Only the launcher gets the signal: it passes it on, and ends with the program's
+            # status.
             process.send_signal(signal.SIGTERM)
             process.wait(30)
         wrong = subprocess.run([launcher, "validate", "--config", "/no/such/file"], env=environment, capture_output=True)
@@ -252,11 +253,11 @@ def cargo(_packages, work):
     """`cargo install --path`, from this repository."""
     root = work / "cargo"
     root.mkdir()
-    # In a profile that is compiled already, it compiles nothing.
+    # With a profile that is already compiled, this compiles nothing.
     profile = os.environ.get("INSTALL_PROFILE", "release")
     command = ["cargo", "install", "--quiet", "--locked", "--profile", profile, "--path", REPOSITORY / "crates/fanlight", "--root", root]
     run(*command)
-    # It may have had to compile.
+    # The command may have had to compile, which does not count.
     stopwatch.restart()
     with gateway.running([root / "bin/fanlight", *ANY_PORTS], cwd=work) as (_, *urls):
         gateway.first_call(*urls)

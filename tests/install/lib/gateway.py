@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 REVISION = "2026-07-28"
-# From an empty place to the first trace.
+# The limit from an empty place to the first trace.
 MOST_SECONDS = 60
 ANY_PORTS = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
 
@@ -47,9 +47,9 @@ def running(command, expected=0, **popen):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **popen
     )
     try:
-        # Its log is read at the end: it is far shorter than what a pipe holds.
+        # The log is read at the end, since it is far shorter than a pipe's capacity.
         yield process, *addresses(process)
-        # Unless it was ended already.
+        # The test may have ended it already.
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
         _, log = process.communicate(timeout=30)
@@ -108,7 +108,7 @@ def first_call(endpoint, admin, token=None):
         raise Failed(f"1 km is not 1000 m: {result}")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     deadline = time.monotonic() + 10
-    # A trace is kept after the answer has been sent.
+    # The trace is stored after the answer has been sent.
     while "convert_units" not in json.dumps(request(f"{admin}/api/traces", headers=headers)):
         if time.monotonic() > deadline:
             raise Failed("the call is not among the traces")

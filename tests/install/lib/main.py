@@ -10,9 +10,10 @@ import tempfile
 import artefacts
 from gateway import Failed, stopwatch
 
-# What needs a root of its own, and so the rights of root.
+# Packages that need their own root, and so the rights of root.
 NEEDS_ROOT = {"archive", "static", "deb", "rpm", "image"}
-# What is tried as it is. These are tried where they are named: the usual program is not static.
+# Packages that are tried as they are. They are only tried on request, since the usual program is
+# not static.
 UNPACKED = {"static"}
 
 

@@ -4,7 +4,8 @@ import os
 import pathlib
 import subprocess
 
-# What each start needs of the kernel is mounted in a namespace of its own, which ends with the program: nothing is left.
+# A namespace for each start has the mounts that the program needs, and ends with the program, so
+# that nothing is left.
 ENTER = """
 mount --bind "$1" "$1"
 [ -d "$1/proc" ] && mount -t proc proc "$1/proc"

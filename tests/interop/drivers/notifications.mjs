@@ -1,5 +1,5 @@
-// Notifications of a server outside of calls: subscribes in the form of either era, and waits for them. Shared by the
-// two TypeScript drivers.
+// Server notifications outside of calls: subscribes in the form of either era, and waits for them.
+// Shared by the two TypeScript drivers.
 import { EventEmitter, once } from 'node:events';
 import { isDeepStrictEqual } from 'node:util';
 

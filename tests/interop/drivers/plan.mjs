@@ -1,8 +1,8 @@
 // Runs one plan with one SDK client and prints the report as JSON. Shared by the two TypeScript drivers, which differ
 // only in how they connect and in the shape of their errors.
 //
-// stdin:  {target: {url} | {sse} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
-// stdout: {server, lists, steps}, with every result as the SDK hands it out.
+//   stdin:  {target: {url} | {sse} | {command, args, env, cwd}, era: "legacy" | "modern", steps: [{id, method, params}]}
+//   stdout: {server, lists, steps}, with every result as the SDK returns it.
 import { renameSync, writeFileSync } from 'node:fs';
 import { text } from 'node:stream/consumers';
 import { notificationsSince, unwatch, watch } from './notifications.mjs';

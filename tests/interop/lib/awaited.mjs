@@ -1,5 +1,5 @@
-// The expected results of tools that can only be called as tasks, for clients without tasks. Directly the call is
-// refused; Fanlight runs the task, so the call must return the result that the client with tasks gets.
+// The expected results of task-only tools for clients without tasks. A direct call is refused.
+// Fanlight runs the task, so the call must return the result that the client with tasks gets.
 import { clientWithTasks } from './clients.mjs';
 
 /** The report `direct`, with the results of such calls through Fanlight in place of the refusals. */

@@ -1,4 +1,5 @@
-// Counts and prints: one line for each group of checks, its differences below it, and the last line with the totals.
+// Counts and prints: a line for each group of checks, its differences below it, and a last line
+// with the totals.
 import os from 'node:os';
 
 const PARALLEL = Math.min(4, os.availableParallelism());

@@ -14,7 +14,7 @@ const python = { sdk: 'python', command: [path.join(ROOT, '.venv', 'bin', 'pytho
 export const CLIENTS = [
   { ...typescriptV1, era: 'legacy', tasks: true },
   { ...typescriptV2, era: 'legacy' },
-  // Its modern schema has no `execution` in tools, so it drops that member.
+  // The SDK's modern schema has no `execution` in tools, so it drops that member.
   { ...typescriptV2, era: 'modern', unreadOfTools: ['execution'] },
   { ...python, era: 'legacy' },
   { ...python, era: 'modern' },

@@ -1,14 +1,14 @@
 // Compares two reports of the same plan: `direct` (client and server directly) and `through` (with Fanlight between
-// them). Everything must be equal, down to the last member. All accepted differences are listed here:
+// them). Everything must be equal, down to the last member, except for these differences:
 //
 // 1. Era translation, only when Fanlight had to translate (`crossEra`): the members of ERA_MEMBERS may be *added*, with
-// a valid value, and so may the server's identity in `_meta`; only capabilities of every era are compared; -32002 and
-// -32602 are equivalent (the modern revision forbids the first).
-// 2. Several backends (`merged`): names have the prefix `<server>__`; a URI that no backend has is refused by one of
-// them or by Fanlight, so only the error's code is compared; the list members other than the items and the description
-// of the server are Fanlight's; the merged list of tools is equal for all clients, so the tools that a server lists
-// only for clients with certain capabilities (`conditionalTools`) are not compared there. They are called.
-// 3. Members that the client's SDK does not expose (`unreadOfTools`), though it received them.
+//    a valid value, and so may the server's identity in `_meta`; only capabilities of every era are compared; -32002 and
+//    -32602 are equivalent (the modern revision forbids the first).
+// 2. Several servers (`merged`): names have the prefix `<server>__`. A server or Fanlight refuses a URI that nobody has,
+//    so only the error's code is compared. Fanlight makes the list members other than the items, and the description of
+//    the server. The merged list of tools is the same for all clients, so the tools that a server lists only for clients
+//    with certain capabilities (`conditionalTools`) are not compared there. They are called.
+// 3. Members that the client's SDK received but does not expose (`unreadOfTools`).
 // 4. Tools that can only be called as tasks, and clients without tasks: see awaited.mjs.
 // 5. Volatile output: a step names the patterns (the time of day, …) that are blanked in both reports.
 

@@ -39,14 +39,16 @@ export function peerServers(root, ports) {
     server('typescript-v2', { name: 'typescript-v2-legacy', transports: ['http'],
       config: { type: 'http', url: url('typescript-v2'), era: 'legacy' } }),
     server('python', { name: 'python', merged: 'peers', modern: true, config: { type: 'http', url: url('python') } }),
-    // Found by the fallback of the specification: the configuration does not name the transport of 2024-11-05.
+    // The client finds the transport of 2024-11-05 by the specification's fallback; the
+    // configuration does not name it.
     server('python', { name: 'python-sse', transports: ['http', 'sse'], direct: sse('python'),
       config: { url: url('python', '/sse') } }),
     // Modern clients have no session: one process serves their calls and another their subscriptions, and each
     // announces only its own updates.
     server('python', { name: 'python-stdio-legacy', transports: ['http'], legacyClientsOnly: true,
       config: { ...pythonOnStdio, era: 'legacy' } }),
-    // One process for all clients, to which it cannot send server requests. Each of several replicas has its own.
+    // All clients share one process, which cannot send them server requests. Each of several
+    // replicas has its own.
     server('python', { name: 'python-stdio-shared', transports: ['http'], oneProcess: true, steps: notificationSteps('python'),
       config: { ...pythonOnStdio, era: 'legacy', session: 'shared' } }),
   ];

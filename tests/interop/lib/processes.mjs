@@ -1,4 +1,4 @@
-// Child processes, each the leader of its own group, none of which outlives the run.
+// Child processes, each the leader of its own group; none outlives the run.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { openSync, closeSync, readFileSync } from 'node:fs';

@@ -1,5 +1,6 @@
-// Reload: an SDK client that listens gets one `list_changed` for each change of Fanlight's configuration file, and its next
-// list has the change. A client's plan changes the file itself, so that no step has to guess how far the client has come.
+// Reload: a listening SDK client gets one `list_changed` for each change of Fanlight's
+// configuration file, and its next list has the change. A client's plan changes the file itself, so
+// that no step must guess the client's progress.
 import path from 'node:path';
 import { ask, baseEnvironment } from './clients.mjs';
 import { compareValues } from './compare.mjs';
@@ -18,7 +19,7 @@ export async function checkReloads(checks, clients, servers, { binary, work }) {
   const shared = { ...context, ...writeConfig(work, 'reload', members) };
   await throughHttp(checks, { names: 'reload', config: shared.file }, { binary, work }, async (address) => {
     for (const { name, title, target } of HTTP_TRANSPORTS) {
-      // One after the other, since a change is announced to all clients.
+      // One client after the other, since a change is announced to all clients.
       for (const client of clients.filter(({ era }) => name !== 'sse' || era === 'legacy')) {
         await checkReload(checks, title, client, shared, target(address));
       }
@@ -44,7 +45,7 @@ function checkReload(checks, title, client, { members, added, file, configOf }, 
       { id: 'call', method: 'tools/call', params: { name: ADDED_TOOL, arguments: {} } },
       replace('remove', members, 1),
       list('without'),
-      // A second notification for a change would be here, or in place of the next one.
+      // A second notification for a change would arrive here, or instead of the next one.
       replace('nothing', members, 0),
     ]);
     const before = steps.before.result?.names ?? [];

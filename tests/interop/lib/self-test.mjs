@@ -1,5 +1,6 @@
-// Tests the comparison itself, without Fanlight: two direct runs give equal reports, the eras differ only by the listed
-// translations, a merged report made from the direct ones is accepted, and every alteration is found.
+// Tests the comparison itself, without Fanlight. Two direct runs give equal reports, the eras
+// differ only by the listed translations, a merged report made from the direct ones is accepted,
+// and every alteration is found.
 import { isDeepStrictEqual } from 'node:util';
 import { askDirectly, isLegacyTwinOf } from './clients.mjs';
 import { compareMergedLists, compareMergedSteps, compareSingle, mergedName, mergedStepId } from './compare.mjs';

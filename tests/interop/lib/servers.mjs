@@ -1,8 +1,8 @@
 // The servers under test: their configuration, and the plan of calls that every client runs against each.
 //
 // A step is {id, method, params, expect, volatile?, unclaimed?}. `expect` names the kind of response that the server
-// must give to a direct request (see EXPECTATIONS), `volatile` has the patterns in its output that change between two
-// calls, `unclaimed` says that no server has the name or URI.
+// must give to a direct request (see EXPECTATIONS). `volatile` has the patterns in its output that change between two
+// calls. `unclaimed` says that no server has the name or URI.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -91,7 +91,7 @@ export function httpServerCommands(root, fixture, ports) {
       env: { ...process.env, PORT: String(ports.everything) },
     },
     kubernetes: {
-      // Over HTTP this server has the modern era only when it is stateless.
+      // Over HTTP this server has the modern era only in stateless mode.
       command: [bin('kubernetes-mcp-server'), '--kubeconfig', fixture.kubeconfig, '--stateless',
         '--bind-address', '127.0.0.1', '--port', String(ports.kubernetes)],
     },

@@ -22,7 +22,8 @@ forbid(principal, action == Action::"call", resource) when {
 };
 """
 
-# Spellings of a name that some reader takes for it: letters that fold to others, and escapes, which are the same text.
+# Spellings of a name that some reader takes for the name: letters that fold to others, and escapes,
+# which mean the same text.
 FOLDED = {
     "name": ["name", "Name", "NAME", "ｎame", "nam\\u0065", "na\\u006De", " name", "name\\u0000"],
     "arguments": ["arguments", "Arguments", "argumentſ", "argument\\u017f", "ARGUMENTS", "\\u0061rguments"],

@@ -1,4 +1,4 @@
-// An MCP server on standard input and output that tells what JSON.parse has read of a call.
+// A stdio MCP server that returns what JSON.parse has read of a call.
 import { createInterface } from "node:readline";
 
 const schema = { type: "object", properties: { disk: { type: "string" } } };

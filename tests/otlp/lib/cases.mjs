@@ -36,7 +36,7 @@ export function differences(all) {
 /** client → SERVER → CLIENT → the span of the backend, each below the other. */
 function chain(spans, sent, backend) {
   const [server] = kind(ours(spans), 'SERVER');
-  // The trace also has the reads of lists that were needed first.
+  // The trace may also contain list requests that preceded the call.
   const client = kind(ours(spans), 'CLIENT').find((span) => span.name === 'tools/call echo');
   if (!server || !client) return [`the store has ${spans.map((span) => `${span.kind} ${span.name}`).join(', ') || 'nothing'}`];
   const theirs = spans.find((span) => span.name.startsWith(`${backend.name} `));
@@ -98,7 +98,7 @@ export async function errors(checks, gateway, store, label) {
     { what: 'hang-up', tool: 'beta__hang', abort: 300, error: ['abandoned', 'abandoned'] },
     { what: 'backend death', tool: 'gamma__die', client: 'backend_exited' },
   ];
-  // One after the other, since the exit of a backend affects all of its calls.
+  // One case after the other, since the exit of a server affects all of its calls.
   for (const { what, tool, error, client: clientError, abort, isMistake } of cases) {
     await checks.one(`${label}  error   ${tool}  ${what}`, async () => {
       const signal = abort ? AbortSignal.timeout(abort) : undefined;

@@ -1,4 +1,5 @@
-// Traces of more than one request and response: lists of several backends, server requests, cancellations.
+// Traces of more than one request and response: lists of several servers, server requests,
+// cancellations.
 import { differences, kind, named, ours } from './cases.mjs';
 
 const ASKED = 'elicitation/create';

@@ -1,4 +1,4 @@
-// Fanlight in front of the backends.
+// Fanlight in front of the servers.
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { answersOk, freePort, isListening, start, stop, waitUntilReady } from '../../interop/lib/processes.mjs';
@@ -6,7 +6,7 @@ import { LegacyClient, ModernClient } from './client.mjs';
 
 const READY_TIMEOUT_MS = 30_000;
 const BACKEND = path.join(import.meta.dirname, 'backend.mjs');
-// Short timeouts for the backend that must time out, long ones for the others.
+// A short time-out for the server that must time out, long ones for the others.
 const SHORT = '1500ms', LONG = '60s';
 
 export async function startGateway(binary, store, protocol, work) {

@@ -8,7 +8,7 @@ import time
 HOST = "mcp.example.com"
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
-# Another address than that from which proxies connect, so that the two can be told apart.
+# The clients' address differs from the proxies' address, so that the two can be told apart.
 ADDRESS = "127.0.0.3"
 ACCEPT = "application/json, text/event-stream"
 
@@ -21,7 +21,7 @@ class Client:
     def request(self, method, path, body=None, host=HOST, **headers):
         """The response, of which nothing but the head has been read."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
-        # Connected here, since the name is not that of the address.
+        # The connection is made here, since the name does not resolve to the address.
         import socket
 
         plain = socket.create_connection(("127.0.0.1", self.port), 30, source_address=(ADDRESS, 0))

@@ -15,7 +15,7 @@ from client import ADDRESS, HOST, Client, events
 from guide import blocks, replaced
 from processes import Process, fanlight_binary, free_port
 
-# A pause between two reports of progress; most of it must be seen by the client.
+# The pause between two progress reports; the client must see most of it.
 PAUSE_MS = 300
 
 

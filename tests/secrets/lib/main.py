@@ -120,7 +120,7 @@ class Bao:
     def trust_pods(self, kubernetes, folder):
         self.write("sys/auth/kubernetes", {"type": "kubernetes"})
         host = f"http://127.0.0.1:{kubernetes}"
-        # It wants an authority, though nothing is encrypted here.
+        # The client wants an authority, though nothing is encrypted here.
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "key.pem", "-out", "ca.pem"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
         authority = (folder / "ca.pem").read_text()

@@ -18,7 +18,7 @@ HARNESS = Path(sys.executable).with_name("agent-security")
 RUN_TIMEOUT_S = 600
 PUBLIC_URL = "https://mcp.example.com"
 SERVER_AUDIENCE = "https://server.example.com/mcp"
-# What must be exercised in both legs: "inconclusive" is no result for these.
+# Tests that both legs must exercise: "inconclusive" is no result for these.
 REQUIRED = [f"MCP-RC-{number:03}" for number in range(1, 13)] + ["MCP-021", "MCP-022"]
 
 
@@ -72,7 +72,7 @@ def run_harness(arguments, folder):
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_PROXY": "*"}
     command = [str(HARNESS), "test", "mcp", *arguments, "--report", str(report)]
     with (folder / "harness.log").open("w") as log:
-        # Its exit code says only that something failed.
+        # The exit code says only that something failed.
         subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=RUN_TIMEOUT_S, check=False)
     results = json.loads(report.read_text())["results"]
     state = lambda one: "inconclusive" if one["not_evaluated"] else "passed" if one["passed"] else "failed"  # noqa: E731

@@ -195,7 +195,7 @@ class Server:
                     raise Refused(INVALID_PARAMS, "the request does not describe its client", status=400)
                 names = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name", "tasks/get": "taskId"}
                 name = params.get(names[method]) if method in names else None
-                # The harness sends the id of a task in no header.
+                # The harness sends a task's id in no header.
                 shown = self.headers.get("Mcp-Name") or (name if method == "tasks/get" else None)
                 given = (self.headers.get("MCP-Protocol-Version"), self.headers.get("Mcp-Method"), shown)
                 if given != (version, method, name):

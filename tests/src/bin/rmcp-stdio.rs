@@ -1,4 +1,4 @@
-//! The rmcp server over standard input and output. Usage: `rmcp-stdio LABEL legacy|modern|both`.
+//! The rmcp server over stdio. Usage: `rmcp-stdio LABEL legacy|modern|both`.
 
 use std::error::Error;
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::model;
 
-/// The server requests by key, as they are on the wire.
+/// The server requests by key, in their form on the wire.
 fn server_requests(label: &str) -> Vec<(&'static str, Value)> {
     let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
     let message = format!("{label} asks: which city?");
@@ -28,8 +28,8 @@ fn server_requests(label: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Sends them to a legacy client one after the other while the call runs; returns them to a modern client as the
-/// required input.
+/// Sends the server requests to a legacy client in turn during the call; returns them to a modern
+/// client as required input.
 pub(super) async fn ask(
     label: &str,
     request: &CallToolRequestParams,

@@ -1,4 +1,4 @@
-// The tools of each set, and what their calls do.
+// The tools of each set, and the effects of their calls.
 
 const object = (properties, required = []) => ({ type: "object", properties, required });
 
@@ -89,7 +89,7 @@ function traced() {
       case "wait": return client.cancelled.then(() => undefined);
       case "own_spans": {
         const span = (id, parent, more) => ({ traceId: "0".repeat(31) + "1", spanId: id, parentSpanId: parent, name: `span ${id}`, startTimeUnixNano: "1", endTimeUnixNano: "2", ...more });
-        // The last two are each other's parents, and one has no name.
+        // The last two spans are each other's parents, and one span has no name.
         const spans = [span("a", "", { name: "read <img src=x>" }), span("b", "a"), span("c", "d"), span("d", "c"), span("e", "", { name: 7 }), null];
         return new Whole({ content: [], _meta: { otel: { traces: { resourceSpans: [{ scopeSpans: [{ spans }] }, 7] } } } });
       }
@@ -112,7 +112,7 @@ function hostile() {
   const loop = { $ref: "#/$defs/a" };
   const names = Array.from({ length: 10_000 }, (_, at) => [`p${at}`, { type: "string", description: EVIL }]);
   const properties = { constructor: { type: "string" }, toString: { type: "integer" }, [EVIL]: { type: "string", title: EVIL, description: EVIL }, choice: { enum: [EVIL, "b"] } };
-  // As an own property, which an object literal does not make.
+  // Defines an own property called `__proto__`, which an object literal cannot.
   Object.defineProperty(properties, "__proto__", { value: { type: "string", default: "polluted" }, enumerable: true });
   const tools = [
     { name: "evil_texts", title: EVIL, description: EVIL.repeat(2000), inputSchema: object(properties) },

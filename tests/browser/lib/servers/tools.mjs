@@ -1,5 +1,6 @@
-// A server of the session era over standard input and output, for tests: `node tools.mjs <set>`. Sets: `forms` (what forms must be
-// able to make, and what needs its client), `traced` (what a trace can show), `many` (500 tools), `hostile` (names, texts and schemas of an attacker).
+// A legacy stdio server for tests: `node tools.mjs <set>`. Sets: `forms` (every value of a form,
+// and server requests), `traced` (everything that a trace can show), `many` (500 tools), `hostile`
+// (an attacker's names, texts and schemas).
 
 import { createInterface } from "node:readline";
 

@@ -47,7 +47,7 @@ pub fn read(uri: &str) -> Result<Value, ErrorData> {
     Ok(json!({ "contents": [content] }))
 }
 
-/// The list; `extra` adds the changing entry.
+/// The list of prompts; `extra` adds the changing entry.
 pub fn prompts(extra: bool) -> Value {
     let argument =
         |name: &str, description: &str| json!({ "name": name, "description": description, "required": true });

@@ -40,7 +40,7 @@ impl FromStr for Eras {
     }
 }
 
-/// One value serves all sessions and requests; a clone is the same server.
+/// The state of the server, which all sessions and requests share; a clone is the same server.
 #[derive(Clone)]
 pub struct Reference {
     eras: Eras,
@@ -101,7 +101,7 @@ impl Reference {
         }
     }
 
-    /// The least severe log message for this request's client.
+    /// The least severe log level for this request's client.
     async fn wanted_level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         if context.meta.protocol_version().is_some() {
             return context.meta.log_level();
@@ -174,7 +174,7 @@ impl ServerHandler for Reference {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        // For the transport, which checks mirrored parameters against the schema.
+        // The transport needs this to check mirrored parameters against the schema.
         (name == "test_mirrored_parameters").then(|| model(tools::mirrored_tool()).ok()).flatten()
     }
 
@@ -304,7 +304,7 @@ impl ServerHandler for Reference {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        // Not the request's id, which is not unique among clients.
+        // The request's id would not be unique among clients.
         let key = self.shared.next_sink.fetch_add(1, Ordering::SeqCst);
         {
             let mut sinks = self.shared.sinks.lock().await;

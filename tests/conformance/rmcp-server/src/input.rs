@@ -1,7 +1,7 @@
-//! Tools and a prompt that need input from the client. Each is written once, as a function of the responses so far; the
-//! input is requested from a modern client by an `input_required` result, and from a legacy one by server requests. Those
-//! that the suite calls in the legacy era only send server requests to any client, as the SDK's own conformance server
-//! does.
+//! Tools and a prompt that need input from the client. Each is one function of the responses so
+//! far. A modern client gets an `input_required` result, a legacy one gets server requests. Tools
+//! that the suite calls only in the legacy era send server requests to any client, like the SDK's
+//! own conformance server.
 
 use rmcp::model::{
     ClientCapabilities, ErrorData, InputRequest, InputRequiredResult, InputResponses, JsonObject, RequestStateCodec,
@@ -18,7 +18,7 @@ pub const PROMPT: &str = "test_input_required_result_prompt";
 
 const MAX_ROUNDS: usize = 8;
 
-/// Tools that are written for the legacy era: they send the client a request and wait, whichever era it is of.
+/// Tools for the legacy era: they send the client a request and wait, whatever the client's era.
 const OF_THE_LEGACY_ERA: [&str; 4] =
     ["test_sampling", "test_elicitation", "test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"];
 
@@ -26,7 +26,7 @@ const OF_THE_LEGACY_ERA: [&str; 4] =
 pub struct Round<'a> {
     pub arguments: &'a JsonObject,
     pub responses: InputResponses,
-    /// The `requestState` of the round before.
+    /// The `requestState` of the previous round.
     pub state: Value,
     pub capabilities: &'a ClientCapabilities,
 }
@@ -37,7 +37,7 @@ pub enum Step {
     Ask { requests: Map<String, Value>, state: Option<Value> },
 }
 
-/// The end of a tool: its result, or (modern clients) the required input.
+/// The end of a tool: its result, or the required input (modern clients).
 pub enum Outcome {
     Done(Value),
     InputRequired(InputRequiredResult),
@@ -65,7 +65,7 @@ pub fn list() -> Vec<Value> {
     ]
 }
 
-/// One round of one of them; `None` if this module has no such tool or prompt.
+/// Runs one round of a tool or prompt; `None` if this module does not have it.
 pub fn step(name: &str, round: &Round<'_>) -> Option<Step> {
     Some(match name {
         "test_sampling" => {
@@ -157,7 +157,7 @@ pub async fn run(
     Err(ErrorData::internal_error("too many rounds", None))
 }
 
-/// A server must not send requests for which the client did not declare the capability.
+/// Refuses requests for undeclared capabilities, which a server must not send.
 fn refuse_undeclared(requests: &Map<String, Value>, declared: &ClientCapabilities) -> Result<(), ErrorData> {
     let mut missing = ClientCapabilities::default();
     for request in requests.values() {

@@ -1,5 +1,5 @@
-//! The list of tools, and those that need no input from the client. The suite calls the first when any tool will do, so
-//! it takes no arguments.
+//! The list of tools, and the tools that need no input from the client. The suite calls the first
+//! tool when any tool will do, so that one takes no arguments.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::content::{answer, audio, image, resource, text};
 
 const STEP: Duration = Duration::from_millis(50);
 
-/// The list; `extra` adds the changing entry.
+/// The list of tools; `extra` adds the changing entry.
 pub fn list(extra: bool) -> Value {
     let plain = [
         ("test_simple_text", "Answers with one text block"),
@@ -43,7 +43,8 @@ pub fn tool(name: &str, description: &str, input_schema: Value) -> Value {
     json!({ "name": name, "description": description, "inputSchema": input_schema })
 }
 
-/// Has parameters that clients mirror into headers; the transport checks them against this.
+/// A tool with parameters that clients mirror into headers; the transport checks the headers
+/// against this.
 pub fn mirrored_tool() -> Value {
     let schema = json!({
         "type": "object",
@@ -84,7 +85,8 @@ fn full_schema_tool() -> Value {
     tool("json_schema_2020_12_tool", "Has an input schema with the wider vocabulary of JSON Schema 2020-12", schema)
 }
 
-/// Runs one of the tools of this module. `level` is the least severe log message for the client, `None` for none.
+/// Runs one of this module's tools. `level` is the least severe log level for the client, or
+/// `None`.
 pub async fn call(
     name: &str,
     arguments: &JsonObject,
