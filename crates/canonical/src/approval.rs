@@ -1,50 +1,52 @@
-//! Calls that somebody has to agree to, and what such rules are about.
+//! Calls that need approval, and the rules that require it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use fanlight_protocol::Json;
 
-/// A call that somebody has to agree to.
+/// A call that needs approval.
 #[derive(Clone, Debug)]
 pub struct NeededApproval<'a> {
-    /// By which rule.
+    /// The rule that requires the approval.
     pub rule: ApprovalRule,
-    /// What the operator wants the approver to be asked; `None` for Fanlight's own words.
+    /// The operator's text for the approver; `None` for Fanlight's own text.
     pub text: Option<Arc<str>>,
-    /// The tool, as its server gets the name.
+    /// The tool, by the server's own name.
     pub tool: Item<'a>,
     /// The arguments as the server gets them.
     pub arguments: Option<Json>,
-    /// Those that the client has sent: without what the configuration adds, which may be secret.
+    /// The arguments that the client sent, without those that the configuration adds, which may be
+    /// secret.
     pub own: Option<Json>,
 }
 
-/// A rule by which somebody has to agree to a call.
+/// A rule that requires approval of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApprovalRule {
-    /// Who.
+    /// The person who has to approve.
     pub by: ApprovedBy,
-    /// Tells this rule from those before and after it: what was agreed to by another rule is not agreed to.
+    /// Identifies the rule. An approval under another rule does not count.
     pub number: u64,
 }
 
-/// Who agrees to a call: where several rules want somebody asked, the last of these counts, who is the strictest.
+/// The person who has to approve a call. If several rules apply, the greatest of these counts,
+/// which is the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApprovedBy {
-    /// The one who calls, whom their client asks; a client that cannot ask leaves it to operators.
+    /// The caller, whom their client asks. If the client cannot ask, an operator decides.
     Caller,
-    /// An operator with the role for that.
+    /// An operator with the approver role.
     Approver,
-    /// Such an operator who is certainly another than the one who calls.
+    /// An approver who is certainly not the caller.
     Other,
 }
 
-/// Something that a server has: what rules are about. Names that clients see may depend on the other servers; this does
-/// not.
+/// A tool, prompt or resource of a server, as rules name it. Clients' names may depend on other
+/// servers; this name does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// The name that the configuration gives the server.
+    /// The server's name in the configuration.
     pub server: &'a str,
     /// The server's own name for it.
     pub name: Cow<'a, str>,

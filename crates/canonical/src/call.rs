@@ -1,4 +1,4 @@
-//! A request in canonical form.
+//! Requests in canonical form.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -14,74 +14,76 @@ use crate::messages::ServerMessages;
 use crate::peer::Peer;
 use crate::session_request::SessionRequest;
 
-/// A request in canonical form, as it goes to a server.
+/// A request in canonical form, as the core sends it to a server.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method.
     pub method: Method,
-    /// `params` with the client's bytes, except for names that the core has translated. Per-hop keys
-    /// of `_meta` may still be in it: the server edge replaces them with its own.
+    /// `params` with the client's bytes, except for names that the core has translated. Per-hop
+    /// keys of `_meta` may still be in it; the server edge replaces them by its own.
     pub params: Option<Json>,
-    /// What the edges need to know of the client.
+    /// The properties of the client that the edges need.
     pub context: Arc<CallContext>,
-    /// Takes what the server sends for this request before its response.
+    /// Takes the messages that the server sends for this request before its response.
     pub messages: ServerMessages,
 }
 
-/// What the edges need to know of the client behind a call.
+/// The properties of a call's client that the edges need.
 #[derive(Clone, Debug)]
 pub struct CallContext {
-    /// Who the request is made for.
+    /// The caller that the request is made for.
     pub caller: Caller,
-    /// Whose share of a limit it takes.
+    /// The peer whose share of a limit the request uses.
     pub peer: Peer,
-    /// Where it connects from, if that is a network.
+    /// The address that the client connects from, if it uses a network.
     pub address: Option<IpAddr>,
-    /// Which kind of protocol it speaks.
+    /// The kind of protocol that the client speaks.
     pub era: ClientEra,
-    /// `Implementation` object of the client, if it gave one.
+    /// The client's `Implementation` object, if it gave one.
     pub client_info: Option<Json>,
-    /// `ClientCapabilities` object: what the server may ask of the client during this call.
+    /// The client's `ClientCapabilities` object, which limits what the server may ask of it during
+    /// this call.
     pub capabilities: Json,
-    /// The least severe log message the client asked for; `None` if it set no level.
+    /// The least severe log message that the client asked for; `None` if it set no level.
     pub log_level: Option<LogLevel>,
     /// Whether the client gave a progress token.
     pub wants_progress: bool,
-    /// The request, if it belongs to a session; with a notification, the request that it names.
+    /// The request, if it belongs to a session. For a notification, the request that it names.
     pub request: Option<Arc<SessionRequest>>,
     /// The client's dialect of tasks; `None` if it has none.
     pub tasks: Option<TaskDialect>,
-    /// The span of the request, parent of the spans of all work done for it.
+    /// The span of the request. The spans of all work for it are its children.
     pub trace: Parent,
-    /// Where it was sent; empty until then, and for what goes to several servers. `None` where nobody puts that on record.
+    /// The server that got the request. Empty until it is sent, and if several servers get it.
+    /// `None` if no audit log records it.
     pub sent_to: Option<OnceLock<SentTo>>,
-    /// Set if it must run once at most, whatever its server says of that.
+    /// Set if the request must run at most once, whatever its server says.
     pub once: OnceLock<()>,
 }
 
-/// Where a request was sent.
+/// The server and the item that a request was sent to.
 #[derive(Clone, Debug)]
 pub struct SentTo {
     /// The server, by its name in the configuration.
     pub server: Box<str>,
-    /// What the server itself calls that which the request is about.
+    /// The server's own name of the item that the request is about.
     pub item: Option<Box<str>>,
-    /// The server that it went to in place of that one, whose canary it is.
+    /// The canary that got the request instead of the server, if one did.
     pub canary: Option<Box<str>>,
 }
 
 /// The two kinds of protocol that clients speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientEra {
-    /// With sessions, which begin with `initialize`.
+    /// Sessions that begin with `initialize`.
     Legacy,
-    /// Without.
+    /// No sessions.
     #[default]
     Modern,
 }
 
 impl ClientEra {
-    /// Its name for operators.
+    /// The era's name for operators.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -100,7 +102,7 @@ pub enum TaskDialect {
     Extension,
 }
 
-/// The answer to a request that an operator has cancelled.
+/// The error for a request that an operator has cancelled.
 #[must_use]
 pub fn cancelled_by_operator() -> RpcError {
     let mut data = ObjectBuilder::new();
@@ -111,14 +113,14 @@ pub fn cancelled_by_operator() -> RpcError {
 }
 
 impl CallContext {
-    /// The context of the requests by which lists are read that are served to clients of all kinds.
-    /// `trace` is the span of the request that needs the list, if there is one.
+    /// The context of requests for lists that all clients are served. `trace` is the span of the
+    /// request that needs the list, if there is one.
     #[must_use]
     pub fn for_lists(trace: &Parent) -> Arc<Self> {
         Self::for_lists_with(Self::list_capabilities(), trace)
     }
 
-    /// Like [`CallContext::for_lists`], declaring these capabilities.
+    /// Like [`CallContext::for_lists`], with these capabilities.
     #[must_use]
     pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
         Arc::new(Self {
@@ -127,7 +129,7 @@ impl CallContext {
         })
     }
 
-    /// Like [`CallContext::for_lists_with`], for lists that are for one principal alone.
+    /// Like [`CallContext::for_lists_with`], for lists that belong to one principal.
     #[must_use]
     pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
         let caller = Caller::request_of(reader.clone());
@@ -138,7 +140,7 @@ impl CallContext {
         })
     }
 
-    /// What requests declare by which lists are read: everything that Fanlight knows.
+    /// The capabilities that Fanlight declares when it reads lists: everything that it knows.
     #[must_use]
     pub fn list_capabilities() -> Json {
         Json::literal(capability::ALL_OF_MODERN)
@@ -150,13 +152,14 @@ impl CallContext {
         Self::within(&Parent::default())
     }
 
-    /// The context of a request that Fanlight makes on its own behalf as part of `trace`.
+    /// The context of a request that Fanlight makes on its own behalf, as part of `trace`.
     #[must_use]
     pub fn within(trace: &Parent) -> Arc<Self> {
         Arc::new(Self::own(trace))
     }
 
-    /// The same for a request that Fanlight makes for the client, who wants no progress of that.
+    /// A copy of the context for a request that Fanlight makes for the client without reporting
+    /// progress.
     #[must_use]
     pub fn without_progress(&self) -> Arc<Self> {
         Arc::new(Self {
@@ -172,13 +175,14 @@ impl CallContext {
         self.caller.session()
     }
 
-    /// Whether the request must run once at most: it is neither repeated nor copied, whatever its server says of that.
+    /// Whether the request must run at most once: it is neither repeated nor mirrored, whatever its
+    /// server says.
     #[must_use]
     pub fn runs_once(&self) -> bool {
         self.once.get().is_some()
     }
 
-    /// Has it run once at most from now on, and for good.
+    /// Makes the request run at most once from now on. This cannot be undone.
     pub fn run_once(&self) {
         let _ = self.once.set(());
     }

@@ -1,4 +1,5 @@
-//! Who a request is made for: the principal, and the session or single request that it comes from.
+//! Callers: the principal that a request is made for, and the session or single request that it
+//! comes from.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use fanlight_identity::{Identity, Principal};
 use crate::endpoint::{Endpoint, Holder};
 use crate::server_sessions::ServerSessions;
 
-/// Identifies a session of a client within this process.
+/// Identifies a client's session within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionKey(pub u64);
 
@@ -21,15 +22,15 @@ impl SessionKey {
     }
 }
 
-/// Who a request is made for. Two requests with equal callers come from the same session, so that a
-/// message meant for one may be delivered with the other.
+/// The principal, endpoint and session that a request is made for. Two requests with equal callers
+/// come from the same session, so a message for one may be delivered with the other.
 #[derive(Clone, Debug)]
 pub struct Caller {
     holder: Holder,
     scope: Scope,
-    /// Not part of what makes callers equal: later requests of a session may show newer credentials.
+    /// Not compared: later requests of a session may present newer credentials.
     identity: Option<Arc<Identity>>,
-    /// Of a session that another process can continue.
+    /// The sessions at servers, if another replica can continue the client's session.
     server_sessions: Option<Arc<ServerSessions>>,
 }
 
@@ -51,8 +52,8 @@ impl Hash for Caller {
 enum Scope {
     /// All requests that Fanlight makes for itself.
     Gateway,
-    /// All requests of one session, and the number that it was opened with: another process may have opened it. Sessions with
-    /// the same key have the same number.
+    /// All requests of one session, and the number that it was opened with, perhaps by another
+    /// replica. Sessions with the same key have the same number.
     Session(SessionKey, u64),
     /// One request without a session.
     Request(u64),
@@ -80,8 +81,8 @@ impl Caller {
         Self::continued_session_of(holder, session, session.0)
     }
 
-    /// A session of `holder` that was opened with this number. It has that in each process that continues it, and no other of the holder
-    /// has.
+    /// A session of `holder` that was opened with this number. Each replica that continues the
+    /// session uses the number, and no other session of the holder has it.
     #[must_use]
     pub fn continued_session_of(
         holder: impl Into<Holder>,
@@ -91,13 +92,13 @@ impl Caller {
         Self::new(holder.into(), Scope::Session(session, opened_as))
     }
 
-    /// One request of `holder` without a session; equal to no other caller of this process.
+    /// One request of `holder` without a session. It equals no other caller of this process.
     #[must_use]
     pub fn request_of(holder: impl Into<Holder>) -> Self {
         Self::new(holder.into(), Scope::Request(next_key()))
     }
 
-    /// This caller, whose request has shown `identity`.
+    /// This caller with the `identity` that its request presented.
     #[must_use]
     pub fn with_identity(self, identity: Arc<Identity>) -> Self {
         Self {
@@ -106,7 +107,7 @@ impl Caller {
         }
     }
 
-    /// This caller, whose session is on record with these sessions at servers.
+    /// This caller with the sessions at servers that are recorded for its session.
     #[must_use]
     pub fn with_server_sessions(self, server_sessions: Option<Arc<ServerSessions>>) -> Self {
         Self {
@@ -115,13 +116,14 @@ impl Caller {
         }
     }
 
-    /// The sessions at servers that are on record with the client's session; `None` where no other process can continue it.
+    /// The sessions at servers recorded with the client's session; `None` if no other replica can
+    /// continue it.
     #[must_use]
     pub fn server_sessions(&self) -> Option<&Arc<ServerSessions>> {
         self.server_sessions.as_ref()
     }
 
-    /// What the client may do, and how that was shown; `None` for requests of Fanlight itself and of operators.
+    /// The client's identity and rights; `None` for requests of Fanlight itself and of operators.
     #[must_use]
     pub fn identity(&self) -> Option<&Arc<Identity>> {
         self.identity.as_ref()
@@ -139,14 +141,14 @@ impl Caller {
         self.holder.endpoint()
     }
 
-    /// Whose handles the request may use.
+    /// The holder whose handles the request may use.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// The client's session, if it has one. A legacy server gets a session of its own for each, so
-    /// that state and capabilities of one client never reach another.
+    /// The client's session, if it has one. A legacy server gets a session of its own for each
+    /// client session, so that state and capabilities of one client never reach another.
     #[must_use]
     pub fn session(&self) -> Option<SessionKey> {
         match self.scope {
@@ -155,7 +157,8 @@ impl Caller {
         }
     }
 
-    /// The number that the client's session was opened with, if it has one: the same in each process that continues it.
+    /// The number that the client's session was opened with. It is the same in each replica that
+    /// continues the session.
     #[must_use]
     pub fn session_opened_as(&self) -> Option<u64> {
         match self.scope {
@@ -164,8 +167,8 @@ impl Caller {
         }
     }
 
-    /// Whether state that was made for `owner` belongs to this caller: it has the same principal and endpoint, and, where
-    /// the principal is every unauthenticated client, the same session, or none either.
+    /// Whether state that was made for `owner` belongs to this caller. Principal and endpoint must
+    /// be equal. For unauthenticated clients the session must be equal too, or both must have none.
     #[must_use]
     pub fn owns_what_is_of(&self, owner: &Self) -> bool {
         self.holder == owner.holder

@@ -1,34 +1,34 @@
-//! Which clients of a server another version of it serves: its canary.
+//! Canaries: another version of a server that serves some of its clients.
 
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::caller::Caller;
 
-/// Which clients of a server a canary serves.
+/// Selects the clients of a server that its canary serves.
 ///
-/// What is decided follows from names alone, so that it is the same in every process and after every restart, and a greater
-/// share has all clients of a smaller one.
+/// The decision depends on names alone, so it is the same in every process and after every restart.
+/// A greater share includes all clients of a smaller one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CanaryRule {
-    /// The server whose clients these are.
+    /// The server whose clients are selected.
     pub server: Box<str>,
-    /// The share of them, from 0 to 1.
+    /// The share of clients that the canary serves, from 0 to 1.
     pub share: f64,
-    /// What stays at one version.
+    /// The unit that stays at one version.
     pub sticky: Sticky,
 }
 
-/// What stays at one version of a server.
+/// The unit that stays at one version of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sticky {
-    /// All that a principal does.
+    /// All requests of a principal.
     Principal,
-    /// A session of a client. What belongs to no session goes by the principal.
+    /// A session of a client. Requests without a session stay together by principal.
     Session,
 }
 
 impl CanaryRule {
-    /// Whether the canary serves this caller. Fanlight itself and operators are served by the server.
+    /// Whether the canary serves this caller. It never serves Fanlight itself or operators.
     #[must_use]
     pub fn takes(&self, caller: &Caller) -> bool {
         let principal = caller.principal();
@@ -40,7 +40,7 @@ impl CanaryRule {
             .session_opened_as()
             .filter(|_| self.sticky == Sticky::Session);
         let place = match session {
-            // Whichever process continues it.
+            // The number is the same in every replica that continues the session.
             Some(opened_as) => self.place(&opened_as.to_be_bytes()),
             None => self.place(&principal.to_bytes()),
         };
@@ -51,7 +51,7 @@ impl CanaryRule {
     fn place(&self, key: &[u8]) -> f64 {
         let mut digest = Context::new(&SHA256);
         digest.update(self.server.as_bytes());
-        // No name of a server has this byte.
+        // No server name contains this byte.
         digest.update(&[0xff]);
         digest.update(key);
         let first: Option<[u8; 4]> = digest.finish().as_ref().first_chunk().copied();
@@ -97,7 +97,7 @@ mod tests {
         assert!(some.iter().all(|number| half.contains(number)));
     }
 
-    /// Other replicas and later releases must decide the same.
+    /// Other replicas and later releases must decide alike.
     #[test]
     fn decision_is_the_same_in_every_process() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the core asks of a backend.
+//! The interface between the core and a server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,45 +15,47 @@ use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
 use crate::process::ProcessOutput;
 
-/// The future of a backend's answer. Dropping it cancels the request at the backend.
+/// The future of a server's answer. Dropping it cancels the request at the server.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
-/// One MCP server, whatever its era and transport.
+/// One MCP server of any era and transport.
 pub trait BackendClient: Send + Sync + 'static {
-    /// The name the configuration gives it.
+    /// The server's name in the configuration.
     fn name(&self) -> &str;
 
-    /// The server's description of itself, connecting first if needed: a view of the text of its
-    /// `initialize` or `server/discover` result.
+    /// The server's description of itself; connects first if needed. It is a view of the text of
+    /// the `initialize` or `server/discover` result.
     fn describe(&self) -> Pending<'_, ServerDescription>;
 
-    /// The server's description of itself as it gives it to clients like this one: a server that serves more than one
-    /// era may describe itself differently in each.
+    /// The server's description for clients like this one. A server that serves several eras may
+    /// describe itself differently in each.
     fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         let _ = client;
         self.describe()
     }
 
-    /// Sends one request and waits for its response, which may be a JSON-RPC error of the backend.
-    /// Results are views of the text received ([`Response::view`]). Notifications that belong to the
-    /// request, and requests of the server to the client, are sent to [`Call::messages`] before this
-    /// resolves. A call that may have run is never sent a second time.
+    /// Sends one request and waits for its response, which may be a JSON-RPC error of the server.
+    ///
+    /// Results are views of the received text ([`Response::view`]). Notifications that belong to
+    /// the request, and requests of the server to the client, are sent to [`Call::messages`] before
+    /// this resolves. A call that may have run is never sent a second time.
     fn request(&self, call: Call) -> Pending<'_, Response>;
 
-    /// Whether a request does no harm if it runs twice: it reads by its definition, or calls a tool that says so of itself, and
-    /// has said so within the last few seconds.
+    /// Whether a request does no harm if it runs twice. It reads by definition, or it calls a tool
+    /// that the server has described as repeatable within the last few seconds.
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
         let _ = call;
         Box::pin(std::future::ready(false))
     }
 
-    /// Begins to listen to what the server sends outside of calls. Resolves once it is known which
-    /// part of the interest is honoured; messages may have arrived before. Listening survives the
-    /// loss of a connection: it is set up again, and since something may have been missed meanwhile,
-    /// list changes and updates within the interest are announced then.
+    /// Listens to messages that the server sends outside of calls. Resolves once the server has
+    /// said which part of the interest it honours; messages may arrive earlier.
+    ///
+    /// Listening survives the loss of a connection. Because messages may have been missed, all list
+    /// changes and updates within the interest are announced after reconnecting.
     fn listen(&self, listen: Listen) -> Pending<'_, Listening>;
 
-    /// Sends a notification of a client, if its session has a connection of its own.
+    /// Forwards a client's notification, if the client's session has its own connection.
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
@@ -63,35 +65,36 @@ pub trait BackendClient: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The client's session goes on here, with the sessions at servers that another process has opened for it: the backend
-    /// goes on with those that are its own. Must not block.
+    /// Continues the client's session in this process, with the sessions at servers that another
+    /// replica opened for it. The server picks its own from these. Must not block.
     fn continue_session(&self, client: &Arc<CallContext>) {
         let _ = client;
     }
 
-    /// The client's session has ended: the backend may drop all it keeps for it.
+    /// Ends the client's session. The server's client may drop all its state for it.
     fn end_session(&self, session: SessionKey);
 
-    /// The state of the backend, without waiting for anything.
+    /// The state of the server, without waiting for anything.
     fn status(&self) -> BackendStatus;
 
-    /// The endpoints of one that has several.
+    /// The endpoints of a server that has several; otherwise empty.
     fn endpoints(&self) -> Vec<EndpointStatus> {
         Vec::new()
     }
 
-    /// The version of it that serves a share of its clients, if there is one.
+    /// The version that serves a share of the server's clients, if there is one.
     fn canary(&self) -> Option<CanaryStatus> {
         None
     }
 
-    /// The version of it that gets copies of its requests, if there is one.
+    /// The version that gets copies of the server's requests, if there is one.
     fn mirror(&self) -> Option<MirrorStatus> {
         None
     }
 
-    /// Waits until Fanlight's own connection to it, or while that rests a client's, has been made later than `since`; returns
-    /// when the last was. What was read before may have changed, since the server may be another process.
+    /// Waits for a connection made later than `since`, and returns when the last one was made. It
+    /// is Fanlight's own connection, or a client's while Fanlight's rests. Earlier readings may be
+    /// outdated, because the server may be another process.
     fn connection_made(
         &self,
         since: Option<Instant>,
@@ -100,121 +103,128 @@ pub trait BackendClient: Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// How client sessions are served, and why, for operators; `None` where that is configured, or does not matter.
+    /// How client sessions are served, and why, for operators. `None` if that is configured or does
+    /// not matter.
     fn session_choice(&self) -> Pending<'_, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Whether its process may be ended while nothing uses it. Its lists are then served from memory.
+    /// Whether the server's process may be ended while nothing uses it. Its lists are then served
+    /// from memory.
     fn may_rest(&self) -> bool {
         false
     }
 
-    /// Whether each principal reaches it with credentials of its own: then its lists are each principal's as well.
+    /// Whether each principal uses its own credentials at the server. Then lists belong to
+    /// principals too.
     fn knows_principals(&self) -> bool {
         false
     }
 
-    /// The tool that stands for all others in its list while its user has not signed in, by its own name.
+    /// The original name of the tool that replaces all others in the list until the user has signed
+    /// in.
     fn stand_in(&self) -> Option<&'static str> {
         None
     }
 
-    /// What its processes have written besides messages; nothing if it has none.
+    /// The output of the server's processes apart from messages; empty if it has none.
     fn process_output(&self) -> ProcessOutput {
         ProcessOutput::default()
     }
 }
 
-/// The state of a backend.
+/// The state of a server.
 #[derive(Clone, Debug)]
 pub struct BackendStatus {
-    /// Whether the first attempt to connect has ended, well or badly, or takes longer than requests wait for it.
+    /// Whether the first attempt to connect has ended, successfully or not, or takes longer than
+    /// requests wait.
     pub attempted: bool,
     /// Whether requests can be sent at once.
     pub state: BackendState,
-    /// The era found, once it is known.
+    /// The era in use, once the handshake has told it.
     pub era: Option<Era>,
-    /// The revision in use, once it is known.
+    /// The revision in use, once the handshake has told it.
     pub revision: Option<&'static str>,
     /// `stdio`, `http`, or `sse` for the deprecated HTTP+SSE transport.
     pub transport: &'static str,
-    /// The attempt to connect that is being made.
+    /// The current attempt to connect.
     pub starting: Option<Starting>,
-    /// Why the last attempt to connect failed, until one succeeds.
+    /// The failure of the last attempt to connect, until one succeeds.
     pub failure: Option<BackendError>,
 }
 
-/// The state of one of several endpoints of a backend.
+/// The state of one of several endpoints of a server.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
-    /// Where it is, for operators: scheme, host and port, and the address if the host has several.
+    /// The endpoint's address for operators: scheme, host and port, and the IP address if the host
+    /// has several.
     pub place: String,
-    /// The zone that it is in, if that is said.
+    /// The endpoint's zone, if it is configured.
     pub zone: Option<Arc<str>>,
     /// Whether requests can be sent to it.
     pub state: BackendState,
-    /// Requests that are running there.
+    /// The number of requests running there.
     pub running: usize,
-    /// How long its calls have taken lately.
+    /// The recent latency of its calls.
     pub latency: Duration,
-    /// It is no longer among the endpoints of the backend, and gets only what belongs to it.
+    /// Set if the endpoint was removed from the server, and only gets requests that belong to it.
     pub is_leaving: bool,
 }
 
 /// The canary of a server, for operators.
 #[derive(Clone, Debug)]
 pub struct CanaryStatus {
-    /// The entry of the configuration that it is.
+    /// The canary's entry in the configuration.
     pub server: Arc<str>,
-    /// Which clients it serves.
+    /// Selects the clients that it serves.
     pub rule: Arc<CanaryRule>,
-    /// Its state.
+    /// The canary's state.
     pub status: BackendStatus,
 }
 
 /// The mirror of a server, for operators.
 #[derive(Clone, Debug)]
 pub struct MirrorStatus {
-    /// The entry of the configuration that it is.
+    /// The mirror's entry in the configuration.
     pub server: Arc<str>,
     /// The share of requests that are copied, from 0 to 1.
     pub share: f64,
-    /// Its state.
+    /// The mirror's state.
     pub status: BackendStatus,
-    /// What became of the copies, in the order of [`MirrorOutcome::ALL`](crate::MirrorOutcome::ALL).
+    /// The number of copies by outcome, in the order of
+    /// [`MirrorOutcome::ALL`](crate::MirrorOutcome::ALL).
     pub counts: [u64; 4],
-    /// The last answers that differed, the newest first.
+    /// The last answers that differed, newest first.
     pub differences: Vec<MirrorDifference>,
 }
 
-/// An answer of a mirror that differed from that of its server.
+/// An answer of a mirror that differed from its server's answer.
 #[derive(Clone, Debug)]
 pub struct MirrorDifference {
-    /// When it was found.
+    /// The time when the difference was found.
     pub at: SystemTime,
     /// The method of the request.
     pub method: Box<str>,
-    /// What the request named: a tool, or a resource without its query.
+    /// The item that the request named: a tool, or a resource without its query.
     pub item: Option<Box<str>>,
-    /// What differs, a line for each difference.
+    /// The differences, one line each.
     pub lines: Vec<String>,
-    /// The trace of the copy, if it is recorded.
+    /// The trace of the copy, if it was sampled.
     pub trace: Option<Box<str>>,
 }
 
-/// An attempt to connect to a server, or to start its process, that is being made.
+/// A running attempt to connect to a server, or to start its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Starting {
     /// When it began.
     pub since: SystemTime,
     /// How long it has taken so far.
     pub elapsed: Duration,
-    /// What the process wrote last to standard error.
+    /// The last line that the process wrote to standard error.
     pub last_line: Option<Arc<str>>,
 }
 
-/// Whether requests can be sent at once.
+/// The state of the connection to a server.
 #[derive(Clone, Debug)]
 pub enum BackendState {
     /// Not connected; the next request connects.
@@ -223,23 +233,25 @@ pub enum BackendState {
     Connecting,
     /// Requests can be sent.
     Ready,
-    /// It is connected and answers checks, but no calls: they fail at once until one that is tried is answered.
+    /// Connected and answering checks, but not calls. Calls fail at once until a trial call is
+    /// answered.
     Ejected {
-        /// Why.
+        /// The reason.
         error: BackendError,
-        /// Until a call is tried.
+        /// The time until a trial call is sent.
         retry_in: Duration,
     },
-    /// The last attempt failed; the next is due after this long at the latest.
+    /// The last attempt failed. The next one is due after `retry_in` at the latest.
     Down {
-        /// Why.
+        /// The reason.
         error: BackendError,
-        /// Until the next attempt.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// So many attempts have failed in a row that only a request, after a while, has another made.
+    /// Too many attempts have failed in a row. After a while, the next request makes another
+    /// attempt.
     Failed {
-        /// Why the last one failed.
+        /// The reason of the last failure.
         error: BackendError,
     },
 }

@@ -1,4 +1,4 @@
-//! What the client edge asks of the core.
+//! The interface between the client edge and the core.
 
 use std::sync::Arc;
 
@@ -13,78 +13,83 @@ use crate::operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved
 
 /// The core behind a client edge: the gateway, or something simpler in tests.
 ///
-/// Whatever a client asks for is resolved by the servers and endpoints as they are now, which the resolved value keeps; it
-/// is decided about by that value, and nothing but that value is carried out.
+/// Each request is resolved by the current servers and endpoints, which the resolved value keeps.
+/// The decision about it is based on that value, and only that value is carried out.
 pub trait Core: Send + Sync + 'static {
     /// A request as this core carries it out.
     type Resolved: ResolvedOperation;
-    /// Listening as this core carries it out.
+    /// A request to listen as this core carries it out.
     type ResolvedListen: Decidable + 'static;
-    /// A notification as this core passes it on.
+    /// A notification as this core forwards it.
     type ResolvedNotice: Decidable + 'static;
 
-    /// Resolves a request. The servers and endpoints are kept until it has ended: whatever is replaced meanwhile,
-    /// [`Self::run`] does what this value says. Sends servers no more than requests for lists, and those only for
-    /// [`Detail::Tool`]. A request that cannot be carried out is answered with an error when it runs.
+    /// Resolves a request. The resolved value keeps its servers and endpoints until the request has
+    /// ended, so [`Self::run`] does what the value says even if they are replaced meanwhile.
+    ///
+    /// Servers get only requests for lists, and those only for [`Detail::Tool`]. A request that
+    /// cannot be carried out gets an error when it runs.
     fn resolve(
         &self,
         request: Unresolved,
         detail: Detail,
     ) -> impl Future<Output = Self::Resolved> + Send;
 
-    /// Carries out an operation; `messages` takes what the server sends before its response. Dropping the future cancels
-    /// the request. Another run carries out the same operation again, for the next round of input.
+    /// Carries out an operation. `messages` takes what the server sends before its response.
+    /// Dropping the future cancels the request. Another run carries out the same operation again,
+    /// for the next round of input.
     fn run(
         &self,
         operation: &mut Self::Resolved,
         messages: ServerMessages,
     ) -> impl Future<Output = Response> + Send;
 
-    /// Whether a request that began earlier, and has waited for something since, may go on by the policy as it is now. It is
-    /// asked for the client of `context`.
+    /// Whether a request that has waited for something may go on under the current policy. The
+    /// client is the one of `context`.
     ///
     /// # Errors
     ///
-    /// The answer to a request that may not: it must be ended.
+    /// The answer to a request that may not go on and has to be ended.
     fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError>;
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.
     fn endpoint(&self, path: &str) -> Option<Endpoint>;
 
-    /// Resolves what a client wants to listen to, by the names that it knows. Asks no server.
+    /// Resolves a request to listen by the names that the client knows. Asks no server.
     fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>)
     -> Self::ResolvedListen;
 
-    /// Begins to listen to what servers send outside of calls, until the result is dropped; `messages` takes it. When
-    /// servers are replaced it goes on with the new ones, as far as the endpoint then shows them.
+    /// Listens for messages that servers send outside of calls until the result is dropped.
+    /// `messages` takes them. When servers are replaced, listening goes on with the new ones that
+    /// the endpoint shows.
     fn listen(
         &self,
         operation: Self::ResolvedListen,
         messages: ServerMessages,
     ) -> impl Future<Output = Result<Listening, RpcError>> + Send;
 
-    /// Resolves a notification of a client's session that the client edge does not know. Asks no server.
+    /// Resolves a notification that the client edge does not know. Asks no server.
     fn resolve_notice(
         &self,
         notification: Notification,
         context: Arc<CallContext>,
     ) -> Self::ResolvedNotice;
 
-    /// Passes a notification on. Must not block.
+    /// Forwards a notification. Must not block.
     fn notify(&self, notice: Self::ResolvedNotice);
 
-    /// Whether sessions at this endpoint can be continued by another process: none of its servers is a process of this one,
-    /// which would have the session's state.
+    /// Whether another replica can continue sessions at this endpoint. It cannot if one of the
+    /// servers is a process on this machine, which would have the session's state.
     fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
         let _ = endpoint;
         false
     }
 
-    /// The session goes on here, with the sessions at servers that another process has opened for it. Must not block.
+    /// Continues a client's session that another replica opened, with its sessions at servers. Must
+    /// not block.
     fn continue_session(&self, client: &Arc<CallContext>) {
         let _ = client;
     }
 
-    /// The session has ended, and no more calls of it arrive. Must not block.
+    /// Ends a session, of which no more calls arrive. Must not block.
     fn end_session(&self, session: SessionKey);
 }

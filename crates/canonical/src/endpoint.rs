@@ -1,14 +1,15 @@
-//! Endpoints, and whose a handle is: of one principal at one endpoint.
+//! Endpoints, and holders: a principal at one endpoint, which owns handles.
 
 use std::sync::Arc;
 
 use fanlight_identity::Principal;
 
-/// The endpoint that a request came to, which decides what of the servers it sees. Only the gateway knows which
-/// endpoints there are and what each shows: one that is no longer configured shows nothing.
+/// The endpoint of a request, which decides what the client sees of the servers. Only the gateway
+/// knows the configured endpoints and their contents. An endpoint that is no longer configured
+/// shows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// Everything: for Fanlight itself and for operators, never for a client.
+    /// Shows everything. For Fanlight itself and for operators, never for a client.
     Everything,
     /// The endpoint of clients that name none.
     Default,
@@ -17,13 +18,13 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint at this path, which is not the default one's.
+    /// The endpoint at this path, which must not be the default endpoint's path.
     #[must_use]
     pub fn at(path: impl Into<Arc<str>>) -> Self {
         Self::At(path.into())
     }
 
-    /// Its path, unless it is the default endpoint.
+    /// The endpoint's path, unless it is the default endpoint.
     #[must_use]
     pub fn path(&self) -> Option<&Arc<str>> {
         match self {
@@ -33,8 +34,8 @@ impl Endpoint {
     }
 }
 
-/// A principal at an endpoint: whose a handle is. Sessions, cursors, tasks, suspended calls and URIs that were handed out
-/// belong to one of these, and do not exist for any other.
+/// A principal at an endpoint, which owns handles. Sessions, cursors, tasks, suspended calls and
+/// handed-out URIs belong to one holder, and do not exist for any other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     principal: Principal,
@@ -51,7 +52,7 @@ impl Holder {
         }
     }
 
-    /// The identity.
+    /// The principal.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -63,7 +64,8 @@ impl Holder {
         &self.endpoint
     }
 
-    /// Bytes that no other holder has, equal in every process: what is sealed for a client is bound to them.
+    /// The holder's bytes, which differ for each holder and are equal in every process. Seals for a
+    /// client are bound to them.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let principal = self.principal.to_bytes();

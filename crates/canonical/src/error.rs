@@ -1,13 +1,13 @@
-//! Failures between Fanlight and a backend.
+//! Failures between Fanlight and a server.
 //!
-//! A JSON-RPC error that a backend answers with is not among these: it is an answer and passes
-//! verbatim. These are the cases without an answer. Each says whether the request may have run (then
-//! it is never sent again), and which [`Outcome`] a merged list reports for the backend. How an error
-//! is worded for a client is the gateway's policy.
+//! A JSON-RPC error from a server is not one of these: it is an answer and passes verbatim. These
+//! are the cases without an answer. Each says whether the request may have run; if so, it is never
+//! sent again. Each also says which [`Outcome`] a merged list reports for the server. The gateway
+//! words the error for clients.
 //!
-//! An error says two things: to the operator, with [`Display`](fmt::Display), what happened and where; to a client,
-//! with [`BackendError::for_clients`], only what it can act on. Addresses, names of hosts, commands, paths, and what a
-//! server said before it served anything are for the operator.
+//! An error has two texts. Operators get [`Display`](fmt::Display): what happened and where.
+//! Clients get [`BackendError::for_clients`]: only what they can act on. Addresses, host names,
+//! commands, paths, and a server's words before the handshake are for operators alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,83 +18,84 @@ use fanlight_telemetry::ErrorType;
 use crate::failure::FailureDetails;
 use crate::sign_in::SignInWish;
 
-/// Why there is no answer from a backend. Cheap to clone; says nothing secret: no header values,
-/// no environment, no command line, and URLs only as scheme, host and port.
+/// The reason why there is no answer from a server. It is cheap to clone and contains no secrets:
+/// no header values, no environment, no command line, and URLs only as scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// No connection could be made, or the process could not be started.
     #[error("cannot be reached: {reason}")]
     Unreachable {
-        /// What was tried and what came of it.
+        /// The attempt that was made, and its failure.
         reason: String,
     },
-    /// The server was reached, but no connection to it could be made: it failed the handshake.
+    /// The server was reached, but failed the handshake.
     #[error("{}{}", not_connected(.cause), shown(.details.as_deref()))]
     NotConnected {
-        /// What it did instead.
+        /// The failure of the handshake.
         cause: Arc<BackendError>,
-        /// What else is known of it.
+        /// Further details of the failure.
         details: Option<Arc<FailureDetails>>,
     },
     /// The server is being started for the first time.
     #[error("is starting for {} s{}", .elapsed.as_secs(), .last_line.as_deref().map(|line| format!(": {line}")).unwrap_or_default())]
     Starting {
-        /// How long it has taken so far.
+        /// The time since the start.
         elapsed: Duration,
-        /// What its process wrote last to standard error.
+        /// The last line that its process wrote to standard error.
         last_line: Option<Arc<str>>,
     },
-    /// The server wants credentials that it was not given.
+    /// The server rejected the credentials, or requires some that it did not get.
     #[error("refuses the credentials it was given (HTTP {status})")]
     Unauthorized {
         /// 401 or 403.
         status: u16,
     },
-    /// The server wants its user to sign in first.
+    /// The server requires its user to sign in first.
     #[error("wants its user to sign in")]
     SignInWanted(Arc<SignInWish>),
-    /// No credentials for the server can be had.
+    /// There are no credentials for the server.
     #[error("is not asked, because there are no credentials for it: {reason}")]
     NoCredentials {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error("did not answer within {after:?}")]
     Timeout {
         /// The limit that applied.
         after: Duration,
-        /// Whether the request had been handed over.
+        /// Whether the request had been sent.
         sent: bool,
     },
-    /// As many requests as allowed are running and waiting already.
+    /// The allowed numbers of running and waiting requests are reached.
     #[error("is busy: {limit} requests are running, and as many are waiting")]
     Busy {
         /// The limit that applied.
         limit: usize,
     },
-    /// The server answers checks, but its last calls got no answer: it is left alone for a while.
+    /// The server answers checks, but not its last calls, so Fanlight sends it no calls for a
+    /// while.
     #[error("is left alone for a while, because its last {calls} calls got no answer")]
     NoAnswers {
-        /// How many calls in a row.
+        /// The number of unanswered calls in a row.
         calls: usize,
     },
     /// The process ended before it answered.
     #[error("exited before it answered{}", .status.as_deref().map(|status| format!(" ({status})")).unwrap_or_default())]
     Exited {
-        /// How it ended, if that is known.
+        /// Its exit status, if known.
         status: Option<String>,
     },
-    /// The connection was ended by Fanlight, since the server did not behave.
+    /// Fanlight ended the connection, because the server misbehaved.
     #[error("was ended: {reason}")]
     GivenUp {
-        /// What it did.
+        /// How the server misbehaved.
         reason: String,
     },
     /// The connection or stream ended before the answer.
     #[error("closed the connection before it answered")]
     ClosedEarly,
-    /// As many sessions of clients as allowed are open, and none of them is idle.
+    /// The allowed number of client sessions is open, and none is idle.
     #[error(
         "is busy: {limit} clients have a session with it, as many as the limit allows, and none is idle"
     )]
@@ -102,13 +103,13 @@ pub enum BackendError {
         /// The limit that applied.
         limit: usize,
     },
-    /// A message over the limit.
+    /// The server sent a message over the size limit.
     #[error("sent a message larger than {limit} bytes")]
     ResponseTooLarge {
         /// The limit that applied, in bytes.
         limit: usize,
     },
-    /// Its messages take all memory that they may.
+    /// The server's messages use all memory that they may.
     #[error(
         "sent more than clients take from it: at most {limit} bytes of servers' messages are kept (`limits.memory`)"
     )]
@@ -116,45 +117,46 @@ pub enum BackendError {
         /// The limit for all servers, in bytes.
         limit: usize,
     },
-    /// Something that is no answer.
+    /// The server sent something that is not a valid answer.
     #[error("sent no valid answer: {reason}")]
     Malformed {
-        /// What is wrong with it.
+        /// The fault in the answer.
         reason: String,
     },
-    /// A JSON-RPC answer to `server/discover` or `initialize` that no connection can begin with.
+    /// The answer to `server/discover` or `initialize` is JSON-RPC, but no connection can begin
+    /// with it.
     #[error("sent no valid answer: {reason}")]
     InvalidHandshake {
-        /// What is wrong with it.
+        /// The fault in the answer.
         reason: String,
     },
-    /// An HTTP status that carries no JSON-RPC answer.
+    /// An HTTP status without a JSON-RPC answer.
     #[error("answered with HTTP status {status}{}", hint(*.status))]
     Status {
         /// The status.
         status: u16,
     },
-    /// An HTTP status that carries no JSON-RPC answer, but says when to come again.
+    /// An HTTP status without a JSON-RPC answer, but with the time of the next attempt.
     #[error("answered with HTTP status {status} and asks to be left alone for {pause:?}")]
     Overloaded {
         /// The status, such as 429 or 503.
         status: u16,
-        /// The time that it asks for.
+        /// The pause that the server asks for.
         pause: Duration,
     },
-    /// The server has begun what was requested, as a task, and its end cannot be found out.
+    /// The server has begun the request as a task, and Fanlight cannot find out how it ended.
     #[error("has begun it, and cannot be asked how it ended: it {cause}")]
     Unfinished {
-        /// Why not.
+        /// The reason.
         cause: Arc<BackendError>,
     },
     /// The server speaks none of Fanlight's revisions.
     #[error("speaks no revision that Fanlight speaks: {offered}")]
     NoCommonRevision {
-        /// What it offered.
+        /// The revisions that it offered.
         offered: String,
     },
-    /// Fanlight was shut down while the backend was at it.
+    /// Fanlight was shut down before the server answered.
     #[error("had not answered when Fanlight was shut down")]
     Interrupted,
     /// Fanlight is shutting down.
@@ -174,7 +176,7 @@ fn shown(details: Option<&FailureDetails>) -> String {
     details.map(ToString::to_string).unwrap_or_default()
 }
 
-/// What to do about a status that has one usual reason.
+/// A hint for a status that usually has one reason.
 fn hint(status: u16) -> &'static str {
     match status {
         301 | 302 | 303 | 307 | 308 => {
@@ -184,22 +186,22 @@ fn hint(status: u16) -> &'static str {
     }
 }
 
-/// What a merged answer reports of a backend.
+/// The outcome of a server in a merged answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It contributed.
+    /// The server contributed.
     Ok,
-    /// It took too long.
+    /// The server took too long.
     Timeout,
-    /// It is being started for the first time.
+    /// The server is starting for the first time.
     Starting,
-    /// It wants other credentials.
+    /// The server requires other credentials.
     Unauthorized,
-    /// It wants the user to sign in.
+    /// The server requires the user to sign in.
     SignInNeeded,
-    /// It cannot be reached.
+    /// The server cannot be reached.
     Unreachable,
-    /// It answered with an error or with nothing usable.
+    /// The server answered with an error or with nothing usable.
     Error,
 }
 
@@ -220,7 +222,7 @@ impl Outcome {
 }
 
 impl BackendError {
-    /// The failure of the status `status`; `pause` is the time for which the server asks to be left alone.
+    /// The failure for an HTTP status. `pause` is the pause that the server asks for.
     #[must_use]
     pub fn of_status(status: u16, pause: Option<Duration>) -> Self {
         pause.map_or(Self::Status { status }, |pause| Self::Overloaded {
@@ -229,7 +231,7 @@ impl BackendError {
         })
     }
 
-    /// The same failure, of an attempt to connect: no request was sent.
+    /// The same failure during an attempt to connect, when no request was sent.
     #[must_use]
     pub fn while_connecting(self) -> Self {
         if self.may_have_run() {
@@ -242,7 +244,7 @@ impl BackendError {
         }
     }
 
-    /// The same failure, of a request about a task that had begun before: what had been requested may have run.
+    /// The same failure of a request about a running task. The original request may have run.
     #[must_use]
     pub fn after_it_began(self) -> Self {
         if self.may_have_run() {
@@ -254,7 +256,7 @@ impl BackendError {
         }
     }
 
-    /// The same failure to connect with what else is known of it.
+    /// Adds details to a failure to connect.
     #[must_use]
     pub fn with_details(self, details: FailureDetails) -> Self {
         match self {
@@ -278,7 +280,7 @@ impl BackendError {
         }
     }
 
-    /// What else is known of a failure to connect.
+    /// The details of a failure to connect.
     #[must_use]
     pub fn details(&self) -> Option<&FailureDetails> {
         match self {
@@ -287,7 +289,7 @@ impl BackendError {
         }
     }
 
-    /// What happened, for operators, without the details.
+    /// The failure for operators, without the details.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -296,7 +298,7 @@ impl BackendError {
         }
     }
 
-    /// Whether nothing could be sent, since there was no connection or no process.
+    /// Whether nothing could be sent because there was no connection or process.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {
@@ -312,7 +314,7 @@ impl BackendError {
         ForClients(self)
     }
 
-    /// What its user is to be shown, if that is to sign in first.
+    /// The sign-in that the user has to do first, if that is the failure.
     #[must_use]
     pub fn sign_in(&self) -> Option<&SignInWish> {
         match self {
@@ -322,7 +324,7 @@ impl BackendError {
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// The pause that the server asks for.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -332,7 +334,7 @@ impl BackendError {
         }
     }
 
-    /// Whether the backend may have carried the request out. If not, sending it again is safe.
+    /// Whether the server may have carried out the request. If not, sending it again is safe.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -362,7 +364,7 @@ impl BackendError {
         }
     }
 
-    /// What a merged answer reports of the backend.
+    /// The outcome that a merged answer reports for the server.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -389,7 +391,7 @@ impl BackendError {
         }
     }
 
-    /// The class of error that spans and metrics name.
+    /// The class of error for spans and metrics.
     #[must_use]
     pub fn error_type(&self) -> ErrorType {
         match self {
@@ -414,7 +416,8 @@ impl BackendError {
     }
 }
 
-/// An error as clients are shown it. Every kind is listed, so that a new one is not shown by default.
+/// An error in the words for clients. The code lists every kind, so that a new one is not shown by
+/// default.
 struct ForClients<'a>(&'a BackendError);
 
 impl fmt::Display for ForClients<'_> {
@@ -424,7 +427,7 @@ impl fmt::Display for ForClients<'_> {
             E::Unreachable { .. } => f.write_str("cannot be reached"),
             E::NotConnected { cause, details } => {
                 match &**cause {
-                    // Until the handshake is over, its words are for the operator.
+                    // Before the handshake is over, the server's words are for operators alone.
                     E::Malformed { .. } | E::InvalidHandshake { .. } => {
                         f.write_str("cannot be connected to: it sent no valid answer")
                     }

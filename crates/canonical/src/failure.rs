@@ -1,37 +1,37 @@
-//! What is known of a failed attempt to connect besides the error: for operators, evidence and a remedy; for clients, the
-//! kind of the remedy.
+//! Details of a failed attempt to connect: evidence and a remedy for operators, and the kind of the
+//! remedy for clients.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The evidence of a failed attempt to connect to a server, and what to do about it.
+/// The evidence of a failed attempt to connect to a server, and the remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureDetails {
     /// The last lines that the server's process wrote to standard error.
     pub stderr: Vec<Arc<str>>,
-    /// The last lines that it wrote to standard output and that were no messages.
+    /// The last lines that it wrote to standard output and that were not messages.
     pub stdout: Vec<Arc<str>>,
-    /// What to do.
+    /// The remedy, if one is known.
     pub remedy: Option<Remedy>,
-    /// What the server said of the credentials that it wants, if it has refused others, or none.
+    /// The server's challenge, if it rejected or missed credentials.
     pub challenge: Option<Arc<str>>,
 }
 
-/// What to do about a failure.
+/// A way to correct a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// Of which kind it is: all that clients learn.
+    /// The kind of remedy, which is all that clients learn.
     pub kind: RemedyKind,
-    /// What to do, for operators.
+    /// The instructions for operators.
     pub text: Arc<str>,
 }
 
-/// What is to be corrected.
+/// The thing that has to be corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemedyKind {
-    /// The program or something that it needs is missing, or may not be executed.
+    /// The program, or a file that it needs, is missing or may not be executed.
     Program,
-    /// The entry of the server in the configuration.
+    /// The server's entry in the configuration.
     Configuration,
     /// The server's program itself.
     Server,
@@ -41,12 +41,12 @@ pub enum RemedyKind {
     Tls,
     /// The address of the server, or the network.
     Address,
-    /// The time that it has to start.
+    /// The time that the server has for starting.
     Time,
 }
 
 impl FailureDetails {
-    /// Details that are a remedy alone.
+    /// Details with only a remedy.
     #[must_use]
     pub fn of_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl FailureDetails {
         }
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no details.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stderr.is_empty()
@@ -67,7 +67,8 @@ impl FailureDetails {
             && self.challenge.is_none()
     }
 
-    /// These details, completed by those that were known `before`, whose remedy comes from closer to the cause.
+    /// Adds the earlier details `before`. Their remedy replaces this one, because it is closer to
+    /// the cause.
     #[must_use]
     pub fn after(mut self, before: &Self) -> Self {
         if self.stderr.is_empty() {

@@ -1,4 +1,4 @@
-//! Judging what servers say of what they have, before clients are told.
+//! Checks of servers' definitions before clients see them.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use fanlight_protocol::Json;
 
 use crate::policy::PolicyKind;
 
-/// Judges definitions of tools, prompts and templates as servers list them.
+/// Checks definitions of tools, prompts and templates as servers list them.
 pub trait DefinitionGuard: fmt::Debug + Send + Sync {
-    /// Tells guards apart: equal for two that judge alike.
+    /// Identifies the guard; equal for two guards that decide alike.
     fn number(&self) -> u64;
 
-    /// Whether it can withhold anything: then only what servers list can be used.
+    /// Whether it can withhold definitions. If so, clients can use only listed items.
     fn can_withhold(&self) -> bool;
 
-    /// Whether clients are told of a definition, which is as the server has given it; else it does not exist for them. It is
-    /// asked whenever lists are merged.
+    /// Whether clients may see a definition, which is given as the server sent it. Otherwise it
+    /// does not exist for them. Called whenever lists are merged.
     fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool;
 }

@@ -1,8 +1,9 @@
-//! Handles that clients hold and send back: sealed, so that a client can neither read nor change them, and bound to their
-//! holder, so that for everyone else they do not exist.
+//! Handles that clients hold and send back. They are sealed, so a client can neither read nor
+//! change them. They are bound to their holder, so they do not exist for anyone else.
 //!
-//! Every id that Fanlight gives out is one, except ids that servers have made, which clients get unchanged, and the ids of
-//! subscriptions, which clients choose. A handle that names what a process keeps says which process that is.
+//! Every id that Fanlight gives out is a handle, with two exceptions: ids that servers made, which
+//! clients get unchanged, and ids of subscriptions, which clients choose. A handle for state that a
+//! process keeps says which process that is.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -11,25 +12,26 @@ use fanlight_protocol::seal::{KeyError, Keys, Seal, Tag};
 
 use crate::endpoint::Holder;
 
-/// Sealed into every handle, so that a change of their form makes old ones unknown.
+/// Sealed into every handle, so that a change of the format invalidates old ones.
 const PURPOSE: &[u8] = b"handle 1";
-/// Random bytes in a handle that names what a process keeps.
+/// The number of random bytes in a handle for state that a process keeps.
 const RANDOM: usize = 16;
-/// The length of such a handle as text: the nonce, the kind, the run, the random bytes and the seal's own tag, in Base64.
+/// The length of such a handle as text: nonce, kind, run, random bytes and the seal's tag, in
+/// Base64.
 const FRESH: usize = ((12 + 1 + 8 + RANDOM + 16) * 4).div_ceil(3);
-/// The prefix of the ids of tasks that Fanlight makes, by which they are told from those of servers.
+/// The prefix of ids of tasks that Fanlight makes, which distinguishes them from servers' ids.
 const TASK: &str = "fanlight-task-";
 
-/// What a handle stands for. A handle of one kind is never taken for one of another.
+/// The kind of a handle. Handles of one kind are never accepted as another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleKind {
     /// A position in a merged list.
     Cursor,
-    /// A position in the merged list of tasks, with a backend's own cursor.
+    /// A position in the merged list of tasks, with a server's own cursor.
     TaskCursor,
     /// A call that waits for its client's input.
     SuspendedCall,
-    /// A call that is made again once the user has followed some URLs.
+    /// A call that is made again after the user has visited some URLs.
     UrlElicitation,
     /// The state of a server that has asked for input.
     ServerState,
@@ -37,7 +39,7 @@ pub enum HandleKind {
     Session,
     /// A session of the HTTP+SSE transport.
     SseSession,
-    /// A task that Fanlight has made.
+    /// A task that Fanlight made itself.
     Task,
     /// An event on a stream of a session.
     Event,
@@ -56,7 +58,7 @@ impl HandleKind {
         Self::Event,
     ];
 
-    /// Its number in a handle, which must never change.
+    /// The kind's number in a handle, which must never change.
     const fn number(self) -> u8 {
         match self {
             Self::Cursor => 0,
@@ -72,13 +74,14 @@ impl HandleKind {
     }
 }
 
-/// One run of one process, among all replicas with the same keys: what a handle stands for may live in the run alone that
-/// has made it. A replica that is started again is another run, so that this names the replica and its epoch in one.
+/// One run of one process, among all replicas with the same keys. The state behind a handle may
+/// exist only in the run that made it. A restarted replica is another run, so this identifies both
+/// the replica and its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessRun([u8; 8]);
 
 impl ProcessRun {
-    /// This one, a random number that is chosen at the first use.
+    /// The current run: a random number that is chosen at the first use.
     ///
     /// # Errors
     ///
@@ -99,14 +102,14 @@ impl ProcessRun {
         Self(bytes)
     }
 
-    /// The run that is shown as `text`.
+    /// Parses the text form of a run.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = u64::from_str_radix(text, 16).ok()?;
         Some(Self(number.to_be_bytes())).filter(|run| run.to_string() == text)
     }
 
-    /// Its bytes.
+    /// The run's bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0
@@ -125,25 +128,26 @@ impl fmt::Debug for ProcessRun {
     }
 }
 
-/// Who keeps what a handle names.
+/// The process that keeps the state behind a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
-    /// This run of this process, if it still exists.
+    /// This run of this process, if the state still exists.
     ThisRun,
-    /// Another run: an earlier one of this process, or one of another process with the same keys.
+    /// Another run, either an earlier one of this process or one of another replica with the same
+    /// keys.
     Another(ProcessRun),
-    /// Nobody: it is no handle of that kind and that holder.
+    /// None: the text is not a handle of this kind and holder.
     Nobody,
 }
 
-/// What a client has sent back, opened.
+/// An opened handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// What it stands for.
+    /// The kind of the handle.
     pub kind: HandleKind,
-    /// The run that has made it; `None` for this one.
+    /// The run that made it; `None` for this run.
     pub other_run: Option<ProcessRun>,
-    /// What was sealed.
+    /// The sealed content.
     pub content: Vec<u8>,
 }
 
@@ -155,7 +159,7 @@ pub struct HandleSeal {
 }
 
 impl HandleSeal {
-    /// Seals with `keys`.
+    /// Creates a seal that uses `keys`.
     ///
     /// # Errors
     ///
@@ -167,7 +171,8 @@ impl HandleSeal {
         })
     }
 
-    /// A handle that only `holder` can use, as URL-safe text; `None` if the cipher fails, which it has no reason to.
+    /// Makes a handle that only `holder` can use, as URL-safe text. `None` if the cipher fails,
+    /// which it has no reason to.
     #[must_use]
     pub fn seal(&self, kind: HandleKind, content: &[u8], holder: &Holder) -> Option<String> {
         self.seal.seal_for(
@@ -176,7 +181,7 @@ impl HandleSeal {
         )
     }
 
-    /// The handle that `text` is, if one of the keys has sealed it for `holder`. The caller bounds its length.
+    /// Opens `text` if one of the keys sealed it for `holder`. The caller limits its length.
     #[must_use]
     pub fn open(&self, text: &str, holder: &Holder) -> Option<Handle> {
         let plain = self.seal.open_for(text, &holder.to_bytes())?;
@@ -193,7 +198,8 @@ impl HandleSeal {
         })
     }
 
-    /// A handle of a random number: for what this process keeps, under the handle itself. All are of one size.
+    /// Makes a random handle for state that this process keeps under the handle itself. All have
+    /// the same size.
     #[must_use]
     pub fn fresh(&self, kind: HandleKind, holder: &Holder) -> Option<String> {
         let mut random = [0; RANDOM];
@@ -201,8 +207,9 @@ impl HandleSeal {
         self.seal(kind, &random, holder)
     }
 
-    /// Who keeps what the text names, if it was made by [`HandleSeal::fresh`] for `holder`. To be asked where this process
-    /// has nothing of that name: a handle that is found needs not be opened.
+    /// The process that keeps the state behind `text`, if [`HandleSeal::fresh`] made it for
+    /// `holder`. Call this only if this process has no such state; handles that it knows need not
+    /// be opened.
     #[must_use]
     pub fn keeper(&self, kind: HandleKind, text: &str, holder: &Holder) -> Keeper {
         let handle = (text.len() == FRESH)
@@ -214,19 +221,19 @@ impl HandleSeal {
         }
     }
 
-    /// The id of a task that this process makes and keeps.
+    /// Makes the id of a task that this process keeps.
     #[must_use]
     pub fn fresh_task(&self, holder: &Holder) -> Option<String> {
         Some(format!("{TASK}{}", self.fresh(HandleKind::Task, holder)?))
     }
 
-    /// Whether the id of a task has the form of one that Fanlight makes.
+    /// Whether the id of a task has the form of those that Fanlight makes.
     #[must_use]
     pub fn is_task(id: &str) -> bool {
         id.starts_with(TASK)
     }
 
-    /// Who keeps the task with this id, if Fanlight has made it for `holder`.
+    /// The process that keeps the task with this id, if Fanlight made it for `holder`.
     #[must_use]
     pub fn keeper_of_task(&self, id: &str, holder: &Holder) -> Keeper {
         id.strip_prefix(TASK).map_or(Keeper::Nobody, |handle| {
@@ -234,8 +241,9 @@ impl HandleSeal {
         })
     }
 
-    /// What distinguishes the ids that belong to the handle `of` from those of any other, of other kinds, holders and runs:
-    /// for ids that are made too often to be sealed one by one, and are good only together with that handle.
+    /// A tag that distinguishes ids under the handle `of` from all ids under other handles, kinds,
+    /// holders and runs. It is for ids that are too many to be sealed one by one, and are valid
+    /// only together with the handle.
     #[must_use]
     pub fn tag(&self, kind: HandleKind, of: &str, holder: &Holder) -> Tag {
         self.seal.tag_for(
@@ -244,7 +252,7 @@ impl HandleSeal {
         )
     }
 
-    /// The name of the key that seals: a hash that does not reveal the key.
+    /// The name of the sealing key: a hash that does not reveal the key.
     #[must_use]
     pub fn key_name(&self) -> &str {
         self.seal.name()

@@ -1,9 +1,9 @@
-//! The canonical form of requests, which has no protocol era and no transport: what the client edge
-//! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass to each other.
+//! The canonical form of requests, independent of protocol era and transport. The client edge
+//! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass it to each other.
 //!
-//! [`Core`] is what the client edge asks, [`BackendClient`] is what the core asks. A request is resolved once
-//! ([`Core::resolve`]); whether it may run is decided by reading the [`ResolvedOperation`], and that is what runs
-//! ([`Core::run`]). Listening and notifications take the same way.
+//! The client edge calls [`Core`], and the core calls [`BackendClient`]. A request is resolved once
+//! ([`Core::resolve`]). The decision whether it may run is based on the [`ResolvedOperation`], and
+//! exactly that runs ([`Core::run`]). Listening and notifications take the same way.
 
 mod approval;
 mod call;

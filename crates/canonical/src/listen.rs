@@ -1,9 +1,9 @@
-//! Listening to what a server sends outside of calls, in canonical form.
+//! Listening to messages that a server sends outside of calls, in canonical form.
 //!
-//! Two kinds of clients listen. One without a session names what it is interested in
-//! (2026-07-28 basic/patterns/subscriptions). One with a session receives everything that the server
-//! sends to that session, and subscribes to resources by requests of their own
-//! (`resources/subscribe`, sent as any other call with the session in its context).
+//! Two kinds of clients listen. A client without a session names its interests (2026-07-28
+//! basic/patterns/subscriptions). A client with a session receives everything that the server sends
+//! to that session. It subscribes to resources by `resources/subscribe`, which is sent like any
+//! other call with the session in its context.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fanlight_protocol::Json;
 use crate::call::CallContext;
 use crate::messages::ServerMessages;
 
-/// What a listener wants to receive.
+/// The messages that a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// `notifications/tools/list_changed`
@@ -27,11 +27,11 @@ pub struct Interest {
     /// The state of these tasks, by id.
     pub tasks: Vec<Arc<str>>,
     /// Everything that the server sends to the client's session outside of its calls: log messages,
-    /// requests to the client, updates that the session has subscribed to by requests, and
-    /// notifications that Fanlight does not know. Only with [`CallContext::session`].
+    /// requests to the client, updates of subscribed resources, and unknown notifications. Only
+    /// with [`CallContext::session`].
     pub session: bool,
-    /// Members of the subscription filter that Fanlight does not know, as one object of the client's
-    /// bytes. Only a server that knows them can honour them.
+    /// Members of the subscription filter that Fanlight does not know, as one object of the
+    /// client's bytes. Only a server that knows them can honour them.
     pub unknown: Option<Json>,
 }
 
@@ -42,27 +42,27 @@ impl Interest {
         *self == Self::default()
     }
 
-    /// Whether it is about nothing but changes of lists, and what the server sends to the session.
+    /// Whether it contains only changes of lists and messages to the session.
     #[must_use]
     pub fn is_about_lists_and_session(&self) -> bool {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
     }
 }
 
-/// A request to receive what a server sends outside of calls.
+/// A request to receive messages that a server sends outside of calls.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// What to receive.
+    /// The messages to receive.
     pub interest: Interest,
     /// The listening client.
     pub context: Arc<CallContext>,
-    /// Takes the messages. What does not fit is dropped, so that a slow client delays no other.
-    /// Notifications carry no `io.modelcontextprotocol/subscriptionId`, which belongs to one hop.
-    /// Listening has ended once all senders of the channel are gone.
+    /// Takes the messages. Messages that do not fit are dropped, so that a slow client delays no
+    /// other one. Notifications carry no `io.modelcontextprotocol/subscriptionId`, which belongs to
+    /// one hop. Listening has ended once all senders of the channel are gone.
     pub messages: ServerMessages,
 }
 
-/// Listening that ends when this is dropped.
+/// A client's listening, which ends when this is dropped.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
     /// The part of the interest that is honoured.
@@ -70,14 +70,14 @@ pub struct Listening {
     until_dropped: ListeningGuard,
 }
 
-/// A [`Listening`] without the honoured interest, smaller.
+/// A [`Listening`] without the honoured interest, which takes less memory.
 #[must_use = "dropping it ends the listening"]
 pub struct ListeningGuard {
     _until_dropped: Box<dyn Any + Send + Sync>,
 }
 
 impl Listening {
-    /// Listening that ends when `guard` is dropped.
+    /// Creates a listening that ends when `guard` is dropped.
     pub fn new(honoured: Interest, guard: impl Any + Send + Sync) -> Self {
         Self {
             honoured,

@@ -1,4 +1,4 @@
-//! The bounded channel from a backend to the client of one call, or to one listener.
+//! The bounded channel from a server to the client of one call, or to one listener.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,34 +11,35 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// What a server sends to the client of one call before the response, or to a listener.
+/// A message from a server to the client of one call before the response, or to a listener.
 #[derive(Debug)]
 pub enum ServerMessage {
     /// A notification that belongs to the call. `notifications/progress` carries the token that
     /// Fanlight made for its hop; the client edge replaces it by the client's own token.
     Notification(Notification),
-    /// Progress of a task after the call that has made it was answered. It carries the token that the client gave with that
-    /// call (2025-11-25 basic/utilities/tasks, Task Progress Notifications).
+    /// Progress of a task after the call that created it was answered. It carries the client's
+    /// token of that call (2025-11-25 basic/utilities/tasks, Task Progress Notifications).
     TaskProgress(Notification),
     /// A request of a legacy server to the client (elicitation, sampling, roots).
     Request(ServerRequest),
-    /// A request of the server to the client that was refused without asking the client, which lacks
+    /// A request of the server that was refused without asking the client, because the client lacks
     /// a capability for it.
     Refused(MissingCapability),
     /// The state of the event stream that carries the call.
     Stream(StreamSignal),
 }
 
-/// A change in the event stream by which a legacy server answers a call. The client edge may do the same with its own
-/// stream, or ignore it.
+/// A change of the event stream on which a legacy server answers a call. The client edge may do the
+/// same with its own stream, or ignore it.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamSignal {
-    /// A stream has begun that can be resumed (2025-11-25 basic/transports, Resumability and Redelivery).
+    /// A stream has begun that can be resumed (2025-11-25 basic/transports, Resumability and
+    /// Redelivery).
     Begun,
-    /// The server has closed the stream for a while, and the server edge resumes it after `retry` (2025-11-25
-    /// basic/transports, Sending Messages to the Server).
+    /// The server has closed the stream for a while, and the server edge resumes it after `retry`
+    /// (2025-11-25 basic/transports, Sending Messages to the Server).
     Paused {
-        /// The delay that the server asked for, if it did.
+        /// The delay that the server asked for, if any.
         retry: Option<Duration>,
     },
 }
@@ -52,25 +53,27 @@ pub struct ServerRequest {
     pub params: Option<Json>,
     /// The span of this request.
     pub trace: Parent,
-    /// Takes the client's response: a result or an error, whose id does not matter. If it is dropped
-    /// unused, the server gets an error that says that the client cannot be asked. It is closed once
-    /// the server no longer waits.
+    /// Takes the client's response, a result or an error, whose id does not matter. If it is
+    /// dropped unused, the server gets an error that says that the client cannot be asked. It is
+    /// closed once the server no longer waits.
     pub answer: oneshot::Sender<Response>,
-    /// Takes notifications of the client that name this request, such as its progress; `None` if the server can get none.
+    /// Takes client notifications that name this request, such as its progress; `None` if the
+    /// server can get none.
     pub notices: Option<ClientNotices>,
-    /// A response after this is discarded.
+    /// The time after which a response is discarded.
     pub deadline: Instant,
 }
 
-/// Takes notifications of a client that name one request of a server, until the request is answered. They name it as the
-/// client's side does; the server's edge puts the server's own names in. Those that do not fit are dropped.
+/// Takes client notifications that name one request of a server, until the request is answered.
+/// They use the client's ids; the server edge puts in the server's own. Notifications that do not
+/// fit are dropped.
 pub type ClientNotices = mpsc::Sender<Box<Notification>>;
 
-/// The sending half of the bounded channel from a backend to the client of one call, or to one
-/// listener. Order is kept.
+/// The sending half of the bounded channel from a server to the client of one call, or to one
+/// listener. It keeps the order.
 ///
-/// Most calls are answered without any message, and most listeners wait for long, so a channel must be
-/// small while it is empty: tokio allocates its queue in blocks of 32 places, hence the boxes.
+/// Most calls are answered without any message, and most listeners wait for long, so an empty
+/// channel must be small. tokio allocates its queue in blocks of 32 places, hence the boxes.
 #[derive(Clone, Default)]
 pub struct ServerMessages {
     /// `None` discards all messages.
@@ -105,9 +108,9 @@ impl ServerMessages {
         Self::default()
     }
 
-    /// A sender to the same channel that passes each message through `map` first, which may change or
-    /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block. It
-    /// is not called if messages are discarded.
+    /// A sender to the same channel that passes each message through `map`, which may change or
+    /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block.
+    /// It is not called if messages are discarded.
     #[must_use]
     pub fn mapped(
         &self,
@@ -131,15 +134,16 @@ impl ServerMessages {
             .is_some_and(|sender| !sender.is_closed())
     }
 
-    /// Sends a message at once, or waits while the channel is full. For transports on which waiting delays no
-    /// other call.
+    /// Sends a message at once, or waits while the channel is full. For transports on which waiting
+    /// delays no other call.
     pub fn send(&self, message: ServerMessage) -> impl Future<Output = ()> + Send {
-        // Boxed if it has to wait: it is part of the futures of all calls.
+        // Boxed if it has to wait, because it is part of the futures of all calls.
         let waiting =
             self.prepare(message)
                 .and_then(|(sender, message)| match sender.try_send(message) {
                     Err(TrySendError::Full(message)) => Some(Box::pin(sender.send(message))),
-                    // An error means that the client has gone, and its call is about to be cancelled.
+                    // An error means that the client has gone, and its call is about to be
+                    // cancelled.
                     Ok(()) | Err(TrySendError::Closed(_)) => None,
                 });
         async move {
@@ -159,7 +163,7 @@ impl ServerMessages {
         !matches!(sender.try_send(message), Err(TrySendError::Full(_)))
     }
 
-    /// The message as it is to be sent, and the channel for it; `None` if it is dropped.
+    /// The mapped message and its channel; `None` if the message is dropped.
     fn prepare(
         &self,
         message: ServerMessage,
@@ -179,7 +183,7 @@ impl MessageReceiver {
         self.0.recv().await.map(|message| *message)
     }
 
-    /// Polls for the next message; `None` once all senders are gone.
+    /// Polls for the next message; ready with `None` once all senders are gone.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServerMessage>> {
         self.0
             .poll_recv(cx)
@@ -191,7 +195,7 @@ impl MessageReceiver {
         self.0.try_recv().ok().map(|message| *message)
     }
 
-    /// Whether no message waits to be received.
+    /// Whether no message is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

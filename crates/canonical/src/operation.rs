@@ -1,5 +1,5 @@
-//! What a client asks for on its way from the client edge to the core: first as the client sent it, then as the core has
-//! resolved it.
+//! A client's request between the client edge and the core: first as the client sent it, then as
+//! the core has resolved it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,91 +18,98 @@ pub struct Unresolved {
     pub method: Method,
     /// `params` with the client's bytes.
     pub params: Option<Json>,
-    /// What the core and the edges need to know of the client.
+    /// The properties of the client that the core and the edges need.
     pub context: Arc<CallContext>,
 }
 
-/// How much of an operation has to be known before it is decided whether it may run.
+/// How much of an operation has to be known for the decision whether it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What is known without asking a server.
+    /// Everything that is known without asking a server.
     Known,
-    /// Also the tool that it calls: lists are read for that if necessary.
+    /// The called tool too. Lists are read for it if necessary.
     Tool,
 }
 
-/// What it is decided about whether it may run. Whoever decides reads this and the identity of the client.
+/// The input of a decision whether a request, notification or listening may run, together with the
+/// client's identity.
 pub trait Decidable: std::fmt::Debug + Send + Sync {
-    /// The method: of a request or a notification, and of listening `subscriptions/listen` in every era.
+    /// The method of the request or notification. For listening, `subscriptions/listen` in every
+    /// era.
     fn method(&self) -> &Method;
 
-    /// The definition of the tool that it calls, as clients see it in lists; `None` if no list has the tool, or
-    /// [`Detail::Tool`] was not asked for. While the list is unchanged, the same `Arc` is returned for each call.
+    /// The called tool's definition, as clients see it in lists. `None` if no list has the tool, or
+    /// [`Detail::Tool`] was not requested. While the list is unchanged, each call returns the same
+    /// `Arc`.
     fn definition(&self) -> Option<&Arc<Json>> {
         None
     }
 
-    /// The tool that the server gets; `None` if no list has it, so that only its server knows which tool it is, or
-    /// [`Detail::Tool`] was not asked for.
+    /// The tool that the server gets. `None` if no list has it, so that only its server knows it,
+    /// or if [`Detail::Tool`] was not requested.
     fn tool(&self) -> Option<Item<'_>> {
         None
     }
 
-    /// The server that gets a call of a tool, whether or not a list has the tool; `None` if that is not known.
+    /// The server that gets a tool call, even if no list has the tool; `None` if it is unknown.
     fn server(&self) -> Option<&str> {
         None
     }
 
-    /// What somebody has to agree to before it runs; `None` if nobody has to.
+    /// The approval that the call needs; `None` if it needs none.
     fn approval(&self) -> Option<NeededApproval<'_>> {
         None
     }
 
-    /// What the policy says of it; `None` if there is none, or it is about nothing that a server has.
+    /// The policy's verdict; `None` without a policy, or if no item of a server is concerned.
     fn verdict(&self) -> Option<&Verdict> {
         None
     }
 
-    /// What the client calls that which it is about: a name, a URI or the id of a task; `None` if it is about nothing.
+    /// The client's name of the subject: a name, a URI or the id of a task. `None` without a
+    /// subject.
     fn shown_name(&self) -> Option<Cow<'_, str>> {
         None
     }
 
-    /// What is listened to; `None` if it is no listening.
+    /// The interest of a listener; `None` if this is not a request to listen.
     fn interest(&self) -> Option<&Interest> {
         None
     }
 }
 
-/// One request as the core is going to carry it out. Only [`Core::resolve`](crate::Core::resolve) makes one, and
-/// [`Core::run`](crate::Core::run) carries out nothing else: whoever decides about a request reads this value, so that
-/// what was checked is what runs.
+/// One request as the core is going to carry it out. Only [`Core::resolve`](crate::Core::resolve)
+/// makes one, and [`Core::run`](crate::Core::run) carries out nothing else. Decisions are based on
+/// this value, so exactly the checked request runs.
 pub trait ResolvedOperation: Decidable + 'static {
-    /// What the core and the edges know of the client, with its identity.
+    /// The client's context, with its identity.
     fn context(&self) -> &Arc<CallContext>;
 
     /// `params` with the client's bytes.
     fn params(&self) -> Option<&Json>;
 
-    /// Has the next run bring the client's answers, by key as written, and the server's state. Nothing else of it changes.
+    /// Sets the client's answers, by key as written, and the server's state for the next run.
+    /// Nothing else changes.
     fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>);
 
-    /// The arguments of a call as the server gets them, as far as that is known.
+    /// The arguments of a call as the server gets them, if they are known.
     fn sent_arguments(&self) -> Option<Json> {
         self.params()?.get("arguments")
     }
 
-    /// Whether it is certain that it is answered with an error, and reaches no server.
+    /// Whether the request is certain to get an error without reaching a server.
     fn is_refused(&self) -> bool {
         false
     }
 
-    /// What a policy has decided about; `None` if there was none, or it was about nothing that a server has.
+    /// The subject of the policy's decision; `None` without a policy, or if no item of a server is
+    /// concerned.
     fn policy_subject(&self) -> Option<PolicySubject> {
         None
     }
 
-    /// What it was decided about, to be kept while the operation runs: it may have to be decided about again.
+    /// The facts that the decision was based on. A running operation keeps them, because it may
+    /// need another decision.
     fn decided(&self) -> Decided {
         Decided {
             method: self.method().clone(),
@@ -116,19 +123,20 @@ pub trait ResolvedOperation: Decidable + 'static {
     }
 }
 
-/// What it was decided about when a request began that still runs.
+/// The facts that the decision about a running request was based on.
 #[derive(Clone, Debug)]
 pub struct Decided {
     method: Method,
     definition: Option<Arc<Json>>,
-    /// The server, and its own name of the tool.
+    /// The server, and the server's own name of the tool.
     tool: Option<(Box<str>, Box<str>)>,
     verdict: Option<Verdict>,
     subject: Option<PolicySubject>,
 }
 
 impl Decided {
-    /// What a policy has decided about; `None` if there was none, or it was about nothing that a server has.
+    /// The subject of the policy's decision; `None` without a policy, or if no item of a server is
+    /// concerned.
     #[must_use]
     pub fn policy_subject(&self) -> Option<&PolicySubject> {
         self.subject.as_ref()

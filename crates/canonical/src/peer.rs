@@ -1,21 +1,21 @@
-//! The peer behind a request, for limits that clients share: who has most of something loses first.
+//! The peer behind a request, for limits that clients share: the peer that uses most loses first.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use fanlight_identity::Principal;
 
-/// Who shares of a limit are counted for: the principal where clients are authenticated, else the address that they
-/// connect from, or their user on a Unix socket. Behind a reverse proxy that is not trusted to name their addresses
-/// unauthenticated clients are one peer.
+/// The unit by which shares of a limit are counted. For authenticated clients it is the principal,
+/// otherwise the client's address, or its user on a Unix socket. Behind an untrusted reverse proxy
+/// all unauthenticated clients are one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// The process that started this one, or Fanlight itself.
     #[default]
     Local,
-    /// An address, of IPv6 a network.
+    /// An address; for IPv6, a network.
     Address(IpAddr),
-    /// A user of this machine, by its number.
+    /// A user of this machine, by user id.
     User(u32),
     /// An authenticated client.
     Principal(Principal),
@@ -32,7 +32,7 @@ impl Peer {
         }
     }
 
-    /// Bytes that no other peer has, equal in every process.
+    /// The peer's bytes, which differ for each peer and are equal in every process.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
@@ -44,7 +44,8 @@ impl Peer {
         }
     }
 
-    /// It, or the user of the process that is connected by a Unix socket, which has no address.
+    /// Replaces `Local` by the user of a process that is connected by a Unix socket, which has no
+    /// address.
     #[must_use]
     pub fn or_user(self, user: Option<u32>) -> Self {
         match (self, user) {
@@ -54,7 +55,7 @@ impl Peer {
     }
 }
 
-/// For operators.
+/// The text for operators.
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,9 +1,10 @@
-//! Times as people read them.
+//! Durations as people read them.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A time in plain units, as exact as matters to a person: `0.4 s`, `12 s`, `5 min`, `2 h 10 min`.
+/// A duration in plain units, only as exact as a person needs: `0.4 s`, `12 s`, `5 min`, `2 h 10
+/// min`.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain(pub Duration);
 

@@ -1,4 +1,4 @@
-//! What clients may do by the operator's policy: what the core asks, and what it is told.
+//! The interface between the core and the operator's policy, which decides what clients may do.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,22 +9,22 @@ use fanlight_protocol::Json;
 use crate::approval::ApprovedBy;
 use crate::call::CallContext;
 
-/// The operator's policy. It never changes; another configuration has another one.
+/// The operator's policy. It is immutable; a changed configuration makes a new one.
 pub trait Policy: fmt::Debug + Send + Sync {
-    /// Tells policies apart: equal for two that decide alike.
+    /// Identifies the policy; equal for two policies that decide alike.
     fn number(&self) -> u64;
 
-    /// What a client may do; `None` for Fanlight itself and for operators, who may do everything.
+    /// The rights of a client; `None` for Fanlight itself and for operators, who may do everything.
     fn rights_of(&self, client: &CallContext) -> Option<Arc<dyn Rights>>;
 }
 
-/// What a client may do.
+/// The rights of a client.
 pub trait Rights: fmt::Debug + Send + Sync {
-    /// Tells rights apart within this process: equal for clients between whom the policy makes no difference.
+    /// Identifies the rights within this process; equal for clients that the policy treats alike.
     fn number(&self) -> u64;
 
-    /// Whether an item exists for the client: [`PolicyOutcome::Hidden`] if there are no arguments with which the client may
-    /// use it.
+    /// Whether an item exists for the client. [`PolicyOutcome::Hidden`] if the client may use it
+    /// with no arguments at all.
     fn listing(&self, item: &PolicyItem<'_>) -> Verdict;
 
     /// Whether an item exists for the client.
@@ -32,11 +32,12 @@ pub trait Rights: fmt::Debug + Send + Sync {
         self.listing(item).outcome != PolicyOutcome::Hidden
     }
 
-    /// Whether there may be anything of a server that the client may use; `false` only if there is nothing, whatever the
-    /// server has. Asked of servers of the configuration alone.
+    /// Whether the client may be permitted to use anything of a configured server. `false` only if
+    /// the client may use nothing there, whatever the server has.
     fn reaches(&self, server: &str) -> bool;
 
-    /// Whether the client may do `action` with an item, with these arguments if it takes any.
+    /// Decides whether the client may do `action` with an item, with these arguments if it takes
+    /// any.
     ///
     /// # Errors
     ///
@@ -49,42 +50,42 @@ pub trait Rights: fmt::Debug + Send + Sync {
     ) -> Result<Verdict, AmbiguousArguments>;
 }
 
-/// Two readers could read the arguments differently.
+/// The arguments could be read differently by two readers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AmbiguousArguments(Box<str>);
 
 impl AmbiguousArguments {
-    /// With the message for the client.
+    /// Creates the error with a message for the client.
     #[must_use]
     pub fn new(message: &str) -> Self {
         Self(message.into())
     }
 }
 
-/// What a client does with an item.
+/// An action of a client with an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyAction {
-    /// It calls a tool.
+    /// The client calls a tool.
     Call,
-    /// It gets a prompt.
+    /// The client gets a prompt.
     Get,
-    /// It reads a resource, or a directory of resources.
+    /// The client reads a resource, or a directory of resources.
     Read,
-    /// It gets a skill.
+    /// The client gets a skill.
     GetSkill,
-    /// It completes an argument of a prompt or template.
+    /// The client completes an argument of a prompt or template.
     Complete,
-    /// It subscribes to a resource.
+    /// The client subscribes to a resource.
     Subscribe,
-    /// Its user signs in at a server, or deposits a key for it.
+    /// The user signs in at a server, or deposits a key for it.
     SignIn,
-    /// It is shown the item in lists.
+    /// The client sees the item in lists.
     List,
 }
 
 impl PolicyAction {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 8] = [
         Self::Call,
         Self::Get,
@@ -96,7 +97,7 @@ impl PolicyAction {
         Self::List,
     ];
 
-    /// Its name in policies.
+    /// The action's name in policies.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -112,7 +113,7 @@ impl PolicyAction {
     }
 }
 
-/// The kinds of what servers have.
+/// The kinds of items that policies decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// A tool, by its name.
@@ -130,7 +131,7 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// Those of what a server has.
+    /// The kinds of items that belong to a server.
     pub const OF_SERVERS: [Self; 5] = [
         Self::Tool,
         Self::Prompt,
@@ -139,7 +140,7 @@ impl PolicyKind {
         Self::Skill,
     ];
 
-    /// What a URI is that a request names: a template if anything in it is to be filled in.
+    /// The kind of a URI in a request: a template if it has a variable.
     #[must_use]
     pub fn of_uri(uri: &str) -> Self {
         if uri.contains('{') {
@@ -149,7 +150,7 @@ impl PolicyKind {
         }
     }
 
-    /// What using an item of this kind is.
+    /// The action of using an item of this kind.
     #[must_use]
     pub fn use_action(self) -> PolicyAction {
         match self {
@@ -161,7 +162,7 @@ impl PolicyKind {
         }
     }
 
-    /// Its name in policies.
+    /// The kind's name in policies.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -175,21 +176,22 @@ impl PolicyKind {
     }
 }
 
-/// An item that a policy decides about: always what its server itself calls it.
+/// An item that a policy decides about, always by its server's own name.
 #[derive(Clone, Debug)]
 pub struct PolicyItem<'a> {
-    /// What it is.
+    /// The kind of item.
     pub kind: PolicyKind,
-    /// The name that the configuration gives the server.
+    /// The server's name in the configuration.
     pub server: &'a str,
     /// The server's own name or URI for it.
     pub name: Cow<'a, str>,
-    /// Its definition; `None` if that is not known. A tool without one is not shown where the policy reads annotations.
+    /// The item's definition; `None` if it is unknown. If the policy reads annotations, a tool
+    /// without one is hidden.
     pub definition: Option<&'a Json>,
 }
 
 impl<'a> PolicyItem<'a> {
-    /// A server itself.
+    /// A server as an item.
     #[must_use]
     pub fn of_server(server: &'a str) -> Self {
         Self {
@@ -201,27 +203,28 @@ impl<'a> PolicyItem<'a> {
     }
 }
 
-/// What a policy has decided about when a request began that still runs, or has left something behind.
+/// The subject of a policy's decision about a request that still runs, or that has left something
+/// behind.
 #[derive(Clone, Debug)]
 pub struct PolicySubject {
-    /// What the client does.
+    /// The client's action.
     pub action: PolicyAction,
-    /// What it is done with.
+    /// The kind of the item.
     pub kind: PolicyKind,
-    /// The name that the configuration gives the server.
+    /// The server's name in the configuration.
     pub server: Box<str>,
     /// The server's own name or URI for it.
     pub name: Box<str>,
-    /// What the client calls it.
+    /// The client's name or URI for it.
     pub visible: Box<str>,
-    /// Its definition, if that is known.
+    /// The item's definition, if Fanlight has it.
     pub definition: Option<Arc<Json>>,
     /// The arguments as the server gets them.
     pub arguments: Option<Json>,
 }
 
 impl PolicySubject {
-    /// What it is done with.
+    /// The item that the decision was about.
     #[must_use]
     pub fn item(&self) -> PolicyItem<'_> {
         let Self {
@@ -240,17 +243,17 @@ impl PolicySubject {
     }
 }
 
-/// What was decided, and by which policies.
+/// A policy's decision, and the policies that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What was decided.
+    /// The decision.
     pub outcome: PolicyOutcome,
-    /// The ids of the policies that decided it, for operators alone.
+    /// The ids of the policies that decided, for operators alone.
     pub policies: Arc<[Arc<str>]>,
 }
 
 impl Verdict {
-    /// That of no policy.
+    /// A verdict that no policy made.
     #[must_use]
     pub fn of_nothing(outcome: PolicyOutcome) -> Self {
         Self {
@@ -260,34 +263,35 @@ impl Verdict {
     }
 }
 
-/// What was decided.
+/// The outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyOutcome {
-    /// It may be done.
+    /// The action is permitted.
     Allowed,
-    /// It may be done if somebody agrees.
+    /// The action is permitted after approval.
     Asked {
-        /// Who.
+        /// The person who has to approve.
         by: ApprovedBy,
-        /// What they are asked, in the operator's words.
+        /// The operator's text for the approver.
         text: Arc<str>,
-        /// Tells this rule from those before and after it.
+        /// Identifies the rule.
         number: u64,
     },
-    /// It must not be done. With other arguments it might: the item exists for the client.
+    /// The action is forbidden. It might be permitted with other arguments, so the item exists for
+    /// the client.
     Denied,
-    /// It must not be done, and the client is told that there is no such thing.
+    /// The action is forbidden, and the client is told that there is no such item.
     Hidden,
 }
 
 impl PolicyOutcome {
-    /// Whether it must not be done.
+    /// Whether the action is forbidden.
     #[must_use]
     pub fn is_denial(&self) -> bool {
         matches!(self, Self::Denied | Self::Hidden)
     }
 
-    /// Its name for operators.
+    /// The outcome's name for operators.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {

@@ -1,28 +1,28 @@
-//! What the processes of a backend have written besides messages, for operators.
+//! The output of a server's processes apart from messages, for operators.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The last lines that the processes of a backend have written.
+/// The last lines that a server's processes have written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessOutput {
-    /// Oldest first.
+    /// The lines, oldest first.
     pub lines: Vec<ProcessLine>,
-    /// Earlier lines that are not kept any more.
+    /// The number of earlier lines that are no longer kept.
     pub dropped: u64,
-    /// When the log began; `None` if there is none. One that began at another time is another log, of a backend that was
-    /// started anew.
+    /// The time when the log began; `None` if there is none. Another time means another log, of a
+    /// server that was restarted.
     pub began: Option<SystemTime>,
-    /// The processes that run, the oldest first.
+    /// The running processes, oldest first.
     pub running: Vec<RunningProcess>,
 }
 
-/// A process of a backend that has not ended.
+/// A running process of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningProcess {
     /// Its number in the log.
     pub process: u64,
-    /// Its id in the system. On Linux, that of the guard that has started it and ends with it.
+    /// The process id. On Linux, the id of the guard that started the process and ends with it.
     pub id: Option<u32>,
     /// When it was started.
     pub since: SystemTime,
@@ -31,27 +31,27 @@ pub struct RunningProcess {
 /// One line that a process has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessLine {
-    /// When it was read.
+    /// The time when the line was read.
     pub at: SystemTime,
-    /// Which process wrote it: processes of a backend are counted from 1.
+    /// The process that wrote it. A server's processes are counted from 1.
     pub process: u64,
-    /// Where it was written to.
+    /// The stream that it was written to.
     pub stream: ProcessStream,
-    /// The line, with escapes for what cannot be seen; long lines are cut.
+    /// The line, with invisible characters escaped; long lines are cut.
     pub text: Arc<str>,
 }
 
-/// Where a process writes to.
+/// A stream that a process writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessStream {
     /// Standard error.
     Stderr,
-    /// Standard output: a line that was no message.
+    /// Standard output, for a line that was not a message.
     Stdout,
 }
 
 impl ProcessStream {
-    /// Its name in the operators' API.
+    /// The stream's name in the operators' API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

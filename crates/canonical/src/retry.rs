@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Pauses between attempts, which double from the shortest to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryDelays {
-    /// After the first failure.
+    /// The pause after the first failure.
     pub shortest: Duration,
-    /// After many.
+    /// The pause after many failures.
     pub longest: Duration,
 }

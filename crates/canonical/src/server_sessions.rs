@@ -1,7 +1,9 @@
-//! The sessions that servers keep for a session of a client, so that another process can go on with them.
+//! The sessions that servers keep for a client's session, so that another replica can continue
+//! them.
 //!
-//! The server edge enters each session that a server has opened; the client edge puts them on record with its own session, and
-//! brings them along where it continues that. They belong to that session alone, and so to its holder.
+//! The server edge enters each session that a server has opened. The client edge records them with
+//! the client's session, and loads them when it continues that session. They belong to that session
+//! alone, and so to its holder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,77 +15,81 @@ use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_protocol::Json;
 use tokio::sync::watch;
 
-/// The most servers whose sessions are kept. No option: the others open new ones, as servers without a session do.
+/// The most servers whose sessions are kept. No option: other servers get new sessions.
 const MOST: usize = 64;
-/// The most bytes that they take together. No option: what servers say of themselves is mostly some hundred bytes.
+/// The most bytes that they take together. No option: a server's description usually has some
+/// hundred bytes.
 const MOST_BYTES: usize = 64 << 10;
 
-/// How many processes go on with one. No option: the ids of requests stay below 2^31, since some servers read them as 32-bit
-/// numbers.
+/// How often a session can move to another process. No option: request ids stay below 2^31, because
+/// some servers read them as 32-bit numbers.
 const MOST_MOVES: u16 = 127;
-/// The ids that requests in one have at each process.
+/// How many request ids each process has for a session.
 const IDS: i64 = 1 << 24;
-/// So many before the last of them, no process is to go on with the session. No option: its record is written with the next
-/// request of its client, until when it may need some more.
+/// The number of ids at the end of a range that are reserved. Once they are reached, no other
+/// process may continue the session. No option: the record is written with the client's next
+/// request, which may need some more ids.
 const SPARE_IDS: i64 = 1 << 10;
 
-/// The future of what the client edge is asked.
+/// The future of a request to the client edge.
 pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A session at a server: what a process needs to go on with it.
+/// A session at a server, with everything that a process needs to continue it.
 #[derive(Clone)]
 pub struct ServerSession {
-    /// Its id, a secret.
+    /// The session id, which is secret.
     pub id: Box<str>,
-    /// The name of the revision agreed on.
+    /// The negotiated revision.
     pub revision: Box<str>,
-    /// What the server has said of itself.
+    /// The server's description of itself.
     pub description: Json,
-    /// Which range the ids of its requests are from ([`RequestIds`]). A process that goes on with it takes the next one.
+    /// The number of the range for its request ids ([`RequestIds`]). A process that continues the
+    /// session takes the next range.
     pub moves: u16,
 }
 
-/// The session of a client, as the client edge keeps it.
+/// A client's session, as the client edge keeps it.
 pub trait SessionKeeper: Send + Sync {
-    /// Writes what is on record of it anew; ends soon, whatever becomes of that.
+    /// Writes the session's record again. Ends soon, even if that fails.
     fn write(&self) -> Keeping<'_, ()>;
 
-    /// Whether it is certain that this process keeps it, and no other has taken it over.
+    /// Whether this process certainly keeps the session, and no other has taken it over.
     fn keeps(&self) -> Keeping<'_, bool>;
 }
 
-/// The sessions at servers of one session of a client.
+/// The sessions at servers that belong to one session of a client.
 #[derive(Default)]
 pub struct ServerSessions {
     state: Mutex<State>,
-    /// Set where the client's session is on record.
+    /// Set once the client's session is recorded.
     keeper: OnceLock<Weak<dyn SessionKeeper>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By the place of the server.
+    /// The sessions by the server's place.
     sessions: BTreeMap<Box<str>, Entry>,
-    /// How often they have changed.
+    /// The number of changes so far.
     changes: u64,
     fate: Fate,
 }
 
 struct Entry {
     session: ServerSession,
-    /// A connection of this process has it, or none is to go on with it.
+    /// Set if a connection of this process uses the session, or if none may continue it.
     is_used: bool,
 }
 
-/// What becomes of the sessions at servers when the connections to those end.
+/// Decides whether sessions at servers end together with their connections.
 #[derive(Clone, Default)]
 enum Fate {
     /// The client's session goes on.
     #[default]
     Open,
-    /// The client's session has ended. They end with it, unless another process has taken it over: it is being found out.
+    /// The client's session has ended. Its sessions at servers end too, unless another process has
+    /// taken them over; the receiver will tell.
     Ended(watch::Receiver<Option<bool>>),
-    /// Another process goes on with them, or may.
+    /// Another process continues the sessions, or may do so.
     Left,
 }
 
@@ -93,7 +99,8 @@ impl ServerSession {
     }
 }
 
-/// The place of a server: its name, and a digest of how it is reached, so that none is told the session of another.
+/// The place of a server: its name, and a digest of how to reach it. So no server gets another
+/// one's session id.
 #[must_use]
 pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -> Arc<str> {
     let mut digest = Context::new(&SHA256);
@@ -111,7 +118,7 @@ pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -
 }
 
 impl ServerSessions {
-    /// Those that another process has opened, by the places of their servers.
+    /// The sessions that another process has opened, by the places of their servers.
     #[must_use]
     pub fn continuing(sessions: impl IntoIterator<Item = (Box<str>, ServerSession)>) -> Self {
         let of_other = |(place, session): (_, ServerSession)| {
@@ -142,9 +149,9 @@ impl ServerSessions {
         }
     }
 
-    /// From now on they are on record with the client's session.
+    /// Records the sessions with the client's session from now on.
     pub fn put_on_record(&self, keeper: Weak<dyn SessionKeeper>) {
-        // An error means that they are already.
+        // An error means that this has been done.
         let _ = self.keeper.set(keeper);
     }
 
@@ -157,7 +164,7 @@ impl ServerSessions {
         }
     }
 
-    /// All of them, by place.
+    /// All sessions, by place.
     #[must_use]
     pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
         self.lock()
@@ -167,19 +174,20 @@ impl ServerSessions {
             .collect()
     }
 
-    /// Whether there are none.
+    /// Whether there are no sessions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().sessions.is_empty()
     }
 
-    /// How often they have changed.
+    /// The number of changes so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.lock().changes
     }
 
-    /// Whether another process has opened any at the server of this name that no connection of this one has so far.
+    /// Whether another process opened a session at the server of this name that no connection here
+    /// uses yet.
     #[must_use]
     pub fn are_waiting_at(&self, name: &str) -> bool {
         let is_at = |place: &str| place.rsplit_once('\n').is_some_and(|(of, _)| of == name);
@@ -189,18 +197,20 @@ impl ServerSessions {
             .any(|(place, entry)| !entry.is_used && is_at(place))
     }
 
-    /// Whether the client's session has ended here: it is over, or another process's.
+    /// Whether the client's session has ended here, because it is over or another process continues
+    /// it.
     #[must_use]
     pub fn are_given_up(&self) -> bool {
         !matches!(self.lock().fate, Fate::Open)
     }
 
-    /// The client's session has ended; `is_ours` tells whether this process has kept it until then.
+    /// Ends the client's session. `is_ours` tells whether this process kept it until then.
     pub fn end(&self, is_ours: watch::Receiver<Option<bool>>) {
         self.lock().fate = Fate::Ended(is_ours);
     }
 
-    /// Leaves them to another process: this one goes on with none, and none ends with a connection of it.
+    /// Leaves the sessions to another process. This process continues none of them, and ends none
+    /// with a connection.
     pub fn leave(&self) {
         let mut state = self.lock();
         state.fate = Fate::Left;
@@ -228,7 +238,7 @@ impl ServerSessions {
                         Some(keeper) => keeper.keeps().await,
                         None => false,
                     };
-                    // It may have ended meanwhile.
+                    // The session may have ended meanwhile.
                     if is_kept || matches!(self.lock().fate, Fate::Open) {
                         return is_kept;
                     }
@@ -243,15 +253,16 @@ impl ServerSessions {
     }
 }
 
-/// The session at one server.
+/// The session of one client session at one server.
 #[derive(Clone, Debug)]
 pub struct SessionAt {
     sessions: Arc<ServerSessions>,
     place: Arc<str>,
 }
 
-/// The ids of the requests of one connection whose session other processes may go on with. An id must not be used twice in a
-/// session (2025-11-25 basic/index, Requests), also not by another process, so each process has a range of its own.
+/// The request ids of one connection whose session other processes may continue. An id must not be
+/// used twice in a session (2025-11-25 basic/index, Requests), even by another process. So each
+/// process has its own range.
 #[derive(Debug)]
 pub struct RequestIds {
     next: AtomicI64,
@@ -259,7 +270,7 @@ pub struct RequestIds {
 }
 
 impl SessionAt {
-    /// Whether another process has opened it, and no connection of this one has it so far.
+    /// Whether another process opened the session, and no connection here uses it yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.sessions
@@ -269,7 +280,8 @@ impl SessionAt {
             .is_some_and(|entry| !entry.is_used)
     }
 
-    /// The ids for the requests of a connection to the server: from the range of the session, or the first if there is none.
+    /// The request ids for a connection to the server: from the session's range, or the first range
+    /// if there is no session.
     #[must_use]
     pub fn request_ids(&self) -> RequestIds {
         let range = self
@@ -284,7 +296,8 @@ impl SessionAt {
         }
     }
 
-    /// The session that another process has opened, once: a connection of this one has it from then on.
+    /// Takes the session that another process opened. Returns it once; a connection here then uses
+    /// it.
     #[must_use]
     pub fn take(&self) -> Option<ServerSession> {
         let mut state = self.sessions.lock();
@@ -296,7 +309,8 @@ impl SessionAt {
         Some(entry.session.clone())
     }
 
-    /// The server has opened it: puts it on record, if there is room for it. No request should be sent in it before.
+    /// Records a session that the server has opened, if there is room. No request should be sent in
+    /// it before.
     pub async fn opened(&self, session: ServerSession) {
         {
             let mut state = self.sessions.lock();
@@ -322,7 +336,8 @@ impl SessionAt {
         }
     }
 
-    /// The session with this id has ended, or is given up. It leaves the record when that is written next.
+    /// Removes a session that has ended or is given up. The record loses it when it is written
+    /// next.
     pub fn ended(&self, id: &str) {
         self.forget(|session| *session.id == *id);
     }
@@ -339,14 +354,15 @@ impl SessionAt {
         }
     }
 
-    /// Whether the server may be told that it ends: not if another process has taken it over, or may have.
+    /// Whether the server may be told that its session ends: not if another process may have taken
+    /// it over.
     pub async fn may_end(&self) -> bool {
         self.sessions.may_end().await
     }
 }
 
 impl RequestIds {
-    /// The next id. Where few are left of the range, no other process is to go on with the session.
+    /// The next id. If the range is nearly used up, no other process may continue the session.
     pub fn take(&self) -> i64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         if (id + SPARE_IDS) % IDS == 0 {
@@ -355,7 +371,7 @@ impl RequestIds {
         id
     }
 
-    /// Which range that of a session is that is opened now.
+    /// The number of the id range for a session that is opened now.
     #[must_use]
     pub fn moves(&self) -> u16 {
         u16::try_from((self.next.load(Ordering::Relaxed) + SPARE_IDS) / IDS).unwrap_or(u16::MAX)
@@ -533,7 +549,7 @@ mod tests {
             (ids.moves(), sessions.all().len(), sessions.changes()),
             (2, 0, 1)
         );
-        // One that the server opens now is continued with the ids after those that it may get.
+        // A new session continues with the ids after those that this connection may use.
         at.opened(ServerSession {
             moves: ids.moves(),
             ..session("2", 1)

@@ -1,11 +1,11 @@
-//! A running request of a client's session, by the names that it has on both sides.
+//! A running request of a client's session, with its ids on both sides.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_protocol::{Json, Notification};
 
-/// A running request of a client's session. The client's edge makes it, and the edge towards the server records how the
-/// request was sent, so that a notification of the client that names the request can follow it.
+/// A running request of a client's session. The client edge creates it, and the server edge records
+/// how the request was sent. So a client notification that names the request can follow it.
 #[derive(Debug, Default)]
 pub struct SessionRequest {
     progress_token: Option<Json>,
@@ -20,16 +20,17 @@ enum Sent {
         backend: Arc<str>,
         named: SentAs,
     },
-    /// To several backends: a name on the client's side has no single counterpart.
+    /// The request went to several servers, so an id on the client's side has no single
+    /// counterpart.
     ToSeveral,
 }
 
-/// How a server knows a request.
+/// The server's ids for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentAs {
-    /// Its id.
+    /// The request id.
     pub id: i64,
-    /// Its progress token, if it has one.
+    /// The progress token, if there is one.
     pub token: Option<i64>,
 }
 
@@ -49,7 +50,7 @@ impl SessionRequest {
         self.progress_token.as_ref()
     }
 
-    /// Records that the request has been sent to a backend.
+    /// Records that the request has been sent to a server.
     pub fn sent_to(&self, backend: &Arc<str>, named: SentAs) {
         let mut sent = self.sent();
         *sent = match &*sent {
@@ -62,7 +63,7 @@ impl SessionRequest {
         };
     }
 
-    /// How the server knows the request, if it was sent to this backend alone.
+    /// The server's ids for the request, if it was sent to this server alone.
     #[must_use]
     pub fn at(&self, backend: &str) -> Option<SentAs> {
         match &*self.sent() {
@@ -80,7 +81,8 @@ impl SessionRequest {
 }
 
 impl SentAs {
-    /// A notification that names the request as its server knows it; `None` if it names a token that the server has not.
+    /// Puts the server's ids into a notification that names the request. `None` if it names a token
+    /// that the server does not have.
     #[must_use]
     pub fn rename(self, notification: &Notification) -> Option<Notification> {
         let number = |number: i64| Json::parse(number.to_string().into(), 1).ok();

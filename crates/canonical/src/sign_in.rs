@@ -1,12 +1,13 @@
-//! The wish of a server that its user signs in.
+//! A server's demand that its user signs in.
 
-/// What a user is shown who has to sign in before a server carries out a request.
+/// The sign-in that a user has to do before a server carries out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignInWish {
-    /// The page where it begins, of `http` or `https`; `None` where the message says all.
+    /// The `http` or `https` page where it begins; `None` if the message says everything.
     pub url: Option<String>,
-    /// What the user is told.
+    /// The text for the user.
     pub message: String,
-    /// Names the sign-in towards the client (2025-11-25 client/elicitation, URL Mode Elicitation Requests).
+    /// Identifies the sign-in to the client (2025-11-25 client/elicitation, URL Mode Elicitation
+    /// Requests).
     pub id: String,
 }

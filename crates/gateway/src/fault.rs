@@ -221,7 +221,7 @@ pub fn only_by_call(name: &str) -> RpcError {
     )
 }
 
-/// The error for a URI that no server has. The frontend sets the code of the client's revision.
+/// The error for a URI that no server has. The client edge sets the code of the client's revision.
 #[must_use]
 pub fn unknown_resource(uri: &str) -> RpcError {
     let mut data = ObjectBuilder::new();

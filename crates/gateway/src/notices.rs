@@ -4,9 +4,9 @@
 //! server that has it. Others go to all servers where the client's session has its own connection.
 //!
 //! A notification that names a request of the client, or its progress token, is for the server that
-//! got the request. The client of each server (crate `backend`) knows whether it sent that request,
-//! and puts in the server's own ids. Without such a request the notification is dropped, because at
-//! a server the id could mean another request.
+//! got the request. The server edge (`backend`) knows whether it sent that request, and puts in the
+//! server's own ids. Without such a request the notification is dropped, because at a server the id
+//! could mean another request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

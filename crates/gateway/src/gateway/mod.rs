@@ -357,7 +357,7 @@ impl Core for Gateway {
     ///
     /// [`Method::Discover`] asks for the description. Its result has the shape of an `initialize`
     /// or `server/discover` result. If it is merged from several servers, it has `capabilities`,
-    /// `serverInfo`, `instructions` and `_meta`. The frontend renders it for the client.
+    /// `serverInfo`, `instructions` and `_meta`. The client edge renders it for the client.
     async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
         if operation.approval().is_some() {
             // An approval is for one execution of the call.
