@@ -67,7 +67,7 @@ async fn request_over_the_limit_is_told_when_to_come_again() {
     assert!((1..=1800).contains(&seconds), "{seconds}");
     let text = refused.text().await;
     assert!(
-        text.contains(r#""code":-32023"#) && text.contains(r#""retryAfterMs":"#),
+        text.contains(r#""code":-31008"#) && text.contains(r#""retryAfterMs":"#),
         "{text}"
     );
     assert!(
@@ -179,7 +179,7 @@ async fn input_for_a_suspended_call_counts_though_it_waits_for_no_turn() {
             .request("3", "tools/call", call, "")
             .await
             .member("error.code"),
-        "-32023"
+        "-31008"
     );
 }
 
@@ -200,7 +200,7 @@ async fn batch_takes_for_each_of_its_requests() {
     let mut answer = session.post(&batch).await;
     let (before, last) = answer.messages().await;
     let text = format!("{}{last}", before.join(""));
-    assert_eq!(text.matches("-32023").count(), 2, "{text}");
+    assert_eq!(text.matches("-31008").count(), 2, "{text}");
     assert_eq!(calls(&backend), 2);
 }
 

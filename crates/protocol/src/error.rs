@@ -66,8 +66,8 @@ pub mod code {
         /// the client sends the same call again once they have approved it. `policyChanged`: the policies have changed while it
         /// waited, and it is sent again.
         NOT_APPROVED = -31007, "Fanlight";
-        /// A limit on how often clients may ask is used up; `data.retryAfterMs` is the time until the next request passes.
-        TOO_MANY_REQUESTS = -32023, "MCP draft SEP-3304";
+        /// A rate limit is used up; `data.retryAfterMs` is the time until the next request passes. MCP has no code for this.
+        TOO_MANY_REQUESTS = -31008, "Fanlight";
     }
 }
 
