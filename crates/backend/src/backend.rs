@@ -1,4 +1,4 @@
-//! A backend as the core sees it: its parts, what each of them answers, and its life.
+//! One server as the core sees it: its parts, the answers of each, and its life cycle.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -39,8 +39,8 @@ use crate::tasks::owners::InMemory as TaskOwners;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// Waits of [`crate::BackendTimeouts::process_stop`] until everything has ended: a process has three, and the processes that it left
-/// behind have as many.
+/// The number of [`crate::BackendTimeouts::process_stop`] waits until everything has ended: three
+/// for a process, and three for the processes that it left behind.
 const STOP_STEPS: u32 = 6;
 
 /// One MCP server, kept connected.
@@ -49,45 +49,46 @@ pub struct Backend {
     /// The configured transport.
     transport: &'static str,
     pool: Arc<SessionPool>,
-    /// Of a server that is reached over HTTP.
+    /// Set for a server over HTTP.
     endpoint: Option<Arc<HttpEndpoint>>,
     calls: Arc<Dispatcher>,
     tasks: Arc<TaskTranslation>,
-    /// Of a server whose safe requests are sent once more.
+    /// Set for a server whose safe requests are repeated.
     repeats: Option<Repeats>,
     life: BackendLife,
 }
 
-/// What one endpoint of a server does not have from the server's settings.
+/// The data of one endpoint of a server that the server's settings do not have.
 pub(crate) struct Replica {
-    /// Tells it from the server's other endpoints.
+    /// The number of the endpoint, which tells it from the server's others.
     pub(crate) number: u64,
-    /// Where it is, if that is not left to whoever connects.
+    /// The fixed address; `None` resolves the host on connect.
     pub(crate) address: Option<SocketAddr>,
-    /// What the log calls it.
+    /// The name in the log.
     pub(crate) label: Arc<str>,
     pub(crate) telemetry: BackendTelemetry,
-    /// The owners of the tasks of all endpoints.
+    /// The owners of the tasks at all endpoints.
     pub(crate) owners: Arc<TaskOwners>,
-    /// What sessions have subscribed to at any endpoint.
+    /// The sessions' subscriptions at all endpoints.
     pub(crate) subscribed: Arc<dyn SessionSubscriptions>,
-    /// What processes write besides messages.
+    /// The output of processes besides messages.
     pub(crate) process_log: Arc<ProcessLog>,
 }
 
-/// Whether a call can be sent to one endpoint of several. The first is the best.
+/// Whether one of several endpoints can take a call. The variants are ordered, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Readiness {
-    /// Its last calls got no answer, and it is time to try one.
+    /// Its last calls got no answer, and one call may try it again.
     Trial,
     Ready,
-    /// It is being connected to for the first time.
+    /// Its first connection is being made.
     Connecting,
-    /// It cannot be reached, or is left alone.
+    /// It is unreachable or must be left alone.
     Down,
 }
 
-/// The life of a backend, apart from its use: it ends when the last reference to the [`Backend`] is dropped, or when it is stopped.
+/// The life of a server's connections. It ends when the last reference to the [`Backend`] is
+/// dropped, or when it is stopped.
 #[derive(Clone, Debug)]
 pub struct BackendLife {
     name: Arc<str>,
@@ -97,8 +98,9 @@ pub struct BackendLife {
 }
 
 impl Backend {
-    /// Begins to connect, in the background. `shutdown` ends the backend as [`Backend::stop`] does,
-    /// but without waiting: cancel it once nothing is in flight that should still be answered.
+    /// Begins to connect in the background. Cancelling `shutdown` ends the server as
+    /// [`Backend::stop`] does, but without waiting. Cancel it only when no request should still be
+    /// answered.
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
@@ -106,8 +108,8 @@ impl Backend {
         Self::resume(settings, None, shutdown)
     }
 
-    /// [`Backend::start`] with what is `known` of the server from an earlier run, which is used until there is a
-    /// connection.
+    /// Like [`Backend::start`], with facts about the server from an earlier run (`known`). They
+    /// apply until there is a connection.
     #[must_use]
     pub fn resume(
         settings: BackendSettings,
@@ -118,7 +120,7 @@ impl Backend {
         Self::logging_to(log, settings, known, shutdown)
     }
 
-    /// [`Backend::resume`] for one whose processes share a log with those of others.
+    /// Like [`Backend::resume`], for a server whose processes share a log with others.
     pub(crate) fn logging_to(
         process_log: Arc<ProcessLog>,
         settings: BackendSettings,
@@ -144,7 +146,7 @@ impl Backend {
         Self::begin(settings, known, alone, shutdown)
     }
 
-    /// [`Backend::resume`] for one endpoint of a server.
+    /// Like [`Backend::resume`], for one endpoint of a server.
     pub(crate) fn begin(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -331,7 +333,7 @@ impl Backend {
             shutdown,
             tasks,
         };
-        // Of several endpoints, whoever chooses among them repeats.
+        // With several endpoints, the code that chooses among them repeats requests.
         let repeats = repeats.filter(|_| number == 0);
         Arc::new(Self {
             name,
@@ -345,14 +347,14 @@ impl Backend {
         })
     }
 
-    /// Ends the connection and the child process, and waits for that, for a few seconds at most.
+    /// Ends the connection and the child process; waits for their end, a few seconds at most.
     /// Requests fail from now on.
     pub async fn stop(&self) {
         self.life.stop().await;
     }
 
-    /// Sends the headers of `settings`, those of the same server ([`BackendSettings::is_same_server`]), from the next message
-    /// on: secrets that they refer to may have been rotated.
+    /// Sends the headers in `settings` from the next message on. The settings must be of the same
+    /// server ([`BackendSettings::is_same_server`]); secrets in them may have been rotated.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         let Some((endpoint, headers)) = self.endpoint.as_ref().zip(settings.transport.headers())
         else {
@@ -363,7 +365,7 @@ impl Backend {
         }
     }
 
-    /// Sends a request, which was sent `earlier` times before.
+    /// Sends a request that was sent `earlier` times before.
     pub(crate) fn send(&self, call: Call, earlier: u32) -> Pending<'_, Response> {
         if self.tasks.concerns(&call) {
             return Box::pin(self.tasks.request(call));
@@ -371,14 +373,15 @@ impl Backend {
         Box::pin(async move { self.calls.request(&call, earlier).await })
     }
 
-    /// Whether a request does no harm if it runs twice. A call that may make a task does: nobody knows of the first one. Of its
-    /// tool, what counts is what a list says that was read no longer ago than `oldest`; it is read if necessary.
+    /// Whether repeating the request is harmless. A call that may make a task is not: nobody would
+    /// know of the first task. A tool counts by its hint in a list that is at most `oldest` old;
+    /// the list is read if necessary.
     pub(crate) async fn does_no_harm(&self, call: &Call, oldest: Duration) -> bool {
         let could_be = repeats::could_be_safe(call);
         if !could_be || call.method != Method::CallTool {
             return could_be;
         }
-        // What its server would take for the name if there were two is unknown.
+        // If the name occurs twice, the server's choice is unknown.
         let name = call
             .params
             .as_ref()
@@ -390,7 +393,8 @@ impl Backend {
         !self.tasks.concerns(call) && base.is_repeatable(&name, oldest).await
     }
 
-    /// Whether a request that may have run may be sent once more, as its server says now: that may be connecting anew.
+    /// Whether a request that may have run may be repeated. Asks the server's current tool list,
+    /// and waits for a reconnect if necessary.
     pub(crate) async fn may_repeat(&self, call: &Call) -> bool {
         let reads = call.method != Method::CallTool;
         (reads
@@ -420,28 +424,28 @@ impl Backend {
         }
     }
 
-    /// Whether it is connected, though its calls may get no answer.
+    /// Whether there is a connection; calls may still get no answer.
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.pool.base().state.borrow().verdict(), Some(Ok(_)))
     }
 
-    /// A request has met that it may be gone: it is checked at once.
+    /// Has the connection checked at once, because a request failed as if it were gone.
     pub(crate) fn doubt(&self) {
         self.pool.health().doubt();
     }
 
-    /// Sees changes of its state.
+    /// Observes changes of the connection state.
     pub(crate) fn state(&self) -> watch::Receiver<State> {
         self.pool.base().state.clone()
     }
 
-    /// Whether it keeps something for its clients that would be lost with it, or that they wait for.
+    /// Whether it keeps anything that clients wait for or that would be lost with it.
     pub(crate) fn is_needed(&self) -> bool {
         self.pool.is_needed()
     }
 
-    /// Whether a client's requests run on a connection that is not everybody's, as far as its server has one for it: that is
-    /// found out first.
+    /// Whether the client's requests run on a connection of their own. Waits until it is clear
+    /// whether the server has one for it.
     pub(crate) async fn has_own_connection(
         &self,
         client: &CallContext,
@@ -449,12 +453,13 @@ impl Backend {
         self.pool.has_own_connection_for(client).await
     }
 
-    /// Has its process start if it rests: another process of the server is in use, which may have other lists by now.
+    /// Starts the server's process if it rests. Called when another process of the server is in
+    /// use, whose lists may be newer.
     pub(crate) fn wake(&self) {
         self.pool.wake();
     }
 
-    /// What its processes have written.
+    /// The output of its processes.
     pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
         self.pool.process_log()
     }
@@ -464,8 +469,8 @@ impl Backend {
         self.pool.has_session(client)
     }
 
-    /// Has a client's session that goes on here be subscribed to what it has subscribed to at another endpoint. Returns what it was
-    /// not subscribed to here before.
+    /// Repeats the subscriptions of a client's session that moved here from another endpoint.
+    /// Returns the new ones.
     pub(crate) async fn subscribe_again(
         &self,
         client: &CallContext,
@@ -473,13 +478,13 @@ impl Backend {
         self.pool.subscribe_again(client).await
     }
 
-    /// A client's session goes on at another endpoint.
+    /// Ends a client's session here, because it goes on at another endpoint.
     pub(crate) fn leave_session(&self, session: SessionKey) {
         self.tasks.end_session(session);
         self.pool.leave_session(session);
     }
 
-    /// Whether it has connections of clients.
+    /// Whether any client has a connection of its own here.
     pub(crate) fn has_clients(&self) -> bool {
         self.pool.has_clients()
     }
@@ -490,14 +495,14 @@ impl Backend {
         self.pool.known()
     }
 
-    /// Ends it without keeping it alive.
+    /// A handle that can end the server but does not keep it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
 }
 
-/// The error of a server whose entry in the configuration needs a value that is not there.
+/// The error of a server whose configuration refers to a missing value.
 fn incomplete(why: String) -> BackendError {
     let text = "put it there; a variable is set where Fanlight is started, which is then started again, or gets a default, as in \
                 `${NAME:-default}`";
@@ -526,18 +531,18 @@ impl BackendLife {
         }
     }
 
-    /// Runs a task that [`Self::stop`] waits for; it must end with the backend.
+    /// Runs a task that [`Self::stop`] waits for; it must end with the server.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }
 
-    /// The name that the configuration gives the backend.
+    /// The server's configured name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits until nothing uses the backend, or it has been stopped.
+    /// Waits until nothing uses the server, or it has been stopped.
     pub async fn unused(&self) {
         self.shutdown.cancelled().await;
     }
@@ -663,7 +668,7 @@ impl BackendClient for Backend {
             Phase::Connecting { attempt, .. } => Some(attempt),
             _ => None,
         };
-        // Others are not to wait for one that takes long to start.
+        // Nobody should wait for a server that takes long to start.
         let is_slow =
             attempt.is_some_and(|attempt| attempt.elapsed() >= self.calls.timeouts.connect);
         BackendStatus {

@@ -1,4 +1,4 @@
-//! Delays between attempts at something that fails: exponential, jittered, bounded.
+//! Delays between attempts: exponential, jittered, bounded.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// The delay before the next attempt: between half and all of the nominal one, so that many
-    /// gateways do not reconnect to one server at the same time.
+    /// The delay before the next attempt: between half and all of the nominal one. So many gateways
+    /// do not reconnect to one server at the same time.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let RetryDelays { shortest, longest } = self.delays;
         let nominal = shortest

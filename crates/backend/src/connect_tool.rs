@@ -1,5 +1,6 @@
-//! The tool `connect`, which stands for a server in the list of a user who has not signed in: a client that only knows what is
-//! listed then has something to call, and is answered with the link.
+//! The tool `connect`, which represents a server in the tool list of a user who has not signed in.
+//! A client that knows only listed tools then has something to call; the answer contains the
+//! sign-in link.
 
 use std::sync::Arc;
 
@@ -8,11 +9,11 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::{ListToolsResult, ResultView as _};
 use fanlight_protocol::{Json, Method, Response};
 
-/// Its name at the server.
+/// The tool's name at the server.
 pub(crate) const NAME: &str = "connect";
 
-/// The list of a server whose user has not signed in: that user's alone (2026-07-28 server/utilities/caching), as is what takes its
-/// place.
+/// The tool list of a server whose user has not signed in. It is private to that user (2026-07-28
+/// server/utilities/caching), as is the list that replaces it.
 pub(crate) fn list(server: &str) -> Response {
     let mut tool = ObjectBuilder::new();
     tool.string("name", NAME)
@@ -42,7 +43,7 @@ fn only(element: &Json) -> Json {
     list.finish()
 }
 
-/// Whether a call is of it.
+/// Whether a call is to this tool.
 pub(crate) fn is_called(call: &Call) -> bool {
     call.method == Method::CallTool
         && call
@@ -52,7 +53,7 @@ pub(crate) fn is_called(call: &Call) -> bool {
             .is_some_and(|name| name.is_str(NAME))
 }
 
-/// The answer to a call of a user who has signed in.
+/// The answer to a call of a user who has already signed in.
 pub(crate) fn connected(server: &str) -> Response {
     let mut text = ObjectBuilder::new();
     text.string("type", "text").string(
@@ -64,7 +65,8 @@ pub(crate) fn connected(server: &str) -> Response {
     Response::from_result(&result.finish())
 }
 
-/// Whether the server of the user with this context lists a tool of this name itself. At most `pages` of its list are read.
+/// Whether this user's server itself lists a tool with this name. Reads at most `pages` pages of
+/// its list.
 pub(crate) async fn is_listed(
     server: &impl BackendClient,
     context: &CallContext,

@@ -1,4 +1,4 @@
-//! Where the credentials come from that an HTTP server is shown, apart from headers that the configuration sets.
+//! Sources of credentials for servers, apart from configured headers.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,46 +9,51 @@ use fanlight_settings::Secret;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
-/// Credentials, once they are there.
+/// Credentials that are being obtained.
 pub type PendingCredentials =
     Pin<Box<dyn Future<Output = Result<HeaderMap, NoCredentials>> + Send>>;
 
-/// Environment variables of a process, once they are there.
+/// Environment variables of a process that are being obtained.
 pub type PendingEnvironment =
     Pin<Box<dyn Future<Output = Result<Vec<(String, Secret)>, NoCredentials>> + Send>>;
 
-/// The credentials that a server is shown. Asked for each message, so that what was renewed is used at once.
+/// A source of credentials for a server. It is asked for each message, so renewed credentials apply
+/// at once.
 pub trait CredentialSource: Send + Sync + 'static {
-    /// The headers of the next message; ready at once in the usual case. What is waited for must have a limit of its own.
+    /// The headers for the next message; usually available at once. A pending result must have its
+    /// own time limit.
     fn credentials(&self, message: &MessageTarget<'_>) -> Credentials;
 
-    /// The server has refused a message with these credentials, which it certainly did not carry out. Gives others, to send
-    /// it with once more, or says why there are none; `None` leaves it with the refusal.
+    /// Handles a server's refusal of a message, which certainly did not run. Returns other
+    /// credentials for one retry, or says why there are none; `None` keeps the refusal.
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials>;
 
-    /// The server has refused what [`Self::replace`] gave as well. Says what is missing, if that is known.
+    /// Handles the refusal of the credentials from [`Self::replace`]. Says what is missing, if that
+    /// is known.
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
         let _ = refusal;
         None
     }
 
-    /// The variables by which the user's own process gets them; `None` for a server over HTTP. What is waited for must have a
-    /// limit of its own.
+    /// The variables with credentials for the user's own process; `None` for a server over HTTP. A
+    /// pending result must have its own time limit.
     fn environment(&self) -> Option<PendingEnvironment> {
         None
     }
 
-    /// What a user has to do before there are any credentials at all; `None` if there are some, or none of a user's.
+    /// What a user must do before there are any credentials; `None` if there are some, or they do
+    /// not depend on a user.
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         None
     }
 
-    /// Whether a user has signed in, or deposited a key.
+    /// Whether a user has signed in or deposited a key.
     fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
         Box::pin(std::future::ready(false))
     }
 
-    /// Waits until the user, who is signing in at this moment, has done so or given up; `None` if the user is not.
+    /// Waits until the user's current sign-in has succeeded or failed; `None` if none is in
+    /// progress.
     fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         None
     }
@@ -56,32 +61,32 @@ pub trait CredentialSource: Send + Sync + 'static {
 
 /// The credentials of each principal for one server.
 pub trait PrincipalCredentials: Send + Sync + 'static {
-    /// Those of one principal. A principal that may not have any gets a source that says so.
+    /// The source for one principal. The source of a principal without permission says so.
     fn of(&self, principal: &Principal) -> Arc<dyn CredentialSource>;
 
-    /// Whether a tool stands for the server in the lists of those that have none.
+    /// Whether the lists of users without credentials contain a tool for signing in.
     fn has_connect_tool(&self) -> bool {
         false
     }
 
-    /// Waits until some principal has signed in or out since this was called.
+    /// Waits until any principal has signed in or out since this call.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Credentials that are there, or are being obtained.
+/// Credentials that are available or being obtained.
 pub enum Credentials {
     /// These headers.
     Ready(HeaderMap),
-    /// They are being obtained.
+    /// Headers that are being obtained.
     Wait(PendingCredentials),
 }
 
 impl Credentials {
-    /// The headers, as soon as they are there.
+    /// Waits for the headers.
     ///
     /// # Errors
     ///
-    /// Why there are none.
+    /// The reason why there are none.
     pub async fn headers(self) -> Result<HeaderMap, NoCredentials> {
         match self {
             Self::Ready(headers) => Ok(headers),
@@ -90,12 +95,13 @@ impl Credentials {
     }
 }
 
-/// The message that credentials are for: some prove that they belong to it (RFC 9449, 4.2).
+/// The message that needs credentials. Some credentials prove that they belong to one message (RFC
+/// 9449, 4.2).
 #[derive(Clone, Copy, Debug)]
 pub struct MessageTarget<'a> {
-    /// The method of HTTP.
+    /// The HTTP method.
     pub method: &'a Method,
-    /// Where it is sent.
+    /// The destination.
     pub url: &'a Url,
 }
 
@@ -108,22 +114,22 @@ pub struct Refusal {
     pub challenges: Vec<HeaderValue>,
     /// A nonce for the next proof (RFC 9449, 9).
     pub nonce: Option<HeaderValue>,
-    /// What it was shown.
+    /// The refused headers.
     pub shown: HeaderMap,
-    /// The method of the message.
+    /// The message's HTTP method.
     pub method: Method,
-    /// Where it was sent.
+    /// The message's destination.
     pub url: Url,
 }
 
-/// Why there are no credentials.
+/// The reason why there are no credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCredentials {
     /// The user has to sign in first.
     SignIn(Arc<SignInWish>),
-    /// None can be had now, for a reason that is for operators.
+    /// Credentials are unavailable for a reason that concerns operators.
     Unavailable {
-        /// What was tried and what came of it.
+        /// The failed attempt and its error.
         reason: String,
     },
 }

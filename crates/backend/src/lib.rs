@@ -1,23 +1,24 @@
-//! The edge towards MCP servers: transports, the handshake that finds a server's era, and supervised connections.
+//! Connections to MCP servers: transports, the handshake that determines a server's era, and
+//! supervision.
 //!
-//! All differences between eras and between transports of servers end in this crate. [`Backend`] is one server; the core
-//! sees it as a [`fanlight_canonical::BackendClient`]. A call passes through these modules, each of which uses only those
-//! below it:
+//! All differences between eras and between transports of servers end in this crate. [`Backend`] is
+//! one server; the core sees it as a [`fanlight_canonical::BackendClient`]. A call passes through
+//! these modules, each of which uses only those below it:
 //!
-//! | module | what it does for a call |
+//! | module | its part in a call |
 //! |---|---|
-//! | `per_principal` | chooses the server of its principal, where each has credentials or a process of its own |
-//! | `replicas` | chooses the endpoint, where the server has several |
-//! | `backend` | implements `BackendClient` by the others |
-//! | `tasks` | translates between the two dialects of tasks, where client and server differ |
-//! | `concurrency` | lets it wait for a permit, shared fairly among clients |
-//! | `sessions` | bounds its time, and chooses the connection that its client may use |
+//! | `per_principal` | chooses the principal's server, if each principal has own credentials or an own process |
+//! | `replicas` | chooses the endpoint, if the server has several |
+//! | `backend` | implements `BackendClient` with the modules below |
+//! | `tasks` | translates between the two dialects of tasks, if client and server differ |
+//! | `concurrency` | lets the call wait for a permit; clients share permits fairly |
+//! | `sessions` | limits the call's time, and chooses a connection that its client may use |
 //! | `connection` | makes it a request of the server's era, and judges the reply |
 //! | `transport` | sends the request and reads the reply, over HTTP, stdio or the legacy SSE transport |
-//! | `request` | the request and what belongs to it: deadline, span, era's dialect, requests of the server |
+//! | `request` | the request with its deadline, span, era's dialect and server requests |
 //!
-//! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and distribute what servers send
-//! outside of calls.
+//! Beside them, `handshake` makes connections, and `listening` and `subscriptions` keep up and
+//! distribute messages that servers send outside of calls.
 
 mod backend;
 mod backoff;

@@ -2,9 +2,9 @@
 
 use fanlight_protocol::visible::escaped;
 
-/// The first `limit` characters of `text`, with escapes for those that cannot be seen.
+/// The first `limit` characters of `text`; invisible ones are escaped.
 pub(crate) fn excerpt(text: &[u8], limit: usize) -> String {
-    // A character has at most four bytes: the rest need not be decoded.
+    // A character has at most four bytes, so the rest need not be decoded.
     let head = text
         .get(..limit.saturating_mul(4).min(text.len()))
         .unwrap_or_default();

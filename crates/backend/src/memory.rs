@@ -1,8 +1,8 @@
-//! A bound on the bytes of servers' messages in memory: messages that are arriving, that wait for a client, and that a
-//! client has not answered.
+//! Limits the bytes of servers' messages in memory: messages that are arriving, that wait for a
+//! client, or that a client has not answered.
 //!
-//! The bytes of a message count until its last part is dropped, wherever it waits: so no queue needs a bound on bytes of its
-//! own. One server may hold three times as much as it leaves free for others.
+//! A message's bytes count until its last part is dropped, wherever it waits. So no queue needs its
+//! own limit of bytes. One server may hold three times as much as it leaves free for others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,18 @@ use fanlight_canonical::BackendError;
 use fanlight_fair::{Budget, Part, Reservation, Spent};
 use tokio::time::{Instant, timeout};
 
-/// Texts up to this size are not counted: what belongs to a message besides takes as much, and their number is bounded.
+/// The largest text that is not counted. The other data of a message takes as much, and their
+/// number is limited.
 const UNCOUNTED: usize = 8 << 10;
-/// The same for an answer that is the whole body of a response: each call has one of them.
+/// The largest answer that is not counted if it is a whole response body; each call has only one.
 const UNCOUNTED_BODY: usize = 64 << 10;
-/// A text that is arriving is counted in steps of so many bytes.
+/// The step in which arriving bytes are counted.
 const STEP: usize = 64 << 10;
-/// How long one message waits for memory while no message is dropped. Where a client reads, however slowly, it goes on; what
-/// other calls give back that have failed does not count, or they would fail one after the other.
+/// How long a message waits for memory while no other message is dropped. While a client reads,
+/// however slowly, the wait goes on. Memory that failed calls give back does not count; otherwise
+/// calls would fail one after the other.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What one server may hold.
+/// The share of memory that one server may hold.
 const PART: Part = Part {
     for_each_free: 3,
     kept: [(usize::MAX, 0); 2],
@@ -37,12 +39,12 @@ pub(crate) struct ServerMemory {
     server: Arc<str>,
 }
 
-/// The memory of the text that is arriving on one connection.
+/// The memory for the text that is arriving on one connection.
 pub(crate) struct Arriving {
     memory: Arc<ServerMemory>,
     uncounted: usize,
     held: Option<Reservation<Arc<str>>>,
-    /// What is left of [`PATIENCE`] for the text that is arriving.
+    /// The rest of [`PATIENCE`] for this text.
     patience: Duration,
 }
 
@@ -69,7 +71,7 @@ impl Default for MessageMemory {
 }
 
 impl ServerMemory {
-    /// The failure of a call whose messages do not fit.
+    /// The error of a call whose messages do not fit.
     pub(crate) fn spent(&self) -> BackendError {
         BackendError::NoMemory {
             limit: self.budget.limit(),
@@ -78,12 +80,12 @@ impl ServerMemory {
 }
 
 impl Arriving {
-    /// That of messages, of which one call may have many.
+    /// Counts messages, of which one call may have many.
     pub(crate) fn messages(memory: &Arc<ServerMemory>) -> Self {
         Self::new(memory, UNCOUNTED)
     }
 
-    /// That of the body of one response.
+    /// Counts the body of one response.
     pub(crate) fn body(memory: &Arc<ServerMemory>) -> Self {
         Self::new(memory, UNCOUNTED_BODY)
     }
@@ -97,7 +99,7 @@ impl Arriving {
         }
     }
 
-    /// Counts a text of which so many bytes have arrived.
+    /// Counts a text of which this many bytes have arrived.
     pub(crate) fn try_cover(&mut self, bytes: usize) -> Result<(), Spent> {
         if bytes <= self.uncounted {
             self.held = None;
@@ -119,16 +121,16 @@ impl Arriving {
         Ok(text)
     }
 
-    /// [`Self::try_cover`], which waits while others give memory back.
+    /// Like [`Self::try_cover`], but waits while others give memory back.
     pub(crate) async fn cover(&mut self, bytes: usize) -> Result<(), BackendError> {
         match self.try_cover(bytes) {
             Ok(()) => Ok(()),
-            // Boxed to keep the futures of calls small: it is rare.
+            // Boxed, since it is rare: this keeps the futures of calls small.
             Err(Spent) => Box::pin(self.wait_for(bytes.next_multiple_of(STEP))).await,
         }
     }
 
-    /// [`Self::try_hold`], which waits while others give memory back.
+    /// Like [`Self::try_hold`], but waits while others give memory back.
     pub(crate) async fn hold(&mut self, text: Bytes) -> Result<Bytes, BackendError> {
         if text.len() > self.uncounted && self.resize(text.len()).is_err() {
             Box::pin(self.wait_for(text.len())).await?;
@@ -140,7 +142,7 @@ impl Arriving {
         let memory = Arc::clone(&self.memory);
         let mut dropped = memory.budget.texts_dropped();
         loop {
-            // Asked for before the attempt, so that nothing given back meanwhile is missed.
+            // Registered before the attempt, so that no returned memory is missed.
             let given_back = memory.budget.given_back();
             if self.resize(bytes).is_ok() {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Finding the addresses of hosts.
+//! Resolves host names.
 
 use std::fmt;
 use std::io;
@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-/// Finds the addresses of a host.
+/// Resolves host names.
 pub trait LookUp: fmt::Debug + Send + Sync {
     /// All addresses of `host`, with this port.
     fn look_up(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
 
-/// As the system finds them.
+/// The system's resolver.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemNames;
 

@@ -1,6 +1,7 @@
-//! Links to sign in that clients with a session have been given: when their user has signed in, they are told that the
-//! elicitation is complete (2025-11-25 client/elicitation, Completion Notifications for URL Mode Elicitation). 2026-07-28 has no
-//! such notification: its clients send the call again.
+//! Sign-in links that clients with a session have received. When the user has signed in, the client
+//! is told that the elicitation is complete (2025-11-25 client/elicitation, Completion
+//! Notifications for URL Mode Elicitation). 2026-07-28 has no such notification: its clients repeat
+//! the call.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,26 +16,26 @@ use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Method, Notification};
 use tokio::time::Instant;
 
-/// Most links of one server that are remembered; the oldest are forgotten. No option: what is lost is a notification that clients
-/// need not wait for.
+/// The maximum number of remembered links per server; the oldest are forgotten. A constant: clients
+/// need not wait for the lost notifications.
 const MOST: usize = 1000;
-/// How long one is remembered: as long as a link leads to its page.
+/// How long a link is remembered, which is as long as its page exists.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The links that clients of one server have been given.
+/// The links that clients of one server have received.
 #[derive(Default)]
 pub(crate) struct OpenWishes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     given: VecDeque<Given>,
-    /// What takes messages to sessions outside of their calls, with the number of its listener.
+    /// Receives messages to sessions outside of their calls, with the number of the listener.
     listeners: HashMap<Caller, (u64, ServerMessages)>,
     /// The last number given to a listener.
     last: u64,
 }
 
-/// A link that a client has been given.
+/// A link that a client has received.
 struct Given {
     caller: Caller,
     /// The id of the elicitation.
@@ -50,7 +51,7 @@ pub(crate) struct Listener {
 }
 
 impl OpenWishes {
-    /// Remembers a link that a client is given, if it can be told of the end.
+    /// Remembers a link for a client that can be told of its completion.
     pub(crate) fn given(&self, to: &CallContext, wish: &SignInWish) {
         let opens_links =
             MissingCapability::of(&to.capabilities, ClientCapability::ElicitationByUrl).is_none();
@@ -69,7 +70,7 @@ impl OpenWishes {
         });
     }
 
-    /// Has a session told of those that it is given; `None` for clients without one.
+    /// Adds the listener of a session; `None` for clients without a session.
     pub(crate) fn listen(self: &Arc<Self>, listen: &Listen) -> Option<Listener> {
         let caller = listen.context.caller.clone();
         caller.session().filter(|_| listen.interest.session)?;
@@ -87,7 +88,7 @@ impl OpenWishes {
         })
     }
 
-    /// The principals that have been given links.
+    /// The principals that have received links.
     pub(crate) fn principals(&self) -> HashSet<Principal> {
         self.lock()
             .given
@@ -96,7 +97,8 @@ impl OpenWishes {
             .collect()
     }
 
-    /// A principal has signed in: tells its sessions. What does not fit is lost, as with any listener.
+    /// Tells the sessions of a principal that it has signed in. Messages that do not fit are lost,
+    /// as with any listener.
     pub(crate) fn fulfilled(&self, principal: &Principal) {
         let mut table = self.lock();
         let Table {
@@ -119,7 +121,7 @@ impl OpenWishes {
         given.retain(|given| !is_over(given));
     }
 
-    /// Forgets a session that has ended.
+    /// Removes a session that has ended.
     pub(crate) fn end_session(&self, session: SessionKey) {
         self.lock()
             .given
@@ -134,7 +136,7 @@ impl OpenWishes {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut table = self.of.lock();
-        // A later one of the same session may have taken its place.
+        // A later listener of the same session may have replaced it.
         let is_own = table
             .listeners
             .get(&self.caller)

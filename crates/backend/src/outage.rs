@@ -1,30 +1,31 @@
-//! What the log says of a server that cannot be connected to: that it began, about once a minute that it goes on, and
-//! that it has ended.
+//! Log lines about a server that cannot be reached: one at the start, about one a minute while it
+//! lasts, and one at the end.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least time between two lines. No option: state, failures and reasons are always in the API and on the page.
+/// The shortest time between two lines. A constant: state, failures and reasons are always in the
+/// API and on the page.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Attempts to connect that fail, until one succeeds.
+/// Failed attempts to connect, until one succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     since: Option<Instant>,
     failures: u64,
-    /// When it was mentioned last.
+    /// The time of the last line.
     said: Option<Instant>,
 }
 
-/// What is to be said of a failed attempt.
+/// The line about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Began,
     GoesOn(Extent),
 }
 
-/// How long an outage has lasted, and how many attempts have failed in it.
+/// The duration of an outage, and its number of failed attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) after: Duration,
@@ -32,7 +33,8 @@ pub(crate) struct Extent {
 }
 
 impl Outage {
-    /// An attempt has failed. `None` if that need not be said: it was not long ago, or just before a short success.
+    /// Records a failed attempt. Returns no line soon after the last one, even if there was a short
+    /// success in between.
     pub(crate) fn failed(&mut self) -> Option<Line> {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
@@ -53,7 +55,7 @@ impl Outage {
         })
     }
 
-    /// An attempt has succeeded. Returns what there was until now.
+    /// Records a success. Returns the extent of the outage, if there was one.
     pub(crate) fn ended(&mut self) -> Option<Extent> {
         let extent = Extent {
             after: self.since.take()?.elapsed(),

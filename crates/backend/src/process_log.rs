@@ -1,4 +1,5 @@
-//! What the processes of one server write besides messages: the last lines, kept for operators within a bound.
+//! The output of one server's processes besides messages. The last lines are kept for operators, up
+//! to a limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,22 +11,22 @@ use fanlight_canonical::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// The overhead charged for a line, in addition to its text.
+/// The overhead charged per line, in addition to its text.
 const LINE_BYTES: usize = 64;
-/// Lines of each stream of a failed process that its error repeats, and characters of each. No option: the whole log can be read, and
-/// `limits.processLogKept` bounds it.
+/// The number of lines of each stream that the error of a failed process repeats, and their length
+/// in characters. A constant: the whole log can be read, and `limits.processLogKept` limits it.
 const REPEATED: (usize, usize) = (4, 200);
-/// How long the rest of what a process wrote is waited for. No option: it delays only the error of a failed start,
-/// which has its own time-out.
+/// How long to wait for the rest of a process's output. A constant: it delays only the error of a
+/// failed start, which has its own timeout.
 const REST: Duration = Duration::from_millis(300);
 
 /// The lines of all processes of one server.
 pub(crate) struct ProcessLog {
-    /// Bytes of all lines.
+    /// The limit of all lines, in bytes.
     limit: usize,
     began: SystemTime,
     lines: Mutex<Lines>,
-    /// A process writes no more.
+    /// Notified when a process stops writing.
     ended: Notify,
 }
 
@@ -34,7 +35,7 @@ struct Lines {
     kept: VecDeque<ProcessLine>,
     bytes: usize,
     dropped: u64,
-    /// Processes so far.
+    /// The number of processes so far.
     processes: u64,
     /// The processes that still write.
     writing: HashMap<u64, Writing>,
@@ -42,14 +43,14 @@ struct Lines {
 
 /// A process that still writes.
 struct Writing {
-    /// How many [`ProcessLogWriter`]s it has.
+    /// The number of its [`ProcessLogWriter`]s.
     writers: usize,
-    /// Its id in the system.
+    /// Its process id.
     id: Option<u32>,
     since: SystemTime,
-    /// When it wrote last to standard error, or was started.
+    /// The time of its last output on standard error, or of its start.
     last: Instant,
-    /// Its last line on standard error that is not empty.
+    /// Its last non-empty line on standard error.
     last_line: Option<Arc<str>>,
 }
 
@@ -63,7 +64,7 @@ impl ProcessLog {
         }
     }
 
-    /// A process with this id in the system begins to write.
+    /// Adds a process with this process id, which begins to write.
     pub(crate) fn process(log: &Arc<Self>, id: Option<u32>) -> ProcessLogWriter {
         let mut lines = log.lines();
         lines.processes += 1;
@@ -84,7 +85,7 @@ impl ProcessLog {
         }
     }
 
-    /// All lines that are kept, and the processes that still write.
+    /// All kept lines, and the processes that still write.
     pub(crate) fn output(&self) -> ProcessOutput {
         let lines = self.lines();
         let kept = lines.kept.iter().cloned().collect();
@@ -103,7 +104,8 @@ impl ProcessLog {
         }
     }
 
-    /// When a process wrote last to standard error, or was started; `None` once it writes no more.
+    /// The time of a process's last output on standard error, or of its start; `None` after its
+    /// last output.
     pub(crate) fn last_written(&self, process: u64) -> Option<Instant> {
         self.lines()
             .writing
@@ -111,7 +113,7 @@ impl ProcessLog {
             .map(|writing| writing.last)
     }
 
-    /// The last line on standard error of a process that still writes.
+    /// The last standard error line of a process that still writes.
     pub(crate) fn last_line(&self, process: u64) -> Option<Arc<str>> {
         self.lines().writing.get(&process)?.last_line.clone()
     }
@@ -166,7 +168,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Adds the lines of one process. Once all writers of the process are gone, it writes no more.
+/// Adds the lines of one process. The process counts as writing while it has a writer.
 pub(crate) struct ProcessLogWriter {
     log: Arc<ProcessLog>,
     number: u64,
@@ -178,14 +180,14 @@ impl ProcessLogWriter {
         self.number
     }
 
-    /// The process has written something to standard error, possibly only part of a line.
+    /// Records output on standard error, possibly only part of a line.
     pub(crate) fn is_writing(&self) {
         if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
             writing.last = Instant::now();
         }
     }
 
-    /// Adds a line, whose text must be visible and bounded. The oldest lines leave for it.
+    /// Adds a line, whose text must be visible and limited. The oldest lines make room for it.
     pub(crate) fn add(&self, stream: ProcessStream, text: &str) {
         let bytes = text.len() + LINE_BYTES;
         let mut lines = self.log.lines();

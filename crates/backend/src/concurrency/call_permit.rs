@@ -1,5 +1,6 @@
-//! The permit of a running call, which the call does not hold while its server waits for the client: a person may take
-//! minutes, and the server does nothing meanwhile. It is acquired anew before the client's answer is sent to the server.
+//! The permit of a running call. The call gives it back while its server waits for the client: a
+//! person may take minutes, and the server does nothing meanwhile. It acquires a permit again
+//! before the server gets the client's answer.
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,28 +13,28 @@ pub(crate) struct CallPermit(Mutex<State>);
 
 #[derive(Default)]
 enum State {
-    /// The call needs none.
+    /// The call needs no permit.
     #[default]
     Unlimited,
     Held(Permit),
     GivenBack(Claim),
 }
 
-/// Resolves to the permit of a call that continues.
+/// Resolves to the permit of a continuing call.
 pub(crate) type Reacquiring = Pin<Box<dyn Future<Output = Permit> + Send>>;
 
 impl CallPermit {
-    /// The call runs with this permit.
+    /// Stores the permit that the call runs with.
     pub(crate) fn hold(&self, permit: Permit) {
         self.replace(State::Held(permit));
     }
 
-    /// The call has ended.
+    /// Ends the call and drops its permit.
     pub(crate) fn end(&self) {
         self.replace(State::Unlimited);
     }
 
-    /// Gives the permit back for as long as the server waits for the client.
+    /// Gives the permit back while the server waits for the client.
     pub(crate) fn give_back(&self) {
         let claim = match &*self.lock() {
             State::Held(permit) => permit.claim(),
@@ -42,8 +43,8 @@ impl CallPermit {
         self.replace(State::GivenBack(claim));
     }
 
-    /// Acquires the permit anew if it was given back. If that takes time, returns a future whose result is to be
-    /// [held](Self::hold).
+    /// Acquires a permit again if it was given back. If that takes time, returns a future whose
+    /// result must be [held](Self::hold).
     pub(crate) fn reacquire(&self) -> Option<Reacquiring> {
         let claim = match &*self.lock() {
             State::GivenBack(claim) => claim.clone(),
@@ -60,12 +61,12 @@ impl CallPermit {
 
     fn replace(&self, state: State) {
         let previous = std::mem::replace(&mut *self.lock(), state);
-        // Without the lock, since a permit that is given back wakes others.
+        // Dropped without the lock, since a returned permit wakes others.
         drop(previous);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,11 @@
-//! Which requests may run at a server at the same time: no client takes all permits, and waiting requests of all clients
-//! are served in turn.
+//! Decides which requests may run at a server at the same time. No client takes all permits, and
+//! waiting requests of all clients are served in turn.
 //!
-//! A client is a session, or the requests without one that give the same `clientInfo`. All clients of one [`Peer`] are one
-//! owner. A client, and likewise an owner, may run requests as long as there are as many free permits as its share asks
-//! for: alone it leaves an eighth (an owner a sixteenth) free, and the more others do the same, the less each of them gets.
-//! Of few permits, one or two are kept for others.
+//! A client is a session, or all requests without a session that have the same `clientInfo`. All
+//! clients of one [`Peer`] belong to one owner. A client or owner may run requests as long as
+//! enough permits stay free. A single client leaves an eighth free, a single owner a sixteenth. The
+//! more clients there are, the less each of them gets. If there are few permits, one or two are
+//! kept for others.
 
 mod call_permit;
 
@@ -17,18 +18,18 @@ use foldhash::fast::RandomState;
 pub(crate) use self::call_permit::{CallPermit, Reacquiring};
 pub(crate) use fanlight_fair::Full;
 
-/// Bounds the requests of one client.
+/// The limit for one client's requests.
 const CLIENT: Part = Part {
     for_each_free: 7,
     kept: [(4, 1), (8, 2)],
 };
-/// Bounds the requests of one owner.
+/// The limit for one owner's requests.
 pub(crate) const OWNER: Part = Part {
     for_each_free: 15,
     kept: [(8, 1), (8, 1)],
 };
 
-/// Bytes of `clientInfo` that tell clients apart.
+/// The number of `clientInfo` bytes that distinguish clients.
 const COMPARED: usize = 256;
 
 /// The permits of one server.
@@ -37,16 +38,16 @@ pub(crate) struct FairQueue {
     hasher: RandomState,
 }
 
-/// The right of one request to run, until it is dropped.
+/// The right of one request to run, until dropped.
 pub(crate) type Permit = fanlight_fair::Permit<Client>;
 
 /// A client that may ask for a permit.
 pub(crate) type Claim = fanlight_fair::Claim<Client>;
 
-/// Whose requests are counted together first.
+/// The owner whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
-    /// Fanlight itself, which has no share.
+    /// Fanlight itself, which has no limit.
     Gateway,
     Peer(Peer),
 }
@@ -61,7 +62,8 @@ pub(crate) struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Session(SessionKey),
-    /// Without a session: what it says of itself, which only tells honest clients of one owner apart.
+    /// The description of a client without a session. It only distinguishes honest clients of one
+    /// owner.
     Info(u64),
 }
 

@@ -47,7 +47,7 @@ fn named(subject: &str) -> CallContext {
     )
 }
 
-/// As many permits as a client gets at once.
+/// The permits that a client gets at once.
 fn all(queue: &FairQueue, context: &CallContext) -> Vec<Permit> {
     std::iter::from_fn(|| queue.claim(context).try_acquire()).collect()
 }

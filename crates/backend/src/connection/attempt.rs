@@ -1,4 +1,4 @@
-//! An attempt to connect to a server: how long it has taken, and when it has taken too long.
+//! An attempt to connect to a server, its duration and its time limits.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::process_log::ProcessLog;
 
-/// When an attempt is mentioned in the log first; then after twice the time, and so on. No option: the API and the page
-/// show it at once.
+/// The time after which the log first mentions a running attempt; then it does so after twice the
+/// time, and so on. A constant, since the API and the page show the attempt at once.
 const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
 /// An attempt to connect.
@@ -19,7 +19,7 @@ const REPORTED_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Attempt {
     since: Instant,
     at: SystemTime,
-    /// The number of its process in the log; 0 while there is none.
+    /// The number of the attempt's process in the log; 0 while there is none.
     process: Arc<AtomicU64>,
 }
 
@@ -32,22 +32,22 @@ impl Attempt {
         }
     }
 
-    /// How long it has taken so far.
+    /// The duration so far.
     pub(crate) fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Takes the number of its process.
+    /// The place for the process's number.
     pub(crate) fn process(&self) -> &AtomicU64 {
         &self.process
     }
 
-    /// The number of its process, if it has started one.
+    /// The number of the process, if the attempt has started one.
     pub(crate) fn process_number(&self) -> Option<u64> {
         Some(self.process.load(Ordering::Relaxed)).filter(|number| *number > 0)
     }
 
-    /// What can be said of it meanwhile.
+    /// The current state for users.
     pub(crate) fn starting(&self, log: &ProcessLog) -> Starting {
         let last_line = self
             .process_number()
@@ -59,7 +59,7 @@ impl Attempt {
         }
     }
 
-    /// The error of a request that cannot wait for it any longer: it has waited for `limit`.
+    /// The error of a request that gave up waiting for the attempt after `limit`.
     pub(crate) fn not_ready(&self, log: &ProcessLog, limit: Duration) -> BackendError {
         match self.process_number() {
             Some(_) => {
@@ -75,7 +75,7 @@ impl Attempt {
         }
     }
 
-    /// Says in the log of the gateway that it is still being made, less and less often, without end.
+    /// Logs that the attempt is still running, at growing intervals; never returns.
     pub(crate) async fn report(&self, backend: &str, log: &ProcessLog) -> Infallible {
         let mut next = REPORTED_AFTER;
         loop {
@@ -94,8 +94,8 @@ impl Attempt {
         }
     }
 
-    /// Waits until it has taken too long: until its process has written nothing to standard error for `silence`, or until
-    /// it has taken `total`. Returns the limit that applied.
+    /// Waits until the attempt has taken too long: its process has written nothing to standard
+    /// error for `silence`, or the attempt has taken `total`. Returns the limit that applied.
     pub(crate) async fn expired(
         &self,
         log: &ProcessLog,

@@ -1,5 +1,5 @@
-//! What a legacy server says of itself, for clients whose revision has that with every result (2026-07-28 basic/index,
-//! Per-response protocol fields).
+//! A legacy server's identity, for clients whose revision has it with every result (2026-07-28
+//! basic/index, Per-response protocol fields).
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json};
 
-/// Largest `Implementation` object that is sent with each result, in bytes. Icons can make it much larger.
+/// The maximum size of an `Implementation` object that is sent with each result, in bytes. Icons
+/// can make it much larger.
 const MOST_BYTES: usize = 1024;
-/// What identifies a server, of the members of `Implementation`.
+/// The members of `Implementation` that identify a server.
 const IDENTIFYING: [&str; 3] = ["name", "title", "version"];
 
-/// The `Implementation` object of a server whose results do not carry it themselves. Of a large one only what identifies the
-/// server; `None` if that is large, too.
+/// The `Implementation` object of a server whose results do not contain it. A large one is reduced
+/// to the identifying members; `None` if they are too large as well.
 pub(super) fn server_info(era: Era, description: &Json) -> Option<Arc<Json>> {
     if era == Era::Modern {
         return None;

@@ -1,4 +1,4 @@
-//! The interface of a connection that [`crate::listening`] uses.
+//! The parts of a connection that [`crate::listening`] uses.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
 
 impl Connection {
-    /// A subscription: open until the server ends it or this is dropped.
+    /// A subscription, which is open until the server ends it or this is dropped.
     pub(crate) async fn subscribe(
         &self,
         params: &Json,
@@ -57,12 +57,12 @@ impl Connection {
         self.transport.http()
     }
 
-    /// Sends a message that is no request.
+    /// Sends a message that is not a request.
     pub(crate) async fn tell(&self, text: Bytes) -> Result<(), BackendError> {
         self.transport.notify(text).await
     }
 
-    /// Whether the server has had time to forget the session.
+    /// Whether the connection is old enough for the server to have forgotten the session.
     pub(crate) fn is_seasoned(&self) -> bool {
         self.is_continued() || self.since.elapsed() >= self.context.timeouts.stable_connection
     }

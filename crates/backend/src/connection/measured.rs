@@ -1,9 +1,9 @@
-//! How long something takes that happens again and again.
+//! Measures a time repeatedly.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A time that is measured again and again; the newer half of it counts for the newest.
+/// An average of repeated measurements; the latest one counts half.
 #[derive(Debug, Default)]
 pub(crate) struct Measured(Mutex<Option<Duration>>);
 
@@ -13,7 +13,7 @@ impl Measured {
         *known = Some(known.map_or(time, |before| (before + time) / 2));
     }
 
-    /// `None` if it has not been measured.
+    /// The average; `None` before the first measurement.
     pub(crate) fn known(&self) -> Option<Duration> {
         *self.lock()
     }

@@ -1,4 +1,5 @@
-//! A connection to a server after the handshake: requests in its era, and the verdict on their replies.
+//! A connection to a server after the handshake: sends requests in the server's era, and interprets
+//! failures.
 
 pub(crate) mod attempt;
 mod identity;
@@ -49,42 +50,43 @@ pub(crate) struct Connection {
     transport: Transport,
     dialect: Dialect,
     description: Json,
-    /// Of a legacy server: its results do not name it.
+    /// The identity of a legacy server, whose results do not contain it.
     server_info: Option<Arc<Json>>,
     declares_logging: bool,
     /// The log level set at the server; legacy only.
     log_level: Mutex<Option<LogLevel>>,
-    /// How the server speaks of tasks.
+    /// The server's dialect of tasks.
     tasks: Option<TaskDialect>,
-    /// Kept where requests depend on it: modern HTTP, legacy servers with tasks, and those whose safe calls are repeated.
+    /// The known tools, if requests depend on them: for modern HTTP, for legacy servers with tasks,
+    /// and for servers whose safe calls are repeated.
     tools: Option<ToolTable>,
     tools_loaded: OnceCell<()>,
     hints: HintReadings,
     since: Instant,
-    /// Of a legacy server over HTTP that may ask the client.
+    /// Set for a legacy server over HTTP that may ask the client.
     outside: Option<OutsideStream>,
-    /// Of a process of clients without a session.
+    /// Set for a process that serves clients without a session.
     resources: Option<SubscribedResources>,
     usage: ProcessUsage,
-    /// When the server made a task last.
+    /// The time when the server last made a task.
     last_task: Mutex<Option<Instant>>,
-    /// The connection was made because the era was in doubt.
+    /// Whether the connection was made because the era was in doubt.
     reprobed: bool,
-    /// It goes on with a session that another process has opened.
+    /// Whether the connection continues a session that another process opened.
     is_continued: bool,
     gone: Option<CancellationToken>,
     lost: CancellationToken,
     loss: OnceLock<Loss>,
 }
 
-/// Why a connection can no longer be used.
+/// The reason why a connection can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The process ended, or the server can no longer be reached.
+    /// The process ended, or the server is unreachable.
     Ended,
     /// The server has forgotten the session.
     SessionGone,
-    /// The server rejects what its era should accept.
+    /// The server rejects requests that its era requires it to accept.
     EraDoubt,
     /// Nothing has used the process for a while.
     Unused,
@@ -93,7 +95,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// The error that ended a session; `None` if it was ended properly.
+    /// The error that ended a session; `None` after a regular end.
     pub(crate) fn error_type(self) -> Option<ErrorType> {
         match self {
             Self::Ended | Self::SessionGone => Some(ErrorType::ConnectionClosed),
@@ -103,19 +105,19 @@ impl Loss {
     }
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 pub(crate) enum Failure {
-    /// Nothing can be done about it.
+    /// A retry would not help.
     Final(BackendError),
-    /// It may have run, and the connection can no longer be used.
+    /// The request may have run, and the connection can no longer be used.
     MayHaveRun {
         loss: Loss,
         outcome: Result<Response, BackendError>,
     },
-    /// It certainly did not run, and may be sent once more on another connection.
+    /// The request certainly did not run; it may be repeated on another connection.
     NotRun {
         loss: Loss,
-        /// The outcome if it is not sent again.
+        /// The outcome if it is not repeated.
         instead: Result<Response, BackendError>,
     },
 }
@@ -127,7 +129,7 @@ impl From<BackendError> for Failure {
 }
 
 impl Failure {
-    /// The outcome when the request is not sent again.
+    /// The outcome if the request is not repeated.
     pub(crate) fn settle(self) -> Result<Response, BackendError> {
         match self {
             Self::Final(error) => Err(error),
@@ -199,7 +201,8 @@ impl Connection {
         }
     }
 
-    /// Sends one request and waits for its answer. Its deadline knows whether it may be running.
+    /// Sends one request and waits for its answer. The request's deadline records whether it may be
+    /// running.
     pub(crate) fn request<'a>(
         &'a self,
         call: &'a Call,
@@ -218,7 +221,7 @@ impl Connection {
                     instead: Err(error),
                 });
             };
-            // Rare and large: boxed to keep the future of every call small.
+            // Boxed, since it is rare and large: this keeps the future of every call small.
             let _running = match &self.outside {
                 Some(stream) => Some(Box::pin(stream.enter(self, &call.messages, progress)).await),
                 None => None,
@@ -265,7 +268,8 @@ impl Connection {
                         let error = BackendError::of_status(status, pause);
                         return Box::pin(self.rejection(call, status, error, body)).await;
                     }
-                    // Nothing of it was written, as when the process ended before its turn.
+                    // Nothing of the request was written, for example because the process ended
+                    // before its turn.
                     Err(error)
                         if error.is_unreachable()
                             || (error.may_have_run() && !progress.deadline.is_sent()) =>
@@ -302,15 +306,15 @@ impl Connection {
         }
     }
 
-    /// The answer to a call that the server need not or must not be sent.
+    /// The answer to a call that the server need not or must not get.
     fn answer_without_asking(&self, call: &Call) -> Option<Response> {
         self.dialect
             .local_answer(&call.method)
             .or_else(|| self.dialect.lost_conversation(call))
     }
 
-    /// Legacy servers have one log level per session: it follows the most talkative call. `None` if it need not be
-    /// raised for this one.
+    /// The log level to set before this call; `None` if the current level suffices. A legacy server
+    /// has one level per session, which follows the most verbose call.
     fn log_level_to_raise(&self, call: &Call) -> Option<LogLevel> {
         let wanted = call.context.log_level?;
         if self.dialect.era() == Era::Modern
@@ -326,7 +330,7 @@ impl Connection {
         if current.is_some_and(|current| current <= wanted) {
             return None;
         }
-        // Remembered at once, so that a server that does not answer delays one call only.
+        // Stored at once, so that an unresponsive server delays only one call.
         *current = Some(wanted);
         Some(wanted)
     }
@@ -346,7 +350,7 @@ impl Connection {
         }
     }
 
-    /// Learns from an answer what later requests need.
+    /// Remembers facts from an answer that later requests need.
     fn learn(&self, call: &Call, response: Response) -> Response {
         match (&call.method, &self.tools) {
             (Method::ListTools, Some(table)) => table.observe(&self.context.name, response),
@@ -409,7 +413,7 @@ impl Connection {
         }
     }
 
-    /// Pings the server, and gives the connection up if there is no answer within `limit`.
+    /// Pings the server; gives the connection up without an answer within `limit`.
     pub(crate) async fn prove(&self, limit: Duration) {
         // Modern servers have no `ping`.
         let method = if self.era() == Era::Modern {
@@ -427,17 +431,17 @@ impl Connection {
         }
     }
 
-    /// Why the connection was given up, if it was.
+    /// The reason why the connection was given up, if it was.
     pub(crate) fn given_up(&self) -> Option<BackendError> {
         self.transport.channel()?.liveness.given_up()
     }
 
-    /// Ends the session or begins to end the process; bounded.
+    /// Ends the session or begins to end the process. Takes a bounded time.
     pub(crate) async fn close(&self) {
         self.transport.close().await;
     }
 
-    /// The session that the server has assigned, for whoever goes on with it.
+    /// The session that the server assigned, for another process to continue.
     pub(crate) fn session(&self) -> Option<ServerSession> {
         let revision = self.revision().as_str().into();
         let (description, moves) = (
@@ -452,35 +456,35 @@ impl Connection {
         })
     }
 
-    /// Nobody is to go on with the session: it has ended, or is given up.
+    /// Prevents others from continuing the session, which has ended or is given up.
     pub(crate) fn forget_session(&self) {
         if let Some((kept, id)) = self.context.kept.as_ref().zip(self.transport.session()) {
             kept.ended(id);
         }
     }
 
-    /// [`Connection::close`], once the requests that still run on it have ended.
+    /// Like [`Connection::close`], after the running requests have ended.
     pub(crate) async fn close_when_idle(&self) {
         self.usage.ended().await;
         self.close().await;
     }
 
-    /// The bytes of the longest list that is read.
+    /// The maximum size of a list in bytes.
     pub(crate) fn largest_list(&self) -> usize {
         self.context.limits.list_bytes
     }
 
-    /// How many pages of a list may be read.
+    /// The maximum number of pages of a list.
     pub(crate) fn most_pages(&self) -> usize {
         self.context.limits.list_pages
     }
 
-    /// The bounds on time.
+    /// The timeouts.
     pub(crate) fn timeouts(&self) -> &BackendTimeouts {
         &self.context.timeouts
     }
 
-    /// Pauses between attempts to open a stream on it.
+    /// The pauses between attempts to open a stream.
     pub(crate) fn retry_delays(&self) -> RetryDelays {
         self.context.timeouts.reconnect
     }
@@ -497,7 +501,7 @@ impl Connection {
         self.dialect.era()
     }
 
-    /// How the server speaks of tasks; `None` if it has none.
+    /// The server's dialect of tasks; `None` if it has none.
     pub(crate) fn tasks(&self) -> Option<TaskDialect> {
         self.tasks
     }
@@ -507,7 +511,7 @@ impl Connection {
         self.reprobed
     }
 
-    /// Whether it goes on with a session that another process has opened.
+    /// Whether the connection continues a session that another process opened.
     pub(crate) fn is_continued(&self) -> bool {
         self.is_continued
     }
@@ -524,19 +528,19 @@ impl Connection {
         }
     }
 
-    /// Sends a notification of a client.
+    /// Sends a client's notification.
     pub(crate) async fn notify(&self, notification: &Notification) -> Result<(), BackendError> {
         self.transport
             .notify(notification.text.on_one_line().into_bytes())
             .await
     }
 
-    /// The name of its transport.
+    /// The name of the transport.
     pub(crate) fn transport(&self) -> &'static str {
         self.transport.transport()
     }
 
-    /// Whether it is a connection in the sense of something that breaks.
+    /// Whether the transport is a single channel that can break.
     pub(crate) fn is_channel(&self) -> bool {
         !self.transport.is_http()
     }

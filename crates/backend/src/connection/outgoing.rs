@@ -1,4 +1,4 @@
-//! Requests as they go out on a connection: for a call, and for Fanlight's own purposes.
+//! Requests in the form in which they are sent, for calls and for Fanlight's own purposes.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, SentAs};
 
 impl Connection {
-    /// The span of a call's next request, which gets an id, and the trace context of it.
+    /// The span of a call's next request, with the request's id, and its trace context.
     pub(super) fn sending_of(
         &self,
         call: &Call,
@@ -41,7 +41,7 @@ impl Connection {
         (sending, propagation)
     }
 
-    /// A call's request as it goes out now.
+    /// A call's request in the form in which it is sent now.
     pub(super) fn outgoing<'a>(
         &self,
         call: &'a Call,
@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// The span of a message that is about to be sent, and the trace context of it.
+    /// The span of a message that is about to be sent, and its trace context.
     pub(super) fn sending(
         &self,
         within: &Parent,
@@ -109,7 +109,7 @@ impl Connection {
         (sending, propagation)
     }
 
-    /// What headers repeat of a request: what it is about (`name`), and parameters.
+    /// The values that headers repeat from a request: its subject (`name`) and parameters.
     pub(super) fn mirror(
         &self,
         method: &Method,
@@ -124,12 +124,12 @@ impl Connection {
         }
     }
 
-    /// A request that Fanlight makes for its own purposes.
+    /// Sends a request for Fanlight's own purposes; `None` without an answer.
     pub(crate) async fn ask(&self, method: &Method, params: Option<&Json>) -> Option<Response> {
         self.ask_within(&self.context.root, method, params).await
     }
 
-    /// [`Connection::ask`] as part of `within`.
+    /// Like [`Connection::ask`], as part of the span `within`.
     pub(super) async fn ask_within(
         &self,
         within: &Parent,
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// [`Connection::ask_within`] with the reason why there is no answer.
+    /// Like [`Connection::ask_within`]; the error says why there is no answer.
     pub(super) async fn try_ask(
         &self,
         within: &Parent,
@@ -153,7 +153,7 @@ impl Connection {
             .await
     }
 
-    /// [`Connection::try_ask`] with another time limit.
+    /// Like [`Connection::try_ask`], with another time limit.
     pub(super) async fn ask_for(
         &self,
         limit: Duration,

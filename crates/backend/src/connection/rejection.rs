@@ -1,10 +1,13 @@
-//! The meaning of an HTTP error status without an answer: for the request that met it, and for the connection.
+//! The meaning of an HTTP error status without an answer, for its request and for the connection.
 //!
-//! 400, 404 and 405 are how a server rejects a session that it has ended (2025-11-25 basic/transports, Session
-//! Management) or requests of an era that is not its own (2026-07-28 streamable-http, Backward Compatibility). They
-//! are also how a server, or what stands in front of it, may end a request that it has carried out, whatever the body
-//! says. A request that changes nothing is sent again in either case. Any other is sent again only if the server, asked
-//! in the same session, refuses requests that it must answer as well: then it certainly did not run this one.
+//! A server uses 400, 404 and 405 to reject an ended session (2025-11-25 basic/transports, Session
+//! Management), or requests of another era (2026-07-28 streamable-http, Backward Compatibility).
+//! But a server, or a proxy in front of it, may also end an executed request with them, whatever
+//! the body says.
+//!
+//! A request that changes nothing is repeated in either case. Any other request is repeated only if
+//! it certainly did not run: the server, asked in the same session, also refuses requests that it
+//! must answer.
 
 use fanlight_protocol::{Era, Json, Method, Response};
 use fanlight_telemetry::Parent;
@@ -14,8 +17,9 @@ use crate::request::Reply;
 use fanlight_canonical::{BackendError, Call};
 
 impl Connection {
-    /// The outcome of a call whose request was rejected with this status, which is `error`. `body` is the JSON-RPC error
-    /// in the body of the rejection: if the server still answers other requests, it is the call's own answer.
+    /// The outcome of a call whose request was rejected with `status`; `error` describes it. `body`
+    /// is the JSON-RPC error in the rejection's body. If the server still answers other requests,
+    /// `body` is the call's answer.
     pub(super) async fn rejection(
         &self,
         call: &Call,
@@ -56,7 +60,7 @@ impl Connection {
             .map(|error| Response::from_error_object(&error))
             .ok_or(error);
         match loss {
-            // The specification wants a new session all the same.
+            // The specification requires a new session nevertheless.
             Loss::SessionGone => Err(Failure::MayHaveRun {
                 loss,
                 outcome: answer,
@@ -67,14 +71,14 @@ impl Connection {
         }
     }
 
-    /// Whether the era has been confirmed just now. A server that then rejects a request rejects it for its content,
-    /// so it is not probed again.
+    /// Whether the era has just been confirmed. If such a server rejects a request, the cause is
+    /// the request's content, and another probe would not help.
     pub(super) fn is_confirmed(&self) -> bool {
         self.reprobed && self.since.elapsed() < self.context.timeouts.era_recheck
     }
 
-    /// Whether the server refuses requests that every server of its era has to answer, and that change nothing: with the
-    /// same status, or with the 404 of a session that it has ended.
+    /// Whether the server refuses harmless requests that every server of its era must answer, with
+    /// the same status or with the 404 of an ended session.
     async fn refuses_everything(&self, status: u16, within: &Parent) -> bool {
         let mandatory: &[Method] = match self.dialect.era() {
             Era::Modern => &[Method::Discover],

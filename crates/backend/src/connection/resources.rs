@@ -1,7 +1,7 @@
-//! The resources that are subscribed to on a process of clients without a session.
+//! Resource subscriptions on a process that serves clients without a session.
 //!
-//! Over stdio each connection is a process, and a change that a call makes may be announced in its process alone. So a call
-//! waits until the resources that its clients listen to are subscribed to there.
+//! Over stdio each connection is a process, which may be the only one to announce a change that a
+//! call makes. So a call waits until its process has the subscriptions of all such clients.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::Connection;
 use crate::subscriptions::ProcessNumber;
 
-/// Up to which demand the resources are subscribed to.
+/// The generation of demand up to which the resources are subscribed.
 pub(super) struct SubscribedResources(watch::Sender<u64>);
 
 impl SubscribedResources {
@@ -19,7 +19,8 @@ impl SubscribedResources {
         Self(watch::Sender::new(0))
     }
 
-    /// Waits until the demand of `generation` is met. A server that takes longer than `patience` is not waited for again.
+    /// Waits until the demand of `generation` is met. If the server takes longer than `patience`,
+    /// later calls do not wait.
     pub(super) async fn reach(&self, generation: u64, patience: Duration) {
         let is_met = |met: &u64| *met >= generation;
         if is_met(&self.0.borrow()) {
@@ -34,7 +35,7 @@ impl SubscribedResources {
 }
 
 impl Connection {
-    /// Whether clients without a session have to be subscribed to resources on this connection.
+    /// Whether clients without a session need their subscriptions on this connection.
     pub(crate) fn subscribes_for_clients(&self) -> bool {
         self.resources.is_some()
     }
@@ -44,7 +45,7 @@ impl Connection {
         self.context.outlet.process()
     }
 
-    /// The resources of the demand up to `generation` are subscribed to.
+    /// Reports that the resources of all demand up to `generation` are subscribed.
     pub(crate) fn resources_are_subscribed(&self, generation: u64) {
         if let Some(SubscribedResources(met)) = &self.resources {
             met.send_if_modified(|met| std::mem::replace(met, generation.max(*met)) < generation);

@@ -1,8 +1,9 @@
-//! The stream on which a legacy server may ask the client outside of the stream of a call.
+//! The stream on which a legacy server may ask the client outside of a call's stream.
 //!
-//! "The server MAY send JSON-RPC requests and notifications on the stream" of a GET (2025-11-25 basic/transports,
-//! Listening for Messages from the Server), what it needs for a running call included. A call that is sent before that
-//! stream is open may wait for ever for the answer to a request that was lost, so the first one waits for the stream.
+//! "The server MAY send JSON-RPC requests and notifications on the stream" of a GET (2025-11-25
+//! basic/transports, Listening for Messages from the Server), even requests for a running call. If
+//! a call began before that stream is open, such a request could get lost, and the call would wait
+//! for ever. So the first call waits for the stream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +16,15 @@ use tokio::time::{Instant, timeout};
 use super::Connection;
 use crate::request::deadline::{CallProgress, PausableDeadline};
 
-/// How long the first call of a session waits at a server that did not open the last session's stream in time. Some servers
-/// send not even the head of the stream before the first message. No option: it is what a server that opens the stream needs
-/// on a slow network, and one whose stream opens in time again is waited for as before.
+/// How long a session's first call waits if the server did not open the last session's stream in
+/// time. Some servers do not even send the stream's head before the first message. A constant: it
+/// is enough for a server that opens the stream, on a slow network. After a stream that opens in
+/// time, the full wait applies again.
 const LATE_OPENING: Duration = Duration::from_millis(100);
 
-/// The stream outside of calls, and the calls that a request on it may belong to.
+/// The stream outside of calls, and the running calls that a request on it may belong to.
 pub(super) struct OutsideStream {
-    /// It is open, or known not to be, or a call has waited long enough.
+    /// Set once the stream is open, will not open, or a call has waited long enough.
     is_settled: SetOnce<()>,
     since: Instant,
     calls: Mutex<Vec<RunningCall>>,
@@ -35,7 +37,7 @@ struct RunningCall {
     deadline: Arc<PausableDeadline>,
 }
 
-/// A call that runs until this is dropped.
+/// A call that counts as running until this is dropped.
 pub(super) struct RunningGuard<'a> {
     stream: &'a OutsideStream,
     number: u64,
@@ -52,7 +54,7 @@ impl OutsideStream {
         }
     }
 
-    /// Enters a call once the stream is settled.
+    /// Adds a call once the stream is settled.
     pub(super) async fn enter(
         &self,
         connection: &Connection,
@@ -103,12 +105,12 @@ impl Drop for RunningGuard<'_> {
 }
 
 impl Connection {
-    /// Whether the server may ask the client outside of the stream of a call.
+    /// Whether the server may ask the client outside of a call's stream.
     pub(crate) fn may_ask(&self) -> bool {
         self.outside.is_some()
     }
 
-    /// The server has answered whether it opens the stream outside of calls.
+    /// Reports that the server has answered whether it opens the stream.
     pub(crate) fn stream_is_settled(&self) {
         if let Some(stream) = &self.outside {
             if stream.since.elapsed() <= self.context.timeouts.stream_opening {
@@ -118,7 +120,8 @@ impl Connection {
         }
     }
 
-    /// The oldest running call whose client can be asked: the channel to it, and its time limit.
+    /// The oldest running call whose client can be asked, with the channel to it and its time
+    /// limit.
     pub(crate) fn oldest_call(&self) -> Option<(ServerMessages, Arc<PausableDeadline>)> {
         let calls = self.outside.as_ref()?.calls();
         let oldest = calls.iter().find(|call| call.messages.is_connected())?;

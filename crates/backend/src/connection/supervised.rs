@@ -1,4 +1,4 @@
-//! A supervised connection as its users see it: its state, and the number of users.
+//! A supervised connection from its users' side: its state, and the number of users.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,18 +22,18 @@ pub(crate) struct SupervisedConnection {
     end: CancellationToken,
     declared: Arc<Declared>,
     process_log: Arc<ProcessLog>,
-    /// Whose share of the limit of connections it takes.
+    /// The peer whose share of the connection limit it uses.
     peer: Peer,
-    /// How long a call waits for an attempt to connect, where the last one failed.
+    /// How long a call waits for another attempt after a failed one.
     connect_on_call: Duration,
     usage: Mutex<Usage>,
 }
 
 struct Usage {
     users: usize,
-    /// The server has a task that was made on it.
+    /// Whether the server has a task that was made on this connection.
     has_task: bool,
-    /// When the first user came, or the last one left.
+    /// The time when the first user came or the last one left.
     since: Instant,
 }
 
@@ -86,7 +86,7 @@ impl SupervisedConnection {
         (usage.users == 0).then(|| usage.since.elapsed())
     }
 
-    /// Since when it has been in use, or unused.
+    /// The time since which it has been in use, or unused.
     pub(crate) fn since(&self) -> Instant {
         self.usage().since
     }
@@ -96,18 +96,18 @@ impl SupervisedConnection {
         self.declared.has_asked()
     }
 
-    /// Whether the request that has it may leave it to others, as far as is known.
+    /// Whether the current request may leave the connection to others, as far as known.
     pub(crate) fn may_become_spare(&self) -> bool {
         !self.has_task() && !self.has_asked() && !self.has_stopped()
     }
 
-    /// Whether these are the capabilities that it declares.
+    /// Whether the connection declares exactly these capabilities.
     pub(crate) fn declares(&self, capabilities: &[u8]) -> bool {
         self.declared.capabilities().bytes() == capabilities
     }
 
-    /// For how long it has been in use with a connection, or unused since its request has ended, which is about to release
-    /// it; `None` without a connection.
+    /// How long it has been in use with a connection. If its request has ended and is about to
+    /// release it: how long it has been unused. `None` without a connection.
     pub(crate) fn ready_for(&self) -> Option<Duration> {
         let used = self.since().elapsed();
         match &self.state.borrow().phase {
@@ -116,16 +116,16 @@ impl SupervisedConnection {
         }
     }
 
-    /// Has a process that rests start, without waiting for it.
+    /// Starts a resting process, without waiting for it.
     pub(crate) fn wake(&self) {
-        // One that runs would otherwise be started anew as soon as it rests.
+        // A running process would otherwise restart as soon as it rests.
         let rests = matches!(self.state.borrow().phase, Phase::Idle);
         if rests {
             self.wanted.notify_one();
         }
     }
 
-    /// Whether its first connection is being made for a request, or about to be.
+    /// Whether its first connection is being made, or about to be made, for a request.
     pub(crate) fn is_starting(&self) -> bool {
         let is_first = matches!(
             &self.state.borrow().phase,
@@ -134,17 +134,17 @@ impl SupervisedConnection {
         is_first && self.idle().is_none()
     }
 
-    /// Records that the server has a task that was made on it.
+    /// Records that the server made a task on this connection.
     pub(crate) fn note_task(&self) {
         self.usage().has_task = true;
     }
 
-    /// Whether the server has a task that was made on it.
+    /// Whether the server has made a task on this connection.
     pub(crate) fn has_task(&self) -> bool {
         self.usage().has_task
     }
 
-    /// Whether the server has made a task on it that may not have ended.
+    /// Whether the server has made a task on this connection that may still be running.
     pub(crate) fn has_open_task(&self) -> bool {
         matches!(&self.state.borrow().phase, Phase::Ready(connection) if connection.has_open_task())
     }
@@ -159,7 +159,7 @@ impl SupervisedConnection {
         self.end.cancel();
     }
 
-    /// Why it has no connection, if it has none for some time to come.
+    /// The reason why it has no connection and will not have one soon.
     pub(crate) fn down(&self) -> Option<BackendError> {
         match &self.state.borrow().phase {
             Phase::Down {
@@ -170,9 +170,10 @@ impl SupervisedConnection {
         }
     }
 
-    /// What can be said of the server without a connection: its description while its process rests, and that of an earlier
-    /// run while the process is started; why it is down, while it is, in which case an attempt to connect is made if one is
-    /// due.
+    /// The known facts about a server without a connection. While its process rests, this is its
+    /// description. While the process first starts, this is the description of an earlier run.
+    /// While the server is down, this is the reason; in that case an attempt to connect begins if
+    /// one is due.
     pub(crate) fn at_rest(&self) -> Option<Result<ServerDescription, BackendError>> {
         let state = self.state.borrow();
         match &state.phase {
@@ -191,8 +192,8 @@ impl SupervisedConnection {
         }
     }
 
-    /// The connection, once there is one; the reason, once there is none. If the last attempt failed, this waits only a
-    /// moment for the next, so that a server that is down does not hold up calls.
+    /// Waits for the connection or the failure to make one. After a failed attempt, this waits only
+    /// a moment for the next, so that a server that is down does not delay calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
         let mut patience = self.connect_on_call;
         let (attempts, failure) = {
@@ -205,7 +206,8 @@ impl SupervisedConnection {
                     _,
                 ) if Instant::now() >= *on_demand => (state.attempts + 1, Some(error.clone())),
                 (_, Some(verdict)) => return verdict,
-                // Others than the request that has this attempt made wait for no longer than one that succeeds takes.
+                // A request joins another request's attempt for no longer than a successful attempt
+                // takes.
                 (
                     Phase::Connecting {
                         after: Some(error),

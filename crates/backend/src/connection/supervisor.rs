@@ -1,7 +1,7 @@
-//! Keeping one backend connected: connect, watch, reconnect with jittered exponential backoff.
+//! Keeps one server connected: connects, watches, and reconnects with jittered exponential backoff.
 //!
 //! One task per connection runs [`Supervisor::run`]; all others read its [`State`]. The base
-//! connection is kept up at all times, that of a client only while it is used.
+//! connection is always kept up, a client's connection only while it is used.
 
 use std::fmt;
 use std::future::pending;
@@ -33,17 +33,17 @@ use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::{BackendError, FailureDetails, Plain};
 
-/// How a backend is doing.
+/// The state of a connection.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The revision agreed on last.
+    /// The last agreed revision.
     pub(crate) revision: Option<Revision>,
-    /// What the server said of itself last.
+    /// The server's last description of itself.
     pub(crate) description: Option<ServerDescription>,
-    /// Whether an attempt to connect has ended, well or badly.
+    /// Whether an attempt to connect has ended, successfully or not.
     pub(crate) attempted: bool,
-    /// How many attempts have begun.
+    /// The number of attempts begun.
     pub(crate) attempts: u64,
 }
 
@@ -53,23 +53,23 @@ pub(crate) enum Phase {
     #[default]
     Idle,
     Connecting {
-        /// Why the last attempt failed, if the one before this did.
+        /// The error of the attempt before, if it failed.
         after: Option<BackendError>,
         attempt: Attempt,
     },
     Ready(Arc<Connection>),
     Down {
         error: BackendError,
-        /// When the next attempt is made without a request; `None` for not at all.
+        /// The time of the next attempt without a request; `None` if there is none.
         until: Option<Instant>,
-        /// From when on a request has it made.
+        /// The time from which a request starts an attempt.
         on_demand: Instant,
     },
     Stopped,
 }
 
 impl State {
-    /// Facts that a request can rely on; `None` while they are being found out.
+    /// The outcome that a request can rely on; `None` while it is being determined.
     pub(crate) fn verdict(&self) -> Option<Result<Arc<Connection>, BackendError>> {
         match &self.phase {
             Phase::Ready(connection) if !connection.is_lost() => Some(Ok(Arc::clone(connection))),
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// How transports to the backend are opened.
+/// How to open transports to the server.
 pub(crate) enum Target {
     Http(Arc<HttpEndpoint>),
     Stdio(Box<ProcessSettings>),
@@ -89,35 +89,35 @@ pub(crate) enum Target {
     Unusable(BackendError),
 }
 
-/// How all connections of one backend are made.
+/// The settings for all connections to one server.
 pub(crate) struct ConnectSettings {
     pub(crate) context: Arc<BackendContext>,
     pub(crate) target: Target,
     pub(crate) choice: EraChoice,
     pub(crate) timeouts: BackendTimeouts,
-    /// The server is said to be of the deprecated HTTP+SSE transport.
+    /// Whether the configuration says that the server uses the deprecated HTTP+SSE transport.
     pub(crate) sse_first: bool,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: Json,
-    /// Where sessions at the server are on record, if that may have any.
+    /// The name under which session records store the server's sessions, if it may have any.
     pub(crate) place: Option<Arc<str>>,
     pub(crate) connections_made: watch::Sender<ConnectionsMade>,
-    /// How long its processes take to start.
+    /// The usual start time of its processes.
     pub(crate) starts: Measured,
     pub(crate) shutdown: CancellationToken,
 }
 
-/// When the last connections to a backend were made.
+/// The times of the last connections to a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionsMade {
     /// The base connection.
     pub(crate) base: Option<Instant>,
-    /// A client's.
+    /// A client's connection.
     pub(crate) of_client: Option<Instant>,
 }
 
 impl ConnectSettings {
-    /// How processes are started, if the server has any.
+    /// The policy for starting processes; `None` if the server has none.
     pub(crate) fn process(&self) -> Option<&ProcessPolicy> {
         match &self.target {
             Target::Stdio(settings) => Some(&settings.policy),
@@ -129,38 +129,38 @@ impl ConnectSettings {
 pub(crate) struct Supervisor {
     pub(crate) context: Arc<TransportContext>,
     pub(crate) settings: Arc<ConnectSettings>,
-    /// The connection is a client's, not the base one.
+    /// Set for a client's connection, as opposed to the base one.
     pub(crate) for_client: Option<ForClient>,
-    /// The request that the first connection is made for.
+    /// The request that needs the first connection.
     pub(crate) asked_by: Parent,
     pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) wanted: Arc<Notify>,
     pub(crate) state: watch::Sender<State>,
     pub(crate) shutdown: CancellationToken,
-    /// A connection whose session is being put on record.
+    /// A connection whose session is being recorded.
     pub(crate) opening: Mutex<Option<Arc<Connection>>>,
 }
 
-/// What a client's connection goes by instead of finding it out.
+/// Facts that a client's connection need not determine itself.
 #[derive(Clone, Copy)]
 pub(crate) struct ForClient {
     /// The findings of the base connection.
     pub(crate) known: Known,
-    /// Whether it was in doubt before.
+    /// Whether the era was in doubt before.
     pub(crate) reprobed: bool,
-    /// The base connection is modern, and the client is to be served in the legacy era.
+    /// Whether this connection is legacy for a client, although the base connection is modern.
     pub(crate) is_second_era: bool,
     /// Whether the server is known to serve that era.
     pub(crate) is_proven: bool,
 }
 
 impl Supervisor {
-    /// Keeps the connection until the shutdown. There is such a task for each session and each suspended call, so what is
-    /// large and rare is boxed.
+    /// Keeps the connection until the shutdown. Each session and suspended call has such a task, so
+    /// large and rare parts are boxed.
     pub(crate) fn run(self) -> impl Future<Output = ()> + Send {
         async move {
             {
-                // `run_until_cancelled` would hold the future twice.
+                // `run_until_cancelled` would store the future twice.
                 let mut kept = pin!(self.keep_connected());
                 tokio::select! { biased; () = self.shutdown.cancelled() => {} () = kept.as_mut() => {} }
             }
@@ -179,7 +179,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends a session in which no request was sent here: one that another process has opened, or that was being put on record.
+    /// Ends a session without requests of this process: another process opened it, or it was being
+    /// recorded.
     async fn close_unused(&self) {
         let opening = self.opening().take();
         if let Some(connection) = opening {
@@ -193,7 +194,7 @@ impl Supervisor {
         self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What another process has agreed on with the server, if this one is to go on with it.
+    /// The session of another process to continue, with that process's agreement with the server.
     fn continued(&self) -> Option<Agreed> {
         let Target::Http(endpoint) = &self.settings.target else {
             return None;
@@ -264,7 +265,7 @@ impl Supervisor {
                             let reason = format!("it answered no check within {timeout:?}");
                             BackendError::GivenUp { reason }.while_connecting()
                         } else if let Some(error) = connection.given_up() {
-                            // For the calls to come, none of which has been sent.
+                            // The error is for future calls, none of which has been sent.
                             error.while_connecting()
                         } else {
                             early_ends += u32::from(!is_stable);
@@ -282,7 +283,7 @@ impl Supervisor {
                         }
                     }
                     Err(error) => {
-                        // If the server was reached, its era may be what is wrong.
+                        // A reachable server may have failed because of its era.
                         if !error.is_unreachable()
                             && !matches!(error, BackendError::Unauthorized { .. })
                         {
@@ -295,7 +296,7 @@ impl Supervisor {
             let delay = backoff.next_delay();
             let backend = &*self.context.name;
             match self.for_client {
-                // Mostly the server has no such era.
+                // Usually the server has no such era.
                 Some(given) if given.is_second_era => {
                     tracing::debug!(backend, %error, "no connection in the legacy era (of a client)");
                 }
@@ -305,7 +306,7 @@ impl Supervisor {
                 }
             }
             failures = failures.saturating_add(1);
-            // Another attempt changes nothing.
+            // Another attempt would change nothing.
             let is_unusable = matches!(self.settings.target, Target::Unusable(_));
             let is_failed =
                 is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
@@ -318,8 +319,8 @@ impl Supervisor {
         }
     }
 
-    /// Makes no attempt for `delay`, which is for the background alone: a request has one made earlier. Returns whether
-    /// there was one.
+    /// Waits for `delay` before the next attempt; a request can start one earlier. Returns whether
+    /// a request did.
     async fn stay_down(&self, error: BackendError, delay: Duration, is_failed: bool) -> bool {
         let (now, timeouts) = (Instant::now(), &self.settings.timeouts);
         let until = (!is_failed).then(|| now + delay);
@@ -337,7 +338,7 @@ impl Supervisor {
         let demanded = async {
             loop {
                 self.wanted.notified().await;
-                // Requests that came earlier have failed at once.
+                // Earlier requests have failed at once.
                 if Instant::now() >= on_demand {
                     return;
                 }
@@ -352,7 +353,7 @@ impl Supervisor {
     /// Waits without a connection until a request needs one.
     async fn rest(&self) {
         self.enter(Phase::Idle);
-        // It can be used.
+        // The server can be used on demand.
         self.set_up(true);
         self.wanted.notified().await;
     }
@@ -393,8 +394,8 @@ impl Supervisor {
             ..
         } = self.settings.timeouts;
         let (silence, total) = match (is_trial, &self.settings.target) {
-            // A modern server that does not answer `initialize` at all has no use for it. A process needs time to start,
-            // whatever it serves.
+            // A modern server that does not answer `initialize` at all does not know it. A process
+            // needs time to start in either era.
             (true, Target::Http(_)) => (start.min(probe), start.min(probe)),
             (false, Target::Http(_)) | (_, Target::Unusable(_)) => (start, start),
             (_, Target::Stdio(_)) => (start, start_total),
@@ -419,7 +420,7 @@ impl Supervisor {
         }
         let reprobed = last_loss == Some(Loss::EraDoubt);
         let connection = Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed));
-        // Before a request is sent in it.
+        // Recorded before a request is sent in the session.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
             *self.opening() = Some(Arc::clone(&connection));
             Box::pin(kept.opened(session)).await;
@@ -432,7 +433,8 @@ impl Supervisor {
         HttpTransport::new(Arc::clone(endpoint), Arc::clone(&self.context))
     }
 
-    /// The error of an attempt with what its process wrote last, and what to do: mostly that says why.
+    /// The attempt's error with its process's last output, which often names the cause, and a
+    /// remedy.
     async fn explained(&self, error: BackendError, attempt: &Attempt) -> BackendError {
         let output = match attempt.process_number() {
             Some(number) => self.context.process_log.last_of(number).await,
@@ -467,7 +469,7 @@ impl Supervisor {
     /// Offers a connection until it is lost.
     async fn watch(&self, connection: &Arc<Connection>) -> Loss {
         self.log_connection(connection);
-        // Before it can be used: what is read on it is newer.
+        // Recorded before use: data that is read on the connection is newer.
         let now = Some(Instant::now());
         self.settings
             .connections_made
@@ -487,12 +489,12 @@ impl Supervisor {
             };
         });
         self.set_up(true);
-        // Requests that came earlier have a connection.
+        // Earlier requests already have a connection.
         let _ = self.wanted.notified().now_or_never();
         if self.for_client.is_none() {
             self.context.health.set_ejected(false);
         }
-        // Doubts of the handshake have been resolved.
+        // Doubts from the handshake are resolved.
         let _ = connection.doubted().now_or_never();
         let mut base = self
             .for_client
@@ -516,7 +518,8 @@ impl Supervisor {
         }
         self.log(&format_args!("connection to backend is lost: {loss:?}"));
         if matches!(loss, Loss::EraDoubt | Loss::Unused) {
-            // It still serves the requests that it has: what one of them met must not end the others.
+            // The old connection finishes its requests: one request's failure must not end the
+            // others.
             let connection = Arc::clone(connection);
             self.context
                 .tasks
@@ -525,7 +528,7 @@ impl Supervisor {
         loss
     }
 
-    /// Counts the session that a connection to a legacy server is.
+    /// Counts the end of a session at a legacy server.
     fn session_ended(&self, connection: &Connection, error: Option<ErrorType>) {
         if connection.era() == Era::Legacy {
             self.context
@@ -534,7 +537,7 @@ impl Supervisor {
         }
     }
 
-    /// Checks the base connection when that is due, and gives it up when it is unused; without end.
+    /// Checks the base connection when due, and gives it up when unused; never returns.
     async fn watch_base(&self, connection: &Connection) {
         let checks = async {
             loop {
@@ -546,7 +549,7 @@ impl Supervisor {
         pending::<()>().await;
     }
 
-    /// Ends the base connection once nothing has used it for as long as the settings say.
+    /// Ends the base connection after it has been unused for the configured time.
     async fn retire_when_unused(&self, connection: &Connection) {
         match self.settings.process().and_then(|policy| policy.idle) {
             Some(idle) => {
@@ -558,9 +561,9 @@ impl Supervisor {
         }
     }
 
-    /// Counts the backend as usable or not; connections of clients say nothing of that.
+    /// Counts the server as up or down. Connections of clients do not matter.
     fn set_up(&self, up: bool) {
-        // One that has been replaced shares the counters of its name with its successor.
+        // A replaced server shares its name's counters with its successor.
         if !self.is_of_clients() && !self.shutdown.is_cancelled() {
             self.context.telemetry.set_up(up);
         }
@@ -576,10 +579,10 @@ impl Supervisor {
         outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that an attempt has failed, unless that was said a moment ago.
+    /// Logs a failed attempt, unless one was logged a moment ago.
     fn log_failure(&self, error: &BackendError, delay: Duration) {
         let (backend, retry_in) = (&*self.context.name, Plain(delay));
-        // It is not the server that something is wrong with.
+        // Nothing is wrong with the server.
         if error.sign_in().is_some() {
             tracing::debug!(backend, %error, "the user of the backend has to sign in");
             return;
@@ -595,7 +598,7 @@ impl Supervisor {
         }
     }
 
-    /// Says that there is a connection, and how long there was none.
+    /// Logs a new connection, and how long there was none.
     fn log_connection(&self, connection: &Connection) {
         let (era, revision) = (connection.era(), connection.revision());
         let ended = self.outage().ended();
@@ -610,7 +613,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the connection is of one client, beside one for all.
+    /// Whether the connection belongs to one client, beside a shared one.
     fn is_of_clients(&self) -> bool {
         self.for_client.is_some()
             || self
@@ -619,7 +622,7 @@ impl Supervisor {
                 .is_some_and(|policy| policy.serves == Serves::One)
     }
 
-    /// Connections of clients are logged at a lower level.
+    /// Logs news; for client connections at a lower level.
     fn log(&self, news: &fmt::Arguments<'_>) {
         let backend = &*self.context.name;
         match self.is_of_clients() {

@@ -1,4 +1,5 @@
-//! Calls that may make a task of 2025-11-25, and those that wait for one: the progress of the task outlasts the first.
+//! Calls that may make a task of 2025-11-25, and requests that wait for one. A task's progress goes
+//! on after the answer to the call that made it.
 
 use std::sync::atomic::Ordering;
 
@@ -9,16 +10,16 @@ use super::Connection;
 use crate::request::deadline::CallProgress;
 use crate::subscriptions::{ExpectedTask, WaitGuard};
 
-/// The task that a request is about, until the request is answered.
+/// The task that a request is about, until the answer.
 pub(super) enum TaskRequest<'a> {
-    /// It may make one.
+    /// The request may make a task.
     Makes(ExpectedTask<'a>),
-    /// It waits for the result of one.
+    /// The request waits for a task's result.
     Awaits { task: String, _guard: WaitGuard<'a> },
 }
 
 impl Connection {
-    /// Begins to follow the progress of the task that a request is about. The request has its id already.
+    /// Begins to follow the progress of the request's task. The request already has its id.
     pub(super) fn follow_task(
         &self,
         call: &Call,
@@ -54,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// A request about a task was answered.
+    /// Handles the answer to a request about a task.
     pub(super) fn task_answered(&self, call: &Call, request: TaskRequest<'_>, response: &Response) {
         match request {
             TaskRequest::Makes(expected) => {
@@ -65,7 +66,7 @@ impl Connection {
                     expected.made(&task);
                 }
             }
-            // The result is there: the task has ended.
+            // The result has arrived, so the task has ended.
             TaskRequest::Awaits { task, .. } if !response.is_error() => {
                 self.context
                     .outlet

@@ -1,9 +1,8 @@
-//! What is known of one server's tools, learnt from its tool lists: which parameters
-//! a modern HTTP server wants mirrored into headers (2026-07-28 server/tools, x-mcp-header), and
-//! which tools a legacy server wants to be called as tasks (2025-11-25 basic/utilities/tasks,
-//! Tool-Level Negotiation).
+//! Facts about a server's tools, from its tool lists. For modern HTTP servers: the parameters that
+//! headers must mirror (2026-07-28 server/tools, x-mcp-header). For legacy servers: the tools to
+//! call as tasks (2025-11-25 basic/utilities/tasks, Tool-Level Negotiation).
 //!
-//! A tool whose annotations break the rules is taken out of the list, as 2026-07-28 requires of
+//! A tool whose annotations break the rules is removed from the list, as 2026-07-28 requires of
 //! clients that use Streamable HTTP.
 
 use std::collections::{HashMap, HashSet};
@@ -18,25 +17,26 @@ use tokio::time::Instant;
 use crate::log::excerpt;
 use crate::request::dialect::MirroredParam;
 
-/// The most tools remembered; the table is cleared if a server has more. No option: beyond, the parameters to mirror
-/// are read again; `limits.listBytes` bounds the bytes.
+/// The maximum number of tools; the table is cleared if a server has more. A constant: further
+/// parameters are read again, and `limits.listBytes` limits the bytes.
 const CAPACITY: usize = 100_000;
-/// Tools warned of at most.
+/// The maximum number of tools to warn about.
 const WARNINGS: usize = 100;
 
 /// The known tools of one server, by name.
 #[derive(Debug)]
 pub(crate) struct ToolTable {
-    /// Whether the server wants parameters mirrored; else it may want tasks.
+    /// Whether the server wants parameters mirrored; otherwise it may want tasks.
     mirrors: bool,
-    /// The most mirrored parameters of one tool.
+    /// The maximum number of mirrored parameters per tool.
     max_mirrored: usize,
     known: Mutex<Known>,
-    /// The most bytes of names of tools and parameters; the table is cleared if a server has more.
+    /// The maximum number of bytes for tool and parameter names; the table is cleared if a server
+    /// has more.
     max_bytes: usize,
-    /// Tools that were warned of; lists are read often.
+    /// Tools with a warning in the log; lists are read often.
     warned: Mutex<HashSet<String>>,
-    /// Most tools have no mirrored parameters: they share this.
+    /// Shared by all tools without mirrored parameters, which are most.
     none: Arc<[MirroredParam]>,
 }
 
@@ -46,21 +46,22 @@ struct Known {
     bytes: usize,
 }
 
-/// What is known of one tool.
+/// The known facts about one tool.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTool {
     /// Its mirrored parameters.
     pub(crate) headers: Arc<[MirroredParam]>,
-    /// Whether it can be called as a task only.
+    /// Whether the tool can be called only as a task.
     pub(crate) needs_task: bool,
-    /// Whether it says that calling it twice does no harm.
+    /// Whether the tool declares that calling it twice is harmless.
     pub(crate) is_repeatable: bool,
-    /// When a list had it last.
+    /// The time of the last list with the tool.
     pub(crate) seen: Instant,
 }
 
 impl ToolTable {
-    /// An empty table: of a server that wants parameters mirrored, or of one with legacy tasks.
+    /// An empty table; `mirrors` says whether the server wants parameters mirrored or has legacy
+    /// tasks.
     pub(crate) fn new(mirrors: bool, max_mirrored: usize, max_bytes: usize) -> Self {
         Self {
             mirrors,
@@ -77,7 +78,7 @@ impl ToolTable {
         self.mirrors
     }
 
-    /// What is known of a tool; `None` if the tool has not been seen.
+    /// The facts about a tool; `None` if no list had it yet.
     pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
         self.known
             .lock()
@@ -87,7 +88,7 @@ impl ToolTable {
             .cloned()
     }
 
-    /// Learns from the answer to `tools/list`, and takes out of it what must not be offered.
+    /// Learns from the answer to `tools/list`, and removes tools that clients must not see.
     pub(crate) fn observe(&self, backend: &str, response: Response) -> Response {
         let Some(result) = response.result() else {
             return response;
@@ -180,7 +181,7 @@ impl ToolTable {
     }
 }
 
-/// Whether a definition says that the tool can be called twice without harm.
+/// Whether a definition says that calling the tool twice is harmless.
 fn says_repeatable(tool: &Json) -> bool {
     tool.get("annotations").as_ref().is_some_and(is_repeatable)
 }

@@ -1,4 +1,4 @@
-//! What a call needs to know about its tool, read from the server's tool list if no list has been seen yet.
+//! Facts about a call's tool. The server's tool list is read if no list has been seen yet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
 use fanlight_canonical::{Call, TaskDialect};
 
-/// The readings of the tool list for what tools say of being called twice.
+/// Coordinates the reading of tool lists for hints about repeated calls.
 pub(super) struct HintReadings {
-    /// One at a time.
+    /// Allows one reading at a time.
     turn: Semaphore,
-    /// When the last one began.
+    /// The time when the last reading began.
     last: Mutex<Option<Instant>>,
 }
 
@@ -37,16 +37,16 @@ impl HintReadings {
 
 /// The members of a call's request that headers repeat.
 pub(super) struct MirroredMembers {
-    /// What it is about.
+    /// The subject of the call.
     pub(super) name: Option<Json>,
-    /// The parameters of its tool.
+    /// The tool's mirrored parameters.
     pub(super) headers: Option<Arc<[MirroredParam]>>,
-    /// The tool's parameters are not known, but perhaps once the tool list has been read.
+    /// Whether the tool's parameters are unknown until the tool list has been read.
     pub(super) is_unread: bool,
 }
 
 impl Connection {
-    /// What headers repeat of a call's request, as far as that is known.
+    /// The members that headers repeat from a call's request, as far as known.
     pub(super) fn mirrored(&self, call: &Call) -> MirroredMembers {
         let name = named(&call.method, call.params.as_ref());
         let table = self
@@ -69,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Whether a legacy server wants a tool to be called as a task only.
+    /// Whether a legacy server requires that the tool is called as a task.
     pub(crate) async fn needs_task(&self, tool: &str) -> bool {
         if self.tasks != Some(TaskDialect::Requested) {
             return false;
@@ -83,8 +83,9 @@ impl Connection {
         table.of(tool).is_some_and(|known| known.needs_task)
     }
 
-    /// Whether a tool says that it can be called twice without harm, by a list that was read no longer ago than `oldest`. One that
-    /// is older is read anew, within the time of one message of Fanlight's own; what cannot be read says nothing.
+    /// Whether a tool declares that calling it twice is harmless, in a list that is at most
+    /// `oldest` old. An older list is read again, within the time limit of Fanlight's own messages.
+    /// Without a list the answer is no.
     pub(crate) async fn is_repeatable(&self, tool: &str, oldest: Duration) -> bool {
         let Some(table) = &self.tools else {
             return false;
@@ -94,7 +95,7 @@ impl Connection {
         let known = || table.of(tool).filter(|known| is_recent(known.seen));
         let reading = async {
             let _turn = self.hints.turn.acquire().await;
-            // Somebody else may just have read it, in vain perhaps, or for a tool that it does not have.
+            // Another call may just have read the list, perhaps in vain or without this tool.
             if known().is_none() && !self.hints.last().is_some_and(is_recent) {
                 *self.hints.last() = Some(Instant::now());
                 self.reload_tools().await;
@@ -106,13 +107,14 @@ impl Connection {
         known().is_some_and(|known| known.is_repeatable)
     }
 
-    /// [`Connection::needs_task`] with a tool list that is read now.
+    /// Like [`Connection::needs_task`], with a freshly read tool list.
     pub(crate) async fn needs_task_now(&self, tool: &str) -> bool {
         self.reload_tools().await;
         self.needs_task(tool).await
     }
 
-    /// Without the list a call goes as it is: the server says if it misses something.
+    /// Reads the tool list unless that was tried before. Without it a call goes out unchanged: the
+    /// server reports missing headers.
     pub(super) async fn read_tools_once(&self) {
         let reading = self.tools_loaded.get_or_try_init(|| async {
             if self.load_tools().await {
@@ -139,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Reads the tool list to its end; says whether that was possible.
+    /// Reads the whole tool list; returns whether that succeeded.
     async fn load_tools(&self) -> bool {
         let Some(table) = &self.tools else {
             return false;

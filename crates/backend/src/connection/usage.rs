@@ -1,4 +1,4 @@
-//! Whether anything uses a process, and its end when nothing does.
+//! Tracks the use of a process, and ends it when nothing uses it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{Connection, Loss};
 
-/// Bounds of the interval between looks at whether a process is unused, which is an eighth of its allowed idle time. No
-/// option: it follows from `idle`.
+/// The limits of the interval between checks for an unused process. The interval is an eighth of
+/// the allowed idle time, so it is no option.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
-/// The requests that run on a connection. A request enters, and an unused process is given up, under one lock, so that no
-/// request enters a process that is about to end.
+/// The running requests of a connection. One lock covers adding a request and giving up an unused
+/// process, so no request enters a process that is about to end.
 #[derive(Default)]
 pub(super) struct ProcessUsage {
     state: Mutex<UsageState>,
@@ -24,15 +24,15 @@ pub(super) struct ProcessUsage {
 
 #[derive(Default)]
 struct UsageState {
-    /// Requests of clients so far.
+    /// The number of client requests so far.
     uses: u64,
-    /// The process has been given up as unused.
+    /// Whether the process has been given up as unused.
     is_retired: bool,
 }
 
 impl ProcessUsage {
-    /// Counts a call as use of the process until the token is dropped; `None` if the process has been given up as unused,
-    /// so that the call needs another.
+    /// Counts a call as use of the process until the token is dropped; `None` if the process has
+    /// been given up, so that the call needs another.
     pub(super) fn enter(&self, call: &Call) -> Option<TaskTrackerToken> {
         let mut state = self.state();
         if state.is_retired {
@@ -42,20 +42,21 @@ impl ProcessUsage {
         Some(self.running.token())
     }
 
-    /// Waits until the requests that run have ended.
+    /// Waits until the running requests have ended.
     pub(super) async fn ended(&self) {
         self.running.close();
         self.running.wait().await;
     }
 
-    /// Gives the process up, unless a request runs or clients have made more than `uses` requests; returns whether it did.
+    /// Gives the process up, unless a request is running or there were more than `uses` client
+    /// requests. Returns whether it did.
     fn retire_after(&self, uses: u64) -> bool {
         let mut state = self.state();
         state.is_retired = state.uses == uses && self.running.is_empty();
         state.is_retired
     }
 
-    /// The requests of clients so far, and whether any request runs.
+    /// The number of client requests so far, and whether any request is running.
     fn look(&self) -> (u64, bool) {
         (self.state().uses, !self.running.is_empty())
     }
@@ -66,8 +67,8 @@ impl ProcessUsage {
 }
 
 impl Connection {
-    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` says whether something
-    /// depends on it without calling it.
+    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` tells
+    /// whether something needs it without calling it.
     pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         let (mut uses, mut since) = (None, Instant::now());
         loop {
@@ -82,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server has made a task that may not have ended.
+    /// Whether the server has made a task that may still be running.
     pub(crate) fn has_open_task(&self) -> bool {
         let last = *self
             .last_task

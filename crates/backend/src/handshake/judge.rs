@@ -1,4 +1,4 @@
-//! The verdict on a server's answer to a probe or to `initialize`.
+//! Interprets a server's answer to a probe or to `initialize`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::log::excerpt;
 use crate::settings::EraChoice;
 use fanlight_canonical::BackendError;
 
-/// Characters shown of a server's own words.
+/// The number of characters of the server's own message to show.
 const SHOWN: usize = 200;
 
 /// The outcome of `server/discover`.
@@ -27,38 +27,39 @@ pub(super) enum ProbeReply {
     },
     /// The process ended.
     Exited(BackendError),
-    /// There was something, but no answer.
+    /// A reply that is not an answer.
     Unreadable(BackendError),
-    /// The server cannot be reached, or not without credentials that are not there: no verdict on the era.
+    /// The server is unreachable, or credentials are missing. This says nothing about its era.
     Unreachable(BackendError),
 }
 
 /// The next step after the probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is modern and said what it can do.
+    /// The server is modern and described itself.
     Modern {
         revision: Revision,
         description: Json,
     },
-    /// It is modern and lists this revision.
+    /// The server is modern and lists this revision.
     Retry(Revision),
-    /// It wants `initialize`, with this revision.
+    /// The server needs `initialize`, with this revision.
     Legacy(Revision),
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// In a way that may mean that the server is of the other era.
+    /// The failure may mean that the server has the other era.
     Era(BackendError),
-    /// With a status that a server of the legacy SSE transport gives, too.
+    /// The status may also come from a server with the legacy SSE transport.
     NotHere(BackendError),
-    /// In any other.
+    /// Any other reason.
     Other(BackendError),
 }
 
-/// Judges the reply to a probe; `retried` if it is the second, with a revision that the server listed.
+/// Judges the reply to a probe; `retried` for the second probe, with a revision that the server
+/// listed.
 pub(super) fn judge_probe(
     reply: ProbeReply,
     choice: EraChoice,
@@ -118,7 +119,7 @@ fn judge_discovery(
     }
 }
 
-/// The verdict on an error that only modern servers give; `None` for any other error.
+/// Judges an error that only modern servers give; `None` for any other error.
 fn judge_modern_error(
     error: &Json,
     choice: EraChoice,
@@ -140,7 +141,7 @@ fn judge_modern_error(
         .map(|supported| names(&supported));
     Some(match supported {
         Some(offered) => match newest(&offered, Era::Modern) {
-            // Even if it is the revision it has just refused: the list is what counts (versioning,
+            // Retry even with the revision that it has just refused: the list counts (versioning,
             // Protocol Version Negotiation). A second refusal is final.
             Some(revision) if !retried => Ok(Verdict::Retry(revision)),
             Some(_) => Err(invalid(format!(
@@ -149,7 +150,7 @@ fn judge_modern_error(
             ))),
             None => legacy_or_nothing(&offered, choice),
         },
-        // It is modern, so `initialize` would be no use.
+        // The server is modern, so `initialize` would be useless.
         None => Err(invalid(format!(
             "it refuses server/discover: {}",
             in_words(error)

@@ -1,4 +1,4 @@
-//! Finding out which era a server belongs to, and agreeing on a revision.
+//! Determines a server's era and agrees on a revision.
 //!
 //! 2026-07-28 basic/versioning: probe with `server/discover`; a `DiscoverResult` or a modern error
 //! means modern, anything else legacy. The decisions are pure functions ([`judge_probe`],
@@ -28,18 +28,18 @@ use crate::transport::http::HttpTransport;
 use fanlight_canonical::{BackendError, ServerSession};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
-/// What a handshake needs.
+/// The inputs of a handshake.
 pub(crate) struct Handshake<'a> {
     pub(crate) context: &'a TransportContext,
     pub(crate) choice: EraChoice,
     /// Facts from the last connection.
     pub(crate) remembered: Option<Known>,
-    /// The base connection is modern, and this one is for a client of the legacy era: whether the server serves that, too,
-    /// is all there is to find out.
+    /// Whether this connection is legacy for a client, although the base connection is modern. The
+    /// handshake then only determines whether the server also has the legacy era.
     pub(crate) is_second_era: bool,
-    /// The configuration says that it is of the HTTP+SSE transport.
+    /// Whether the configuration says that the server uses the HTTP+SSE transport.
     pub(crate) sse_first: bool,
-    /// How long to wait for the answer to the probe before the legacy era is tried.
+    /// How long to wait for the answer to the probe before trying the legacy era.
     pub(crate) probe_timeout: Duration,
     /// Fanlight's own `Implementation` object.
     pub(crate) own_info: &'a Json,
@@ -51,7 +51,7 @@ pub(crate) struct Handshake<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) era: Era,
-    /// It is reached by the deprecated HTTP+SSE transport.
+    /// Whether the server uses the deprecated HTTP+SSE transport.
     pub(crate) sse: bool,
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct Agreed {
     pub(crate) dialect: Dialect,
     /// The result of `initialize` or `server/discover`, as received.
     pub(crate) description: Json,
-    /// Another process has agreed on it, and nothing was sent.
+    /// Whether another process agreed on this, so that nothing was sent.
     pub(crate) is_continued: bool,
 }
 
-/// A revision that the server agreed to, and what it said with it.
+/// The revision that the server agreed to, and its description.
 struct Opened {
     revision: Revision,
     session: Option<HeaderValue>,
@@ -73,8 +73,8 @@ struct Opened {
 }
 
 impl Handshake<'_> {
-    /// Opens a transport with `open`, which may be called again should the server not survive the probe,
-    /// and agrees on a revision. The caller bounds the time.
+    /// Opens a transport with `open` and agrees on a revision. Calls `open` again if the server
+    /// does not survive the probe. The caller limits the time.
     pub(crate) async fn run<O>(&self, open: impl Fn() -> O) -> Result<Agreed, BackendError>
     where
         O: Future<Output = Result<Transport, BackendError>>,
@@ -89,7 +89,7 @@ impl Handshake<'_> {
         }
         let sse_first = self.sse_first || self.remembered.is_some_and(|known| known.sse);
         if sse_first && self.choice != EraChoice::Modern
-            // If it is none, it may be another server by now.
+            // If the transport does not fit, another server may be there by now.
             && let Some(agreed) = self.agree_by_sse(&transport).await?
         {
             return Ok(agreed);
@@ -101,7 +101,7 @@ impl Handshake<'_> {
             }
             (EraChoice::Auto, Some(Era::Legacy)) => {
                 match self.initialize(&transport, Revision::NEWEST_LEGACY).await {
-                    // It may have become another server since.
+                    // Another server may be there by now.
                     Err(Refusal::Era(_) | Refusal::NotHere(_)) => {
                         self.detect(transport, open).await
                     }
@@ -136,8 +136,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// Goes by what came of the last attempt. A server that takes no `initialize` where it is may
-    /// be one of the HTTP+SSE transport (2025-11-25 basic/transports, Backwards Compatibility).
+    /// Decides by the outcome of the last attempt. A server that refuses `initialize` at this URL
+    /// may use the HTTP+SSE transport (2025-11-25 basic/transports, Backwards Compatibility).
     async fn conclude(
         &self,
         transport: Transport,
@@ -157,7 +157,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Agrees on a revision over the HTTP+SSE transport; `None` if the server has not got it.
+    /// Agrees on a revision over the HTTP+SSE transport; `None` if the server does not have it.
     async fn agree_by_sse(&self, transport: &Transport) -> Result<Option<Agreed>, BackendError> {
         let Some(http) = transport.http() else {
             return Ok(None);
@@ -179,7 +179,8 @@ impl Handshake<'_> {
         loop {
             let mut probe = pin!(self.discover(transport, asked));
             let reply = match self.choice {
-                // There is no other era to try: a slow start has the whole time that the caller allows.
+                // There is no other era to try, so a slow start may take all the time that the
+                // caller allows.
                 EraChoice::Modern => Ok(probe.as_mut().await),
                 EraChoice::Auto | EraChoice::Legacy => {
                     tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
@@ -206,7 +207,7 @@ impl Handshake<'_> {
                 Verdict::Legacy(revision) => {
                     return match self.initialize(transport, revision).await {
                         Ok(opened) => Ok(Probed::Agreed(opened)),
-                        // A slow modern server answers the probe after all, and refuses `initialize`.
+                        // A slow modern server answers the probe late, and refuses `initialize`.
                         Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
                             match tokio::time::timeout(Duration::ZERO, probe.as_mut()).await {
                                 Ok(late) => match judge_probe(late, self.choice, retried)
@@ -225,7 +226,7 @@ impl Handshake<'_> {
                                 Err(_) => Err(refusal),
                             }
                         }
-                        // A legacy server that is slow to start reads the probe after all, and exits on it.
+                        // A legacy server that starts slowly reads the probe late, and exits on it.
                         Err(Refusal::Other(BackendError::Exited { .. }))
                             if silent && has_read(transport) =>
                         {
@@ -258,12 +259,13 @@ impl Handshake<'_> {
             Err(error @ BackendError::Exited { .. }) if has_read(transport) => {
                 ProbeReply::Exited(error)
             }
-            // It has ended for another reason than the probe: another start would only repeat what it does.
+            // The probe is not the cause of the end, so another start would end the same way.
             Err(error @ BackendError::Exited { .. }) => ProbeReply::Unreachable(error),
             Err(error) if error.is_unreachable() || error == BackendError::ShuttingDown => {
                 ProbeReply::Unreachable(error)
             }
-            // A modern server would refuse `initialize` for its form, and hide that it wants credentials.
+            // A modern server would refuse `initialize` for its form, which would hide that it
+            // needs credentials.
             Err(error @ (BackendError::SignInWanted(_) | BackendError::NoCredentials { .. })) => {
                 ProbeReply::Unreachable(error)
             }
@@ -311,9 +313,9 @@ impl Handshake<'_> {
         }
     }
 
-    /// Sends `server/discover` or `initialize`, and repeats it once if the connection ends before the answer: a server may end
-    /// a kept connection at the moment at which the request arrives. Neither request does harm twice: at worst the server
-    /// keeps a session that nobody knows.
+    /// Sends `server/discover` or `initialize`, and repeats it once if the connection ends before
+    /// the answer. A server may close a kept connection just as the request arrives. Both requests
+    /// may safely run twice: at worst the server keeps an unused session.
     async fn send(
         &self,
         transport: &Transport,
@@ -362,7 +364,7 @@ impl Handshake<'_> {
             mirror: dialect.mirror(method, named(method, params).as_ref(), params, &[]),
             propagation,
         };
-        // ActiveRequest in many places, once in a while: boxed, so that the handshake's future stays small.
+        // Boxed, so that the handshake's future stays small.
         let outcome = Box::pin(transport.exchange(outgoing)).await;
         sending.ended(method, span_outcome(&outcome));
         outcome
@@ -392,7 +394,7 @@ impl Handshake<'_> {
     }
 }
 
-/// What was agreed on in a session that another process has opened; `None` if it cannot be continued.
+/// The agreement for a session that another process opened; `None` if it cannot be continued.
 pub(crate) fn continued(
     mut http: HttpTransport,
     session: ServerSession,
@@ -419,14 +421,14 @@ pub(crate) fn continued(
     })
 }
 
-/// Whether the process at the other end may have read a message before it ended.
+/// Whether the process may have read a message before it ended.
 fn has_read(transport: &Transport) -> bool {
     !transport.channel().is_some_and(Shared::is_unread)
 }
 
 enum Probed {
     Agreed(Opened),
-    /// The process ended on the probe: it is legacy, and to be started again.
+    /// The process ended on the probe: it is legacy, and must be started again.
     Crashed(Revision),
 }
 

@@ -1,10 +1,12 @@
-//! Whether calls to a server are answered at all. One that answers its checks may answer no call, and then costs every
-//! call its whole time-out.
+//! A circuit breaker for servers that do not answer calls. Such a server may still answer checks,
+//! and costs every call its whole timeout.
 //!
-//! Calls in a row without an answer, of at least two items, open the circuit: further calls fail at once. After a pause
-//! one call is tried, and the first answer closes the circuit; each failed trial makes the pause longer. One slow tool
-//! does not open it. A client that has met none of the failures is let through once whatever the pause, so that clients
-//! who call what takes long cannot keep a server from others.
+//! The circuit opens after several calls in a row, for at least two items, got no answer. Further
+//! calls then fail at once. After a pause one call is tried; the first answer closes the circuit,
+//! and each failed trial makes the pause longer. One slow tool does not open it.
+//!
+//! A client that saw no failure gets one immediate try, so one client's slow calls cannot lock out
+//! others.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -18,49 +20,49 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::settings::RetryDelays;
 
-/// How many clients are remembered that have met a failure. Further ones get no trial of their own: each trial costs its
-/// client a time-out. No option: it bounds memory alone.
+/// The maximum number of remembered clients that saw a failure. Further clients get no trial of
+/// their own, since each trial costs its client a timeout. A constant: it only limits memory.
 const CLIENTS: usize = 64;
 
-/// What the last calls of one server have shown.
+/// The outcome of the last calls of one server.
 pub(super) struct Circuit {
-    /// So many calls in a row without an answer are too many.
+    /// The number of unanswered calls in a row that opens the circuit.
     most: usize,
-    /// Calls in a row that got no answer.
+    /// The number of unanswered calls in a row.
     failures: usize,
-    /// The item that the first of them was about; what is kept is its hash.
+    /// The hash of the first such call's item.
     first: Option<u64>,
-    /// They were about more than one item.
+    /// Whether the calls were for more than one item.
     is_several: bool,
-    /// The clients that made them, or that run a trial of their own.
+    /// The clients that made these calls, or have a trial of their own.
     clients: HashSet<Peer>,
     open: Option<Open>,
     pauses: Backoff,
     hasher: RandomState,
 }
 
-/// The server is left alone.
+/// The open state: calls are refused.
 struct Open {
     since: Instant,
-    /// When the next call is tried.
+    /// The time of the next trial.
     until: Instant,
-    /// One is being tried.
+    /// Whether a trial is running.
     is_tried: bool,
-    /// So many calls had failed.
+    /// The number of failed calls when the circuit opened.
     failures: usize,
 }
 
-/// Why a call was let through.
+/// The reason why a call may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Closed,
-    /// It is the one that is tried after a pause.
+    /// It is the trial after a pause.
     Trial,
-    /// Its client had met no failure.
+    /// Its client has seen no failure.
     OwnTrial,
 }
 
-/// What the end of a call has changed.
+/// A change that the end of a call caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Opened { failures: usize },
@@ -81,18 +83,18 @@ impl Circuit {
         }
     }
 
-    /// Whether nothing but successes has been noted.
+    /// Whether the last calls all succeeded.
     pub(super) fn is_untroubled(&self) -> bool {
         self.failures == 0 && self.open.is_none()
     }
 
-    /// Whether a call may be sent.
+    /// Decides whether a call may be sent.
     pub(super) fn admit(&mut self, client: &Peer) -> Result<Admission, BackendError> {
         let Some(open) = &mut self.open else {
             return Ok(Admission::Closed);
         };
         let is_untroubled = self.clients.len() < CLIENTS && self.clients.insert(client.clone());
-        // First the one that everybody waits for: as long as it is due, it draws calls.
+        // The common trial takes precedence: while it is due, it attracts calls.
         if open.is_due() {
             open.is_tried = true;
             return Ok(Admission::Trial);
@@ -104,7 +106,7 @@ impl Circuit {
         }
     }
 
-    /// Why calls are not sent; `None` if they are.
+    /// The reason why calls are refused, and for how long; `None` if they are sent.
     pub(super) fn error(&self) -> Option<(BackendError, Duration)> {
         let open = self.open.as_ref()?;
         Some((
@@ -113,12 +115,12 @@ impl Circuit {
         ))
     }
 
-    /// Whether it is time to try a call; `None` if all of them are sent.
+    /// Whether a trial is due; `None` if all calls are sent.
     pub(super) fn trial_is_due(&self) -> Option<bool> {
         self.open.as_ref().map(Open::is_due)
     }
 
-    /// A call got no answer.
+    /// Records a call without an answer.
     pub(super) fn failed(
         &mut self,
         item: Item<'_>,
@@ -150,7 +152,7 @@ impl Circuit {
         None
     }
 
-    /// A call ended without telling anything, as when its client has cancelled it.
+    /// Records a call that ended without a finding, for example because its client cancelled it.
     pub(super) fn abandoned(&mut self, client: &Peer, admission: Admission) {
         match (admission, &mut self.open) {
             (Admission::Trial, Some(open)) => open.is_tried = false,
@@ -161,7 +163,7 @@ impl Circuit {
         }
     }
 
-    /// A call was answered, or the connection is another.
+    /// Records an answered call or a new connection.
     pub(super) fn close(&mut self) -> Option<News> {
         (self.failures, self.first, self.is_several) = (0, None, false);
         self.clients.clear();
@@ -173,7 +175,7 @@ impl Circuit {
 }
 
 impl Open {
-    /// Whether the next call is tried.
+    /// Whether the next call is a trial.
     fn is_due(&self) -> bool {
         !self.is_tried && self.until <= Instant::now()
     }
@@ -185,7 +187,7 @@ impl Open {
     }
 }
 
-/// What a call is about: a tool, a prompt, or resources in general, whose number is boundless.
+/// The target of a call: a tool, a prompt, or resources in general, whose number has no limit.
 #[derive(Clone, Copy, Hash)]
 pub(crate) struct Item<'a> {
     method: &'a str,
@@ -193,8 +195,8 @@ pub(crate) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Whether calls of this method tell whether the server answers its calls. Lists and pings do not: who answers those
-    /// may still answer no call.
+    /// Whether calls of this method show if the server answers calls. Lists and pings do not: a
+    /// server may answer those and no call.
     pub(crate) fn is_of(method: &Method) -> bool {
         matches!(
             method,
@@ -209,7 +211,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The name of the tool or prompt that a call is about.
+    /// The name of the called tool or prompt.
     pub(crate) fn name(params: Option<&Json>) -> Option<Cow<'_, str>> {
         params?.peek("name")?.as_str()
     }
@@ -236,7 +238,7 @@ mod tests {
         Item::new(&Method::CallTool, Some(name))
     }
 
-    /// Ann's calls of two tools have opened it.
+    /// A circuit that Ann's calls of two tools have opened.
     fn opened() -> Circuit {
         let mut circuit = Circuit::new(3, PAUSES);
         let news: Vec<_> = ["a", "a", "b"]

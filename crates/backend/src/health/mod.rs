@@ -1,8 +1,8 @@
-//! Whether a server still answers, as its calls show: calls that time out in a row give rise to a check, and those of
-//! several tools open the [`Circuit`].
+//! The health of a server, judged by its calls. Several timeouts in a row cause a check; failures
+//! of several tools open the [`Circuit`].
 //!
-//! One tool that takes long is no reason to leave out its server: a check without an answer is, and calls of several
-//! tools.
+//! One slow tool is no reason to stop using its server. A check without an answer is, and so are
+//! failed calls of several tools.
 
 mod circuit;
 
@@ -18,23 +18,24 @@ use crate::settings::{HealthPolicy, RetryDelays};
 pub(crate) use circuit::{Admission, Item};
 use circuit::{Circuit, News};
 
-/// Statistics of the calls of one server.
+/// Statistics of one server's calls.
 pub(crate) struct Health {
     backend: Arc<str>,
     policy: HealthPolicy,
     metrics: Arc<BackendMetrics>,
     circuit: Mutex<Circuit>,
-    /// The circuit has noted a failure since the last answer: while it has not, calls do not lock it.
+    /// Whether the circuit has recorded a failure since the last answer. Otherwise calls need not
+    /// lock it.
     is_troubled: AtomicBool,
-    /// Calls that have timed out since the last answer.
+    /// The number of calls that timed out since the last answer.
     timeouts: AtomicUsize,
     doubted: Notify,
-    /// The server answered no check, and nothing since.
+    /// Whether the server left a check unanswered and has answered nothing since.
     is_ejected: AtomicBool,
 }
 
 impl Health {
-    /// `pauses`: before calls are tried where the last ones got no answer.
+    /// Creates the statistics; `pauses` are the pauses before trials of an open circuit.
     pub(crate) fn new(
         backend: Arc<str>,
         policy: HealthPolicy,
@@ -53,7 +54,7 @@ impl Health {
         }
     }
 
-    /// Lets a call through, unless calls are not answered.
+    /// Lets a call through, unless the circuit is open.
     pub(crate) fn admit(&self, client: &Peer) -> Result<Admission, BackendError> {
         if self.is_troubled() {
             self.circuit().admit(client)
@@ -62,26 +63,26 @@ impl Health {
         }
     }
 
-    /// A call was answered.
+    /// Records an answered call.
     pub(crate) fn call_answered(&self) {
         if self.is_troubled() {
             self.note(Circuit::close);
         }
     }
 
-    /// A call got no answer.
+    /// Records a call without an answer.
     pub(crate) fn call_failed(&self, item: Item<'_>, client: &Peer, admission: Admission) {
         self.note(|circuit| circuit.failed(item, client, admission));
     }
 
-    /// A call ended without telling anything.
+    /// Records a call that ended without a finding.
     pub(crate) fn call_abandoned(&self, client: &Peer, admission: Admission) {
         if admission != Admission::Closed {
             self.circuit().abandoned(client, admission);
         }
     }
 
-    /// Why calls are not sent, and until when; `None` if they are.
+    /// The reason why calls are refused, and for how long; `None` if they are sent.
     pub(crate) fn left_alone(&self) -> Option<(BackendError, Duration)> {
         if self.is_troubled() {
             self.circuit().error()
@@ -90,7 +91,7 @@ impl Health {
         }
     }
 
-    /// Whether it is time to try a call; `None` if all of them are let through.
+    /// Whether a trial is due; `None` if all calls are sent.
     pub(crate) fn trial_is_due(&self) -> Option<bool> {
         if self.is_troubled() {
             self.circuit().trial_is_due()
@@ -107,7 +108,7 @@ impl Health {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the circuit, and tells operators what has changed.
+    /// Changes the circuit, and logs the change for operators.
     fn note(&self, change: impl FnOnce(&mut Circuit) -> Option<News>) {
         let (news, pause) = {
             let mut circuit = self.circuit();
@@ -130,14 +131,14 @@ impl Health {
         }
     }
 
-    /// A call was answered.
+    /// Records any answer.
     pub(crate) fn answered(&self) {
         if self.timeouts.load(Ordering::Relaxed) != 0 {
             self.timeouts.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A call that had been sent has timed out.
+    /// Records the timeout of a call that had been sent.
     pub(crate) fn timed_out(&self) {
         let timeouts = self
             .timeouts
@@ -148,7 +149,7 @@ impl Health {
         }
     }
 
-    /// Has it checked at once.
+    /// Requests a check at once.
     pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
@@ -167,25 +168,25 @@ impl Health {
         }
     }
 
-    /// Consecutive time-outs of calls that make the server suspect.
+    /// The number of consecutive timeouts that make the server suspect.
     pub(crate) fn most_timeouts(&self) -> usize {
         self.policy.timeouts
     }
 
-    /// How long a check may take.
+    /// The time limit of a check.
     pub(crate) fn check_timeout(&self) -> Duration {
         self.policy.timeout
     }
 
-    /// The server did not answer a check (`true`), or is connected again.
+    /// Records that the server left a check unanswered (`true`), or is connected again.
     pub(crate) fn set_ejected(&self, is_ejected: bool) {
         self.is_ejected.store(is_ejected, Ordering::Relaxed);
         self.answered();
-        // Another process, or a server that was away: its calls are tried anew.
+        // The process is new, or the server is back, so calls may be sent again.
         self.call_answered();
     }
 
-    /// Whether the server has answered nothing since a check that it did not answer.
+    /// Whether the server left a check unanswered and has answered nothing since.
     pub(crate) fn is_ejected(&self) -> bool {
         self.is_ejected.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! `resources/subscribe` and `resources/unsubscribe` of clients that have a session.
 //!
-//! On a session's own connection the requests are forwarded. On a connection that clients share, the server sees the first
-//! subscription to a resource and the last unsubscription. The resulting subscriptions are recorded, so that they can be made again
-//! on another connection.
+//! On a session's own connection the requests are forwarded. On a shared connection, the server
+//! sees only the first subscription to a resource and the last unsubscription. The resulting
+//! subscriptions are recorded, so that another connection can repeat them.
 
 use std::sync::Arc;
 
@@ -35,10 +35,10 @@ pub(crate) async fn local_answer(
         registry.unsubscribe(session, &uri);
         return Some(Response::from_result(&Json::empty_object()));
     }
-    // A modern server has no such request and does not see its parameters.
+    // A modern server has no such request and never sees its parameters.
     let params = call.params.as_ref().filter(|_| era == Era::Legacy);
     let refused = |code, message: &str| Response::from_error(&RpcError::new(code, message));
-    // Before the server answers: what is not recorded may be unsubscribed from meanwhile.
+    // Recorded before the server answers: otherwise the resource might be unsubscribed meanwhile.
     registry.recorded().add(session, &uri);
     let verdict = registry.subscribe(session, &uri, params).await;
     if !matches!(verdict, Some(Verdict::Accepted)) {
@@ -58,8 +58,8 @@ pub(crate) async fn local_answer(
     })
 }
 
-/// The refusal of a subscription beyond the limit on a session's own connection. Several may pass
-/// at the same time; the record is bounded all the same.
+/// The refusal of a subscription beyond the limit, on a session's own connection. Several
+/// concurrent calls may pass; the record stays limited nevertheless.
 pub(crate) fn refusal(registry: &SubscriptionRegistry, call: &Call) -> Option<Response> {
     let (session, uri, subscribes) = subject(call)?;
     let refused = subscribes && !registry.may_subscribe(session, &uri);

@@ -1,15 +1,15 @@
-//! The capabilities of a server that listening depends on.
+//! The server capabilities that listening depends on.
 
 use fanlight_protocol::result::ServerDescription;
 
 use crate::connection::Connection;
 use crate::subscriptions::Lists;
 
-/// What a server declares that it notifies of.
+/// The notifications that a server declares.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notifies {
     pub(super) lists: Lists,
-    /// It takes `resources/subscribe`.
+    /// Whether it accepts `resources/subscribe`.
     pub(super) resources: bool,
     pub(super) tasks: bool,
 }

@@ -1,5 +1,6 @@
-//! A subscription of one listener alone, for filter members that Fanlight does not know: only the
-//! server can tell what on the subscription answers them, so all of it goes to that listener.
+//! A subscription of a single listener, for filter members that Fanlight does not know. Only the
+//! server knows which messages belong to them, so that listener gets all messages of the
+//! subscription.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +17,15 @@ use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::subscriptions::{Filter, SubscriptionRegistry};
 
-/// A subscription of one listener alone.
+/// A subscription of a single listener.
 pub(super) struct DedicatedSubscription {
     pub(super) registry: Arc<SubscriptionRegistry>,
     pub(super) state: watch::Receiver<State>,
     pub(super) listen: Listen,
     pub(super) nesting: usize,
-    /// Longest wait for an acknowledgement.
+    /// The longest wait for an acknowledgement.
     pub(super) patience: Duration,
-    /// Takes what is honoured, once.
+    /// Receives the accepted part of the filter, once.
     pub(super) honoured: Option<oneshot::Sender<Interest>>,
     pub(super) _permit: OwnedSemaphorePermit,
     /// Keeps the base connection from being ended as unused.
@@ -32,7 +33,7 @@ pub(super) struct DedicatedSubscription {
 }
 
 impl DedicatedSubscription {
-    /// Keeps it up until the backend ends or the server turns out not to have it.
+    /// Keeps up the subscription until the server ends or turns out not to support it.
     pub(super) async fn run(self) {
         let stopped = stopped(self.state.clone());
         tokio::select! {
@@ -58,7 +59,7 @@ impl DedicatedSubscription {
         }
     }
 
-    /// Passes on everything on one subscription.
+    /// Passes on all messages of one subscription.
     async fn receive(&mut self, connection: &Arc<Connection>, backoff: &mut Backoff) -> End {
         let interest = &self.listen.interest;
         let unknown = interest.unknown.as_ref();

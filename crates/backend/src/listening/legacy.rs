@@ -1,5 +1,5 @@
-//! Listening at a legacy server: over HTTP by the stream of a GET, which is kept only while it is
-//! needed, and by `resources/subscribe` for each resource.
+//! Listening at a legacy server. Over HTTP this uses the stream of a GET, which is kept only while
+//! needed, and `resources/subscribe` for each resource.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -21,14 +21,14 @@ use crate::connection::{Connection, Loss};
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
 
-/// The stream of the base connection.
+/// The state of the base connection's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     /// Not needed so far.
     Unknown,
-    /// Open, or reopened after failures; what may have been missed is announced then.
+    /// Open, or reopened after failures. Reopening announces changes that may have been missed.
     Open,
-    /// Not open in time. What may have been missed is announced once it is open.
+    /// Not open in time. Opening announces changes that may have been missed.
     Late,
     /// The server has no such stream.
     Absent,
@@ -38,12 +38,12 @@ enum Stream {
 pub(super) struct Base<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
-    /// Whether another connection was listened to before.
+    /// Whether an earlier connection was listened to.
     pub(super) is_repeated: bool,
 }
 
 impl Base<'_> {
-    /// Keeps up the stream and the subscriptions, without end.
+    /// Keeps up the stream and the subscriptions; never returns.
     pub(super) async fn keep(self) {
         let notifies = Notifies::of(self.connection);
         let known = if self.connection.http().is_some() {
@@ -96,9 +96,9 @@ impl Base<'_> {
         loop {
             changed.mark_unchanged();
             if self.needs_stream(notifies) {
-                // An update right after the subscription must find the stream open.
+                // The stream must be open before an update can follow a subscription.
                 tokio::select! {
-                    // Some servers send not even the head of the stream before the first message.
+                    // Some servers do not even send the stream's head before the first message.
                     opened = timeout(opening, self.opened(notifies, stream)) => if opened.is_err() {
                         stream.send_if_modified(|known| {
                             let late = *known == Stream::Unknown;
@@ -139,8 +139,8 @@ impl Base<'_> {
     }
 }
 
-/// Keeps the stream of a GET open whenever the value of `need` says so; returns once the server turns
-/// out to have none. `opened` is called with each change of the open stream, `closed` when it ends.
+/// Keeps the stream of a GET open while `need` says so; returns if the server turns out to have
+/// none. `opened` is called with each change of the open stream, `closed` at its end.
 async fn keep_stream<T>(
     connection: &Connection,
     mut need: watch::Receiver<T>,
@@ -165,18 +165,18 @@ async fn keep_stream<T>(
     }
 }
 
-/// Requests to subscribe and unsubscribe. A slow one delays none for other resources; for one
-/// resource one runs at a time, so that the last one sent counts.
+/// Requests to subscribe and unsubscribe. A slow request does not delay those for other resources.
+/// Each resource has one running request at a time, so that the last one sent counts.
 struct ResourceRequests<'a> {
     base: &'a Base<'a>,
     notifies: Notifies,
     waiting: VecDeque<ResourceRequest>,
-    /// The resources of the requests that wait or run.
+    /// The resources of waiting and running requests.
     busy: HashSet<Arc<str>>,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>>,
 }
 
-/// A resource, and the `params` to subscribe with, if a client gave some; `None` unsubscribes.
+/// A resource, and the client's `params` for subscribing, if any; `None` unsubscribes.
 type ResourceRequest = (Arc<str>, Option<Option<Json>>);
 
 impl ResourceRequests<'_> {
@@ -192,7 +192,7 @@ impl ResourceRequests<'_> {
         }
     }
 
-    /// Waits until one more request is complete, without end if there is none.
+    /// Waits until one more request is complete; never returns if there is none.
     async fn complete_one(&mut self) {
         while self.running.len() < CONCURRENT
             && let Some((uri, request)) = self.waiting.pop_front()
@@ -220,8 +220,8 @@ impl ResourceRequests<'_> {
     }
 }
 
-/// Listens on a connection of `principal`'s clients without a session: a server sends the status of
-/// their tasks on the connection that has made the tasks.
+/// Listens on a connection for `principal`'s clients without a session. A server sends a task's
+/// status on the connection that made the task.
 pub(super) async fn keep_pooled(
     registry: &SubscriptionRegistry,
     connection: &Connection,
@@ -236,8 +236,8 @@ pub(super) async fn keep_pooled(
     tokio::join!(stream, resources::keep(registry, connection, principal));
 }
 
-/// Listens on the connection of a request of `principal`'s client without a session: the server may send on the stream of
-/// a GET what it asks the client during a call.
+/// Listens on the connection of one request of `principal`'s client without a session. During a
+/// call, the server may ask the client on the stream of a GET.
 pub(super) async fn keep_of_request(
     registry: &SubscriptionRegistry,
     connection: &Connection,
@@ -253,7 +253,7 @@ pub(super) async fn keep_of_request(
         |_| settled(),
         |_| settled(),
     );
-    // Boxed, since there is one for each suspended call, and over HTTP it is nothing.
+    // Boxed, since each suspended call has one, and over HTTP it is nothing.
     let subscribing = connection.subscribes_for_clients();
     let subscribed = OptionFuture::from(
         subscribing.then(|| Box::pin(resources::keep(registry, connection, principal))),
@@ -271,7 +271,8 @@ pub(super) struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Keeps up the stream while the session has listeners or can be asked, and makes its subscriptions again.
+    /// Keeps up the stream while the session has listeners or can be asked, and repeats its
+    /// subscriptions.
     pub(super) async fn keep(self) {
         let Self {
             registry,
@@ -324,7 +325,7 @@ impl Own<'_> {
         tokio::join!(resubscribe, stream);
     }
 
-    /// Makes the session's subscriptions again on a new connection.
+    /// Repeats the session's subscriptions on a new connection.
     async fn resubscribe(&self) {
         let all = self
             .registry
@@ -349,7 +350,7 @@ impl Own<'_> {
     }
 }
 
-/// Subscribes to a resource, with the `params` of the client's own request if there was one.
+/// Subscribes to a resource, with the `params` of the client's own request, if any.
 async fn subscribe_to(
     connection: &Connection,
     notifies: Notifies,

@@ -1,4 +1,4 @@
-//! Adds listeners, and finds out what the server honours of their interests.
+//! Adds listeners, and determines which of their interests the server accepts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::subscriptions::{Lists, SubscriptionRegistry};
 
-/// Adds listeners of one backend.
+/// Adds listeners of one server.
 pub(crate) struct Listeners {
     registry: Arc<SubscriptionRegistry>,
-    /// Of the base connection.
+    /// The state of the base connection.
     state: watch::Receiver<State>,
     tasks: TaskTracker,
     nesting: usize,
-    /// Longest wait for a server to acknowledge a subscription.
+    /// The longest wait for a server to acknowledge a subscription.
     patience: Duration,
-    /// Bounds the subscriptions of single listeners.
+    /// Limits the subscriptions of single listeners.
     dedicated: Arc<Semaphore>,
 }
 
@@ -49,7 +49,7 @@ impl Listeners {
         }
     }
 
-    /// Adds a listener at a server of this era. Resolves once it is known what is honoured.
+    /// Adds a listener at a server of this era. Resolves once the accepted interests are known.
     pub(crate) async fn add(&self, listen: Listen, era: Era) -> Result<Listening, BackendError> {
         if listen.interest.unknown.is_some()
             && era == Era::Modern
@@ -65,9 +65,9 @@ impl Listeners {
         Ok(Listening::new(honoured, registration))
     }
 
-    /// Adds a session's listener. It receives from whatever connection there is or will be, so a
-    /// server that is unreachable or slow to acknowledge is no failure: the client listens once, for
-    /// as long as it likes. `ready` resolves with the base connection.
+    /// Adds a session's listener, which receives messages from every present and future connection.
+    /// So an unreachable or slow server is no failure: the client listens once, for as long as it
+    /// likes. `ready` resolves with the base connection.
     pub(crate) async fn add_of_session(
         &self,
         listen: Listen,
@@ -97,8 +97,9 @@ impl Listeners {
         Ok(Listening::new(honoured, registration))
     }
 
-    /// Adds a listener that is interested in changes of lists, and its session, while the server's process rests. It
-    /// receives from the next connection on; until then the server can send nothing.
+    /// Adds a listener for changed lists and for messages to its session, while the server's
+    /// process rests. It receives messages from the next connection on; until then the server can
+    /// send nothing.
     pub(crate) fn add_at_rest(&self, listen: Listen, description: &ServerDescription) -> Listening {
         let session = listen.interest.session;
         let declared = Notifies::declared_by(description).lists;
@@ -123,7 +124,8 @@ impl Listeners {
         permit: OwnedSemaphorePermit,
     ) -> Result<Listening, BackendError> {
         let of_session = listen.interest.session;
-        // What belongs to no subscription: the session's own messages, and notifications that Fanlight does not know.
+        // Messages outside of any subscription: the session's own, and notifications that Fanlight
+        // does not know.
         let interest = Interest {
             session: of_session,
             ..Interest::default()

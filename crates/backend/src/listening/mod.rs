@@ -1,8 +1,8 @@
-//! Subscribes at a server to what its listeners want.
+//! Subscribes at a server on behalf of its listeners.
 //!
-//! [`crate::subscriptions`] holds who listens to what. Here one [`ListeningWorker`] per connection
-//! makes the server send it: a modern server by one `subscriptions/listen` for all listeners, a
-//! legacy one by the stream of a GET and by `resources/subscribe`.
+//! [`crate::subscriptions`] has the listeners and their interests. Here, one [`ListeningWorker`]
+//! per connection subscribes at the server. A modern server gets one `subscriptions/listen` for all
+//! listeners; a legacy one gets the stream of a GET and `resources/subscribe`.
 
 mod calls;
 mod capabilities;

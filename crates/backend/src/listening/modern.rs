@@ -1,8 +1,8 @@
 //! One subscription at a modern server for all listeners together.
 //!
-//! When the demand grows, a new subscription is acknowledged before the old one is ended, so that
-//! nothing is lost between them, though a notification may arrive on both. When the demand shrinks,
-//! the same happens after a delay; without demand the subscription ends at once.
+//! When the demand grows, a new subscription is acknowledged before the old one ends. So nothing is
+//! lost between them, though a notification may arrive on both. When the demand shrinks, the same
+//! happens after a delay. Without demand the subscription ends at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::connection::Connection;
 use crate::log::excerpt;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
 
-/// Delay before a subscription is replaced by a smaller one. No option: until then updates arrive that no client wants,
-/// which are dropped.
+/// The delay before a smaller subscription replaces a larger one. A constant: meanwhile only
+/// unwanted updates arrive, which are dropped.
 const SHRINK_DELAY: Duration = Duration::from_secs(1);
 
 /// The common subscription of one connection.
@@ -25,28 +25,28 @@ pub(super) struct SharedSubscription<'a> {
     backend: &'a str,
     connection: &'a Arc<Connection>,
     nesting: usize,
-    /// Longest wait for an acknowledgement.
+    /// The longest wait for an acknowledgement.
     patience: Duration,
     /// The demand as of `generation`.
     demand: Filter,
     generation: u64,
-    /// Acknowledged, with what the server honours.
+    /// The acknowledged subscription, with its accepted filter.
     current: Option<(BackendSubscription, Filter)>,
-    /// Not acknowledged yet, with its deadline and the generation that it answers.
+    /// The unacknowledged subscription, with its deadline and the generation of its demand.
     next: Option<(BackendSubscription, Instant, u64)>,
-    /// Since when `current` covers more than the demand.
+    /// The time since which `current` covers more than the demand.
     excess_since: Option<Instant>,
-    /// No attempt before this.
+    /// The earliest time of the next attempt.
     retry_at: Option<Instant>,
     backoff: Backoff,
-    /// The generation whose demand the server has refused.
+    /// The generation whose demand the server refused.
     refused: Option<u64>,
-    /// The generation of which the server has refused also the part known to be accepted.
+    /// The generation in which the server refused even the part that it accepted before.
     given_up: Option<u64>,
     unsupported: bool,
-    /// Notifications may have been missed.
+    /// Whether notifications may have been missed.
     missed: bool,
-    /// The subscriptions have changed since they were compared with the demand.
+    /// Whether the subscriptions have changed since their last comparison with the demand.
     is_stale: bool,
 }
 
@@ -79,7 +79,7 @@ impl<'a> SharedSubscription<'a> {
         }
     }
 
-    /// Keeps it up, without end.
+    /// Keeps up the subscription; never returns.
     pub(super) async fn keep(mut self) {
         let mut changed = self.registry.watch();
         loop {
@@ -134,8 +134,8 @@ impl<'a> SharedSubscription<'a> {
         }
     }
 
-    /// The filter to subscribe with. A server that refuses the whole demand because of one resource or
-    /// task is asked only for those that it is known to accept, so that the others are not lost.
+    /// The filter to subscribe with. If the server refuses the whole demand because of one resource
+    /// or task, the filter contains only those that it accepted before. So the others are not lost.
     fn wanted(&self) -> Filter {
         if self.refused != Some(self.generation) {
             return self.demand.clone();
@@ -161,7 +161,7 @@ impl<'a> SharedSubscription<'a> {
         wanted
     }
 
-    /// When to reconcile although nothing has happened.
+    /// The time at which to reconcile without an event.
     fn next_timeout(&self) -> Option<Instant> {
         match (&self.next, self.retry_at) {
             (Some((_, late, _)), _) => Some(*late),
@@ -254,7 +254,7 @@ impl<'a> SharedSubscription<'a> {
     }
 }
 
-/// The next event of a subscription; without end if there is none.
+/// The next event of a subscription; never resolves if there is none.
 async fn next_of(subscription: Option<&mut BackendSubscription>) -> SubscriptionEvent {
     match subscription {
         Some(subscription) => subscription.next().await,

@@ -1,7 +1,8 @@
-//! Subscriptions on the processes in which calls of clients without a session run.
+//! Subscriptions on the processes that run calls of clients without a session.
 //!
-//! Such clients listen on the base connection. Over stdio that is another process, which does not know what a call changes
-//! in its own, so the resources that the clients of a principal listen to are subscribed to in each of their processes.
+//! Such clients listen on the base connection. Over stdio that is another process, which does not
+//! notice what a call changes in its own process. So each process of a principal subscribes to all
+//! resources that the principal's clients listen to.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -15,13 +16,14 @@ use futures_util::StreamExt as _;
 use crate::connection::Connection;
 use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
 
-/// Subscriptions that are made at the same time. No option: it spares a server that has just been connected, and the
-/// order of the rest does not show.
+/// The number of concurrent subscription requests. A constant: it spares a newly connected server,
+/// and the order of the rest does not matter.
 pub(super) const CONCURRENT: usize = 8;
 
 type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Keeps up the subscriptions of `principal`'s listeners on one connection, without end unless there can be none.
+/// Keeps up the subscriptions of `principal`'s listeners on one connection; returns only if there
+/// can be none.
 pub(super) async fn keep(
     registry: &SubscriptionRegistry,
     connection: &Connection,
@@ -39,7 +41,7 @@ pub(super) async fn keep(
     loop {
         changed.mark_unchanged();
         let (generation, wanted) = registry.resources_of(principal);
-        // Before the server is asked, which may announce an update right after its answer.
+        // Set before the request, since the server may announce an update right after its answer.
         announcing.set(&wanted);
         request(
             connection,
@@ -61,7 +63,8 @@ pub(super) async fn keep(
     }
 }
 
-/// What one process is subscribed to, for merging its updates with those of the others, until this is dropped.
+/// The subscriptions of one process, until this is dropped. They are needed to merge the updates of
+/// all processes.
 struct Announcing<'a> {
     registry: &'a SubscriptionRegistry,
     process: ProcessNumber,
@@ -81,7 +84,8 @@ impl Drop for Announcing<'_> {
     }
 }
 
-/// Sends one request for each resource. A refusal is no failure: the base connection has said what is honoured.
+/// Sends one request for each resource. A refusal is no failure: the base connection has determined
+/// the accepted interests.
 async fn request(connection: &Connection, method: &Method, uris: impl Iterator<Item = &Arc<str>>) {
     let asked = uris.map(|uri| {
         let params = params_for(uri);

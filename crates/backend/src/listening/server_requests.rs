@@ -1,9 +1,9 @@
-//! Server requests of a legacy server that do not say which call they belong to.
+//! Requests of a legacy server that do not say which call they belong to.
 //!
-//! They go to the client's listener, else on the stream of its oldest running call: a server may send outside of a
-//! call's stream what it needs for the call.
-//! They follow the rules of server requests during calls: the client is asked only what it has
-//! declared, the number of open requests is bounded, and so is the time to answer.
+//! They go to the client's listener, or else to the stream of its oldest running call, since a
+//! server may send requests for a call outside of the call's stream. The same rules apply as during
+//! calls: the client must have declared the capability, and the number of open requests and the
+//! time for an answer are limited.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::request::server_request::{
 };
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
 
-/// Forwards the server requests of a connection that one client has to itself.
+/// Forwards the server's requests on a connection that serves a single client.
 pub(super) struct ServerRequests<'a> {
     pub(super) registry: &'a SubscriptionRegistry,
     pub(super) connection: &'a Arc<Connection>,
@@ -32,7 +32,7 @@ pub(super) struct ServerRequests<'a> {
 }
 
 impl ServerRequests<'_> {
-    /// Forwards requests and answers, without end.
+    /// Forwards requests and answers; never returns.
     pub(super) async fn forward(self, requests: &mut UnsolicitedRequests) {
         let (mut open, deadline) = (
             OpenServerRequests::default(),
@@ -53,7 +53,7 @@ impl ServerRequests<'_> {
         }
     }
 
-    /// Asks the client. Returns the message for the server if that is not possible.
+    /// Asks the client. Returns the message for the server if that is impossible.
     fn ask(
         &self,
         request: &Request,
@@ -63,7 +63,7 @@ impl ServerRequests<'_> {
             .session
             .and_then(|session| self.registry.listener_of(session));
         let (messages, deadline, number) = match listener {
-            // No call is kept alive by them, so their number does not matter.
+            // These requests keep no call alive, so their number does not matter.
             Some(messages) => (messages, Arc::clone(outside), usize::MAX),
             None => {
                 let why = "no call is running that the request could belong to, and the client does not listen";
@@ -87,7 +87,7 @@ impl ServerRequests<'_> {
         Ok(pending)
     }
 
-    /// Sends a message to the server in a task of its own. The request counts as open meanwhile.
+    /// Sends a message to the server in a separate task. The request counts as open meanwhile.
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {

@@ -1,4 +1,4 @@
-//! One `subscriptions/listen` request at a modern server, from being sent to its end.
+//! One `subscriptions/listen` request at a modern server, from its start to its end.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use crate::subscriptions::{Filter, without_subscription_id};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
-/// Capacity for messages from the transport. They are passed on without waiting. No option: `limits.notifications`
-/// bounds what waits for a client; this only bridges the hand-over.
+/// The number of messages that may wait for the hand-over from the transport, which is immediate. A
+/// constant: `limits.notifications` limits the messages that wait for a client.
 const QUEUE: usize = 256;
 
 type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;
 
-/// A subscription at a modern server, ended there when this is dropped.
+/// A subscription at a modern server. Dropping it ends the subscription there.
 pub(super) struct BackendSubscription {
     pub(super) asked: Filter,
     exchange: Option<Exchange>,
@@ -33,7 +33,7 @@ pub(super) struct BackendSubscription {
 pub(super) enum SubscriptionEvent {
     /// The server has agreed to this filter.
     Acknowledged(Json),
-    /// Without the id of the subscription.
+    /// A notification, without the id of the subscription.
     Notification(Notification),
     Ended(End),
 }
@@ -50,7 +50,7 @@ pub(super) enum End {
 }
 
 impl BackendSubscription {
-    /// A subscription whose request is sent when this is first polled.
+    /// Creates a subscription; the first poll sends its request.
     pub(super) fn begin(
         connection: &Arc<Connection>,
         asked: Filter,
@@ -78,7 +78,7 @@ impl BackendSubscription {
         }
     }
 
-    /// The next event. Cancel safe; not to be called after the end.
+    /// The next event. Cancel safe; must not be called after the end.
     pub(super) async fn next(&mut self) -> SubscriptionEvent {
         loop {
             tokio::select! {
@@ -130,7 +130,7 @@ impl End {
     }
 }
 
-/// Waits for the end of an exchange; without end if it has ended already.
+/// Waits for the end of an exchange; never resolves if it has already ended.
 async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, BackendError> {
     poll_fn(|context| match exchange {
         Some(exchange) => exchange.as_mut().poll(context),
@@ -139,7 +139,7 @@ async fn poll_exchange(exchange: &mut Option<Exchange>) -> Result<Reply, Backend
     .await
 }
 
-/// Capabilities by which a server may notify of tasks.
+/// The capabilities with which a server may send task notifications.
 fn tasks_capability() -> Json {
     use fanlight_protocol::json::ObjectBuilder;
     let (mut extensions, mut capabilities) = (ObjectBuilder::new(), ObjectBuilder::new());

@@ -1,4 +1,4 @@
-//! The task that keeps up the subscriptions of one connection, across reconnects.
+//! The task that keeps up the subscriptions of one connection across reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequests};
 
-/// Keeps up the subscriptions of one supervised connection: of the base connection for all listeners,
-/// of a session's own connection for that session.
+/// Keeps up the subscriptions of one supervised connection. The base connection has those of all
+/// listeners, a session's own connection those of that session.
 pub(crate) struct ListeningWorker {
     pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) origin: Origin,
@@ -25,15 +25,16 @@ pub(crate) struct ListeningWorker {
     /// Requests a connection.
     pub(crate) wanted: Arc<Notify>,
     pub(crate) requests: UnsolicitedRequests,
-    /// Longest wait for a server to acknowledge a subscription.
+    /// The longest wait for a server to acknowledge a subscription.
     pub(crate) patience: Duration,
 }
 
 impl ListeningWorker {
-    /// Runs until the supervised connection ends for good. There is such a task for each session and each suspended call.
+    /// Runs until the supervised connection ends for good. Each session and suspended call has such
+    /// a task.
     pub(crate) fn run(mut self) -> impl Future<Output = ()> + Send {
         async move {
-            // A session may have had another connection before, which was closed for others.
+            // An earlier connection of the session may have been closed to make room for others.
             let mut is_repeated = match &self.origin {
                 Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
                 Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
@@ -51,7 +52,7 @@ impl ListeningWorker {
                 if let Origin::Session(session) = &self.origin {
                     self.registry.set_own_stream(session, false);
                 }
-                // The server that has sent these requests is gone.
+                // The server that sent these requests is gone.
                 self.requests.clear();
             }
             match &self.origin {
@@ -62,7 +63,7 @@ impl ListeningWorker {
         }
     }
 
-    /// A session that lost its connection gets another if it still listens.
+    /// Requests another connection for a session that lost its own, if it still listens.
     fn reconnect(&self, is_repeated: bool) {
         if let Origin::Session(session) = &self.origin
             && is_repeated
@@ -72,8 +73,9 @@ impl ListeningWorker {
         }
     }
 
-    /// Keeps up the subscriptions on one connection, without end. Each kind is boxed, since there is such a task for each
-    /// session, and the kinds differ in size. `tokio::join!` in a block of its own would hold their futures twice.
+    /// Keeps up the subscriptions on one connection; never returns. Each kind is boxed, since each
+    /// session has such a task, and the kinds differ in size. `tokio::join!` in a block of its own
+    /// would store their futures twice.
     async fn keep(&mut self, connection: &Arc<Connection>, is_repeated: bool) {
         let Self {
             registry,
@@ -156,7 +158,7 @@ pub(super) async fn stopped(mut state: watch::Receiver<State>) {
         .map(drop);
 }
 
-/// The next connection; `None` once there will be none. `idle` is called when none is being made.
+/// The next connection; `None` if there will be none. `idle` is called when none is being made.
 pub(super) async fn connected(
     state: &mut watch::Receiver<State>,
     idle: impl Fn(),

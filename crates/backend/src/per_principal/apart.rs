@@ -1,9 +1,11 @@
-//! A server over stdio whose clients are authenticated. A modern server has no sessions, so what its process keeps for one
-//! principal could reach another: each has a process of its own, started by its first request.
+//! A server over stdio with authenticated clients. A modern server has no sessions, so what its
+//! process keeps for one principal could reach another. So each principal has a process of its own,
+//! started by its first request.
 //!
-//! The *base* has a process beside these, which serves what is the same for all: the description and lists, unless the server
-//! says that they are private, and announcements of their changes. A client that merely listens has no process started. A
-//! server that turns out to be legacy is the base's alone, which tells its sessions apart.
+//! Beside these there is the process of the *base*. It serves what is the same for all: the
+//! description, lists that are not private, and announcements of their changes. A client that only
+//! listens starts no process. A server that turns out to be legacy uses only the base, which
+//! separates its sessions.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -24,7 +26,7 @@ use crate::sessions::is_for_all;
 use crate::settings::{BackendSettings, KnownServer, Serves};
 use crate::tasks::UNKNOWN_TASK;
 
-/// One MCP server over stdio with a process for each principal.
+/// An MCP server over stdio with one process per principal.
 pub struct BackendApart {
     base: Arc<Backend>,
     members: Members,
@@ -32,11 +34,12 @@ pub struct BackendApart {
     private: Arc<PrivateLists>,
 }
 
-/// The lists that the server has said to be private, by the methods that read them. What was private once stays so.
+/// The lists that the server declared private, by the methods that read them. A private list stays
+/// private.
 #[derive(Default)]
 struct PrivateLists(Mutex<HashSet<Method>>);
 
-/// Clients that listen at the base, and at the process of their principal whenever there is one.
+/// Clients that listen at the base, and also at their principal's process while there is one.
 #[derive(Default)]
 struct Waiting(Mutex<Table>);
 
@@ -49,12 +52,12 @@ struct Table {
 struct Waiter {
     id: u64,
     listen: Listen,
-    /// The member at which it listens; 0 for none so far.
+    /// The number of the member at which it listens; 0 for none so far.
     at: u64,
     end: CancellationToken,
 }
 
-/// Ends the listening of one client when it is dropped.
+/// Ends the listening of one client when dropped.
 struct WaiterGuard {
     waiting: Arc<Waiting>,
     principal: Principal,
@@ -63,8 +66,8 @@ struct WaiterGuard {
 }
 
 impl BackendApart {
-    /// Begins to start the base, as [`Backend::resume`] does. At most `settings.limits.sessions` principals have a process at
-    /// the same time. `shutdown` ends all of them.
+    /// Begins to start the base, as [`Backend::resume`] does. At most `settings.limits.sessions`
+    /// principals have a process at the same time. `shutdown` ends all of them.
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
@@ -79,7 +82,7 @@ impl BackendApart {
         let mut of_one = settings;
         let processes = &mut of_one.processes;
         processes.serves = Serves::One;
-        // It is started for a request.
+        // It starts on demand, for a request.
         (
             processes.starts_on_demand,
             processes.keeps_lists,
@@ -103,19 +106,20 @@ impl BackendApart {
         itself
     }
 
-    /// What serves lists.
+    /// The base, which serves lists.
     #[must_use]
     pub fn base(&self) -> &Arc<Backend> {
         &self.base
     }
 
-    /// Ends it without keeping it alive.
+    /// A handle that can end the server but does not keep it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }
 
-    /// The process of a client's principal; `None` if the base has a connection of its own for the client.
+    /// The process of a client's principal; `None` if the base has a connection of its own for the
+    /// client.
     async fn of(&self, client: &CallContext) -> Result<Option<Lease>, BackendError> {
         if client.caller.is_gateway() || self.base.has_own_connection(client).await? {
             return Ok(None);
@@ -134,14 +138,14 @@ impl BackendApart {
         Ok(Some(lease))
     }
 
-    /// Sends a request to the process of its principal.
+    /// Sends a request to its principal's process.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let CallContext { caller, .. } = &*call.context;
         let is_about_task = matches!(
             call.method,
             Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
         );
-        // A process that there is not has no task: none is started to be asked.
+        // Without a process there is no task, so none is started just to be asked.
         if is_about_task
             && !caller.is_gateway()
             && self.members.existing(caller.principal()).is_none()
@@ -158,7 +162,7 @@ impl BackendApart {
         }
     }
 
-    /// Reads a list, at the process of its principal if it is private.
+    /// Reads a list, from the principal's process if the list is private.
     async fn list(&self, call: Call) -> Result<Response, BackendError> {
         if self.private.has(&call.method) && !call.context.caller.is_gateway() {
             return self.ask(call).await;
@@ -178,7 +182,7 @@ impl BackendApart {
         }
     }
 
-    /// Has a client listen at the process of its principal as well, unless it does so already.
+    /// Lets a client listen at its principal's process, too, unless it already does.
     fn attach(&self, waiter: &mut Waiter, lease: &Lease) {
         if std::mem::replace(&mut waiter.at, lease.number) == lease.number {
             return;
@@ -201,7 +205,7 @@ impl BackendApart {
         });
     }
 
-    /// Listens for a client to nothing that only the process of its principal can tell.
+    /// Listens for a client whose interests do not need its principal's process.
     async fn listen_to_base(&self, listen: Listen) -> Result<Listening, BackendError> {
         let mut listening = self.base.listen(listen.clone()).await?;
         let (principal, end) = (
@@ -228,7 +232,8 @@ impl BackendApart {
         Ok(Listening::new(honoured, (listening, guard)))
     }
 
-    /// Listens for a client that has named resources or tasks, or what Fanlight does not know.
+    /// Listens for a client that named resources, tasks, or filter members that Fanlight does not
+    /// know.
     async fn listen_apart(&self, listen: Listen) -> Result<Listening, BackendError> {
         let Some(lease) = self.of(&listen.context).await? else {
             return self.base.listen(listen).await;
@@ -312,7 +317,7 @@ impl BackendClient for BackendApart {
         }
     }
 
-    /// As the list that is the same for all says of a tool.
+    /// Decides by the shared tool list.
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
         let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
         Box::pin(async move { is_told && self.base.is_safe(call).await })
@@ -320,7 +325,7 @@ impl BackendClient for BackendApart {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         if listen.context.caller.is_gateway() {
-            // It is told of changes of anybody's lists.
+            // Fanlight listens to changes of everybody's lists.
             self.members
                 .watchers
                 .add(self.private.tell(&listen.messages));
@@ -363,7 +368,7 @@ impl BackendClient for BackendApart {
         self.base.may_rest()
     }
 
-    /// That of all processes, which share a log.
+    /// The output of all processes, which share a log.
     fn process_output(&self) -> ProcessOutput {
         self.base.process_output()
     }
@@ -382,8 +387,8 @@ impl PrivateLists {
         self.lists().insert(method.clone());
     }
 
-    /// A sender of what the process of a principal announces. A change of a list that is the same for all is the base's to
-    /// announce: it is the base that the list is read from.
+    /// A sender for announcements of a principal's process. It drops changes of shared lists: those
+    /// lists come from the base, which announces their changes.
     fn tell(self: &Arc<Self>, messages: &ServerMessages) -> ServerMessages {
         let private = Arc::clone(self);
         messages.mapped(move |message| {
@@ -409,7 +414,7 @@ impl PrivateLists {
 }
 
 impl Waiting {
-    /// Adds a client, and returns its id.
+    /// Adds a client; returns its id.
     fn add(&self, waiter: Waiter) -> u64 {
         let mut table = self.table();
         table.last += 1;
@@ -423,7 +428,7 @@ impl Waiting {
         id
     }
 
-    /// Does something with each client of a principal.
+    /// Applies `act` to each client of a principal.
     fn with(&self, principal: &Principal, act: impl FnMut(&mut Waiter)) {
         self.table()
             .listeners

@@ -1,4 +1,5 @@
-//! The servers of single principals: one for each principal that uses it, up to a limit, and ended once it has been idle.
+//! The servers of single principals: one for each principal that uses it, up to a limit. A server
+//! ends after it has been idle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,19 +19,20 @@ use crate::replicas::Places;
 use crate::server::Server;
 use crate::settings::{BackendSettings, Secret, TransportSettings};
 
-/// Most processes of one principal for sessions that cannot share one. No option: `limits.processes` bounds the principals.
+/// The maximum number of processes per principal for sessions that cannot share one. A constant:
+/// `limits.processes` limits the principals.
 const SESSION_PROCESSES: usize = 8;
 
 /// The servers of single principals.
 pub(crate) struct Members {
     pub(crate) settings: BackendSettings,
-    /// Of its endpoints, if it has several.
+    /// The locations of the endpoints, if it has several.
     places: Option<Places>,
-    /// That of `settings`, with secrets as they are now.
+    /// The transport in `settings`, with the current secrets.
     transport: Mutex<TransportSettings>,
     table: Mutex<Table>,
     pub(crate) watchers: Arc<Watchers>,
-    /// What the processes of all of them have written.
+    /// The output of all their processes.
     pub(crate) process_log: Arc<ProcessLog>,
     pub(crate) life: BackendLife,
     shutdown: CancellationToken,
@@ -39,35 +41,35 @@ pub(crate) struct Members {
 #[derive(Default)]
 struct Table {
     members: HashMap<Principal, Member>,
-    /// The number of the member that was started last.
+    /// The number of the last started member.
     last: u64,
 }
 
-/// Those who are told that lists may have changed: Fanlight's own listening.
+/// Fanlight's own listeners, which learn that lists may have changed.
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<Vec<ServerMessages>>);
 
-/// What the server of one principal has of its own.
+/// The parts of a principal's server that only it has.
 pub(crate) struct Own {
     pub(crate) source: Option<Arc<dyn CredentialSource>>,
-    /// The variables that its process is given.
+    /// The environment variables of its process.
     pub(crate) environment: Vec<(String, Secret)>,
 }
 
 /// The server of one principal.
 struct Member {
-    /// Tells it from an earlier one of the same principal.
+    /// Distinguishes it from an earlier one of the same principal.
     number: u64,
     server: Server,
     own: Own,
     used: Instant,
-    /// Held by whatever uses it.
+    /// Held by every user of the server.
     uses: Arc<()>,
 }
 
-/// The server of one principal, which is not ended for being idle as long as this is held.
+/// The server of one principal. While this is held, the server does not end as idle.
 pub(crate) struct Lease {
-    /// Tells it from an earlier one of the same principal.
+    /// Distinguishes it from an earlier one of the same principal.
     pub(crate) number: u64,
     pub(crate) backend: Arc<dyn BackendClient>,
     pub(crate) life: BackendLife,
@@ -90,7 +92,8 @@ impl Member {
         Arc::strong_count(&self.uses) == 1
     }
 
-    /// Whether it may be ended. What its server keeps for its principal, such as a task, is lost with it.
+    /// Whether the server may be ended, although it then loses what it keeps for its principal,
+    /// such as tasks.
     fn is_dispensable(&self) -> bool {
         self.is_unused() && !self.server.is_needed()
     }
@@ -101,7 +104,8 @@ impl Member {
 }
 
 impl Members {
-    /// Starts none. At most `settings.limits.sessions` principals have one at the same time. `shutdown` ends all of them.
+    /// Creates an empty table. At most `settings.limits.sessions` principals have a server at the
+    /// same time. `shutdown` ends all of them.
     pub(crate) fn new(
         settings: BackendSettings,
         process_log: Arc<ProcessLog>,
@@ -120,7 +124,8 @@ impl Members {
         }
     }
 
-    /// Sends the headers of `settings` from the next message on, as `Backend::use_credentials` does.
+    /// Sends the headers in `settings` from the next message on, as `Backend::use_credentials`
+    /// does.
     pub(crate) fn use_credentials(&self, settings: &BackendSettings) {
         *self
             .transport
@@ -139,8 +144,8 @@ impl Members {
             .and_then(|member| member.own.source.clone())
     }
 
-    /// The server of a principal, which is started if there is none. One whose process has other variables by now is
-    /// replaced once nothing uses it.
+    /// The server of a principal, started if necessary. If its process has outdated variables, it
+    /// is replaced once nothing uses it.
     pub(crate) fn lease(&self, principal: &Principal, own: Own) -> Result<Lease, BackendError> {
         if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
@@ -151,7 +156,7 @@ impl Members {
         {
             return Ok(member.lease());
         }
-        // Dropped once the lock is free.
+        // Dropped after the lock is released.
         let _outdated = table.members.remove(principal);
         let limit = self.settings.limits.sessions;
         let _dispensable = match table.members.len() >= limit.max(1) {
@@ -184,7 +189,7 @@ impl Members {
         self.table().members.get_mut(principal).map(Member::lease)
     }
 
-    /// The settings of the server of one principal.
+    /// The settings for the server of one principal.
     fn settings_of(&self, own: &Own) -> BackendSettings {
         let mut settings = self.settings.clone();
         settings.transport = self
@@ -200,7 +205,7 @@ impl Members {
         settings
     }
 
-    /// Has changes of a principal's lists announced, and waits for its server to have ended.
+    /// Announces changes of a principal's lists, and waits for the end of its server.
     fn watch(&self, lease: &Lease) {
         let watchers = Arc::clone(&self.watchers);
         let (messages, receiver) = ServerMessages::channel(1);
@@ -231,7 +236,8 @@ impl Members {
         });
     }
 
-    /// Listens at the server of one principal, tried again until it is let, and without end; does not keep the server alive.
+    /// Listens at the server of one principal. Retries until it is accepted; never returns. Does
+    /// not keep the server alive.
     pub(crate) fn listen(
         &self,
         lease: &Lease,
@@ -253,7 +259,7 @@ impl Members {
         }
     }
 
-    /// Ends those that nothing has used for a while, again and again, until `of` is gone.
+    /// Ends idle servers periodically, until `of` is gone.
     pub(crate) async fn tend<T>(of: Weak<T>, idle: Duration, members: impl Fn(&T) -> &Self) {
         loop {
             sleep(idle / 2).await;
@@ -263,7 +269,7 @@ impl Members {
     }
 
     fn end_idle(&self, idle: Duration) {
-        // Dropped once the lock is free.
+        // Dropped after the lock is released.
         let ended: Vec<_> = self
             .table()
             .members
@@ -278,7 +284,7 @@ impl Members {
         drop(gone);
     }
 
-    /// All that are running, to be used without the lock.
+    /// All running servers, for use without the lock.
     pub(crate) fn servers(&self) -> Vec<Server> {
         self.table()
             .members
@@ -293,7 +299,7 @@ impl Members {
 }
 
 impl Table {
-    /// Removes the member that was used longest ago of those that may be ended.
+    /// Removes the least recently used member that may be ended.
     fn remove_dispensable(&mut self) -> Option<Member> {
         let dispensable = self
             .members
@@ -313,7 +319,8 @@ impl Watchers {
         watchers.push(watcher);
     }
 
-    /// Tells all of them what a server has announced. What does not fit is lost, as with any listener.
+    /// Sends an announcement to all watchers. Messages that do not fit are lost, as with any
+    /// listener.
     pub(crate) fn tell(&self, message: &ServerMessage) {
         let ServerMessage::Notification(notification) = message else {
             return;

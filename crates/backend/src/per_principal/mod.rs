@@ -1,8 +1,9 @@
-//! A server that each principal reaches with credentials of its own: a [`Server`](crate::Server) for each, so that nothing that
-//! belongs to one (connections, sessions, lists, tasks, what was found out of the server) can reach another.
+//! A server that each principal reaches with its own credentials. Each principal has a separate
+//! [`Server`](crate::Server). So no connection, session, list, task or finding of one principal can
+//! reach another.
 //!
-//! It is started by the first request of a principal that has credentials, and ended once it has not been used for as long as a
-//! session of a client may be.
+//! The first request of a principal with credentials starts its server. The server ends after being
+//! unused for as long as a client's session may be.
 
 mod apart;
 mod members;
@@ -30,10 +31,12 @@ use crate::settings::{BackendSettings, TransportSettings};
 pub use apart::BackendApart;
 use members::{Lease, Members, Own};
 
-/// What a server that nobody has signed in to may have: a client asks only for the lists that it is promised.
+/// The assumed capabilities of a server before anybody has signed in. A client requests only lists
+/// that are promised.
 const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
 
-/// How long a call waits for its user, who is signing in: people take some seconds, and clients give calls up after a minute.
+/// How long a call waits for a user's sign-in in progress. People take some seconds, and clients
+/// give up after a minute.
 const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
 
 const LIST_CHANGES: [Method; 3] = [
@@ -42,20 +45,21 @@ const LIST_CHANGES: [Method; 3] = [
     Method::ResourcesChanged,
 ];
 
-/// One MCP server with credentials for each principal.
+/// An MCP server with separate credentials for each principal.
 pub struct BackendPerPrincipal {
     name: Arc<str>,
     credentials: Arc<dyn PrincipalCredentials>,
     members: Members,
     wishes: Arc<OpenWishes>,
-    /// This, for tasks that do not keep it alive.
+    /// A reference for tasks that do not keep the server alive.
     itself: Weak<Self>,
     shutdown: CancellationToken,
 }
 
 impl BackendPerPrincipal {
-    /// Connects nowhere until a principal with credentials sends a request. At most `settings.limits.sessions` principals
-    /// have connections at the same time. `shutdown` ends all of them, as [`BackendLife::stop`] does, but without waiting.
+    /// Creates the server without a connection. Connections begin when a principal with credentials
+    /// sends a request. At most `settings.limits.sessions` principals have connections at the same
+    /// time. `shutdown` ends all of them as [`BackendLife::stop`] does, but without waiting.
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
@@ -87,24 +91,25 @@ impl BackendPerPrincipal {
         itself
     }
 
-    /// Sends the headers of `settings` from the next message on, as `Backend::use_credentials` does.
+    /// Sends the headers in `settings` from the next message on, as `Backend::use_credentials`
+    /// does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         self.members.use_credentials(settings);
     }
 
-    /// Ends it without keeping it alive.
+    /// A handle that can end the server but does not keep it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }
 
-    /// The backend of a caller.
+    /// The server of a caller.
     async fn of(&self, caller: &Caller) -> Result<Lease, BackendError> {
         if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
         let principal = &owner(caller);
-        // Not under the lock: whoever has the credentials may look them up.
+        // Outside of the lock, since looking up credentials may take time.
         let source = self
             .members
             .source(principal)
@@ -129,7 +134,7 @@ impl BackendPerPrincipal {
         }
     }
 
-    /// The backend of a caller. Where its user is signing in at this moment, the end of that is waited for: a user who has
+    /// The server of a caller. If the user is signing in right now, waits for that: a user who has
     /// followed a link need not ask again.
     async fn once_signed_in(&self, caller: &Caller) -> Result<Lease, BackendError> {
         let found = self.of(caller).await;
@@ -146,7 +151,7 @@ impl BackendPerPrincipal {
         self.of(caller).await
     }
 
-    /// Sends a request to the backend of its caller.
+    /// Sends a request to its caller's server.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let caller = call.context.caller.clone();
         let lease = match call.method {
@@ -154,7 +159,7 @@ impl BackendPerPrincipal {
             _ => self.of(&caller).await?,
         };
         let answer = lease.backend.request(call).await;
-        // One that could not connect for want of credentials begins anew once there are some.
+        // A server that could not connect for lack of credentials is replaced when there are some.
         let is_ready = || matches!(lease.backend.status().state, BackendState::Ready);
         if answer
             .as_ref()
@@ -166,7 +171,7 @@ impl BackendPerPrincipal {
         answer
     }
 
-    /// Answers a call of the tool `connect`, which is the server's own if it lists one.
+    /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
         self.once_signed_in(&call.context.caller).await?;
         match connect_tool::is_listed(self, &call.context, self.members.settings.limits.list_pages)
@@ -177,7 +182,7 @@ impl BackendPerPrincipal {
         }
     }
 
-    /// A principal has signed in or out: what it may see has changed.
+    /// Announces that lists have changed, since a principal has signed in or out.
     async fn announce_change(&self) {
         for change in LIST_CHANGES {
             self.members
@@ -193,7 +198,7 @@ impl BackendPerPrincipal {
         }
     }
 
-    /// Listens for a principal that has not signed in: to nothing before it has.
+    /// Listens for a principal that has not signed in; begins after the sign-in.
     fn listen_once_signed_in(&self, listen: Listen) -> Listening {
         let (end, itself, credentials) = (
             self.shutdown.child_token(),
@@ -223,7 +228,7 @@ impl BackendPerPrincipal {
         Listening::new(honoured, guard)
     }
 
-    /// What the server says of itself, or may say once its user has signed in.
+    /// The server's description, or the assumed one before the user has signed in.
     fn or_placeholder(
         &self,
         described: Result<ServerDescription, BackendError>,
@@ -244,8 +249,8 @@ impl BackendPerPrincipal {
     }
 }
 
-/// Whose credentials a caller uses. What Fanlight asks for on its own behalf it asks for as every client that is not
-/// authenticated: where clients are, nobody has credentials for that.
+/// The principal whose credentials a caller uses. Fanlight's own requests use those of an
+/// unauthenticated client; if clients are authenticated, nobody has such credentials.
 fn owner(caller: &Caller) -> Principal {
     if caller.is_gateway() {
         Principal::anonymous()
@@ -254,7 +259,7 @@ fn owner(caller: &Caller) -> Principal {
     }
 }
 
-/// Announces changes of who has signed in.
+/// Announces changes of signed-in users.
 async fn announce_changes(
     of: Weak<BackendPerPrincipal>,
     credentials: Arc<dyn PrincipalCredentials>,
@@ -316,7 +321,7 @@ impl BackendClient for BackendPerPrincipal {
         })
     }
 
-    /// Not for a caller without credentials: nothing of it could be sent.
+    /// False for a caller without credentials: nothing could be sent for it.
     fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
         Box::pin(async move {
             match self.of(&call.context.caller).await {
@@ -328,7 +333,7 @@ impl BackendClient for BackendPerPrincipal {
 
     fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
         Box::pin(async move {
-            // Fanlight's own listening is told of changes of anybody's lists.
+            // Fanlight listens to changes of everybody's lists.
             if listen.context.caller.is_gateway() {
                 let honoured = lists_of(&listen.interest);
                 self.members.watchers.add(listen.messages);
@@ -361,7 +366,7 @@ impl BackendClient for BackendPerPrincipal {
         })
     }
 
-    /// With the credentials that its user has now.
+    /// Continues it with the user's current credentials.
     fn continue_session(&self, client: &Arc<CallContext>) {
         if !client
             .caller
@@ -410,7 +415,7 @@ impl BackendClient for BackendPerPrincipal {
             .then_some(connect_tool::NAME)
     }
 
-    /// That of a connection that is ready, if any is, and else of any.
+    /// The status of a ready connection, if there is one, else of any.
     fn status(&self) -> BackendStatus {
         let all = self.members.servers();
         let mut statuses = all.iter().map(|server| server.client().status());
@@ -435,7 +440,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 }
 
-/// The lists of an interest.
+/// The lists in an interest.
 fn lists_of(interest: &Interest) -> Interest {
     let Interest {
         tools,

@@ -1,4 +1,4 @@
-//! Reading what a server wants from its `WWW-Authenticate` header (RFC 9110, 11.6.1), for operators alone.
+//! Reads a server's `WWW-Authenticate` header (RFC 9110, 11.6.1), only to inform operators.
 
 use http_auth::ParamValue;
 use http_auth::parser::ChallengeParser;
@@ -13,7 +13,7 @@ pub(super) struct Challenge {
 }
 
 impl Challenge {
-    /// What cannot be read is left out.
+    /// Parses a header; unreadable parts are left out.
     pub(super) fn read(text: &str) -> Self {
         let first = ChallengeParser::new(text).next().and_then(Result::ok);
         let Some(challenge) = first else {
@@ -32,13 +32,13 @@ impl Challenge {
         }
     }
 
-    /// The value of a parameter that is not empty.
+    /// The value of a parameter; `None` if it is empty.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let (_, value) = self.parameters.iter().find(|(found, _)| found == name)?;
         (!value.is_empty()).then(|| excerpt(value.as_bytes(), 200))
     }
 
-    /// What the server says of why it refuses.
+    /// The server's explanation of its refusal.
     pub(super) fn explanation(&self) -> Option<String> {
         self.parameter("error_description")
             .or_else(|| self.parameter("error"))

@@ -1,7 +1,8 @@
-//! Advice for the operator after a failed attempt to connect, guessed from the error and from what the process wrote.
+//! Advice for operators after a failed attempt to connect, guessed from the error and the process's
+//! output.
 //!
-//! The first rule that fits gives the remedy. A text names keys of the configuration, and neither arguments nor values of
-//! the environment, which may be secret.
+//! The first matching rule gives the remedy. A text names configuration keys, but never arguments
+//! or environment values, which may be secret.
 
 mod challenge;
 mod output;
@@ -15,7 +16,7 @@ use fanlight_canonical::{BackendError, FailureDetails, Remedy, RemedyKind};
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// The remedy for a process that could not be started, or did not become a server.
+/// The remedy for a process that did not start, or did not become a server.
 pub(crate) fn of_process(
     settings: &ProcessSettings,
     error: &BackendError,
@@ -27,7 +28,7 @@ pub(crate) fn of_process(
     output::rule(settings, output).or_else(|| by_error(settings, error, output))
 }
 
-/// The remedy for a server that did not become one at its URL. Why no connection could be made is known without this.
+/// The remedy for a URL without a working server. Failures to connect explain themselves.
 pub(crate) async fn of_url(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
     url::of(endpoint, error).await
 }

@@ -1,11 +1,12 @@
-//! Rules by what a process wrote before it failed.
+//! Rules based on a process's output before it failed.
 
 use fanlight_canonical::{FailureDetails, Remedy, RemedyKind};
 
 use super::{program_name, remedy};
 use crate::transport::stdio::ProcessSettings;
 
-/// A remedy for output with one of these texts, in lower case, of a process whose program is one of these, or any.
+/// A remedy for output that contains one of these lower-case texts, if the process's program is one
+/// of these, or for any program.
 struct Rule {
     programs: &'static [&'static str],
     texts: &'static [&'static str],
@@ -153,7 +154,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// The remedy of the first rule that fits.
+/// The remedy of the first matching rule.
 pub(super) fn rule(settings: &ProcessSettings, output: &FailureDetails) -> Option<Remedy> {
     let program = program_name(settings);
     let program = program

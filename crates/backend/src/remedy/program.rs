@@ -9,10 +9,10 @@ use super::{program_name, remedy};
 use crate::log::excerpt;
 use crate::transport::stdio::{ProcessSettings, find_program};
 
-/// Characters shown of a command or a path.
+/// The number of characters of a command or path to show.
 const SHOWN: usize = 200;
 
-/// Programs that servers are often started with, and what brings them.
+/// Programs that servers are often started with, and how to install them.
 const KNOWN: &[(&[&str], &str)] = &[
     (
         &["npx", "npm", "node"],
@@ -52,7 +52,7 @@ const KNOWN: &[(&[&str], &str)] = &[
     (&["php"], "PHP (Debian and Ubuntu: `apt install php-cli`)"),
 ];
 
-/// Why the program of these settings cannot be started, as far as the file system tells.
+/// The reason why the program in these settings cannot start, as far as the file system shows.
 pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
     let command = &settings.command;
     if let Some(cwd) = settings.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
@@ -68,7 +68,7 @@ pub(super) fn not_started(settings: &ProcessSettings) -> Option<Remedy> {
         return remedy(RemedyKind::Program, text);
     }
     if let Some((program, rest)) = command.trim().split_once(char::is_whitespace) {
-        // What comes first is an option, a package or a file; what follows could be a secret.
+        // The first word is an option, a package or a file; the rest could be secret.
         let first = rest.split_whitespace().next().unwrap_or_default();
         let first = first
             .split_once('=')

@@ -1,4 +1,5 @@
-//! The remedy for a server that was reached at its URL and did not become one: credentials, or the wrong scheme.
+//! The remedy for a URL that answered but is no working server: credentials are missing, or the
+//! scheme is wrong.
 
 use std::time::Duration;
 
@@ -12,15 +13,15 @@ use super::remedy;
 use crate::log::excerpt;
 use crate::transport::http::HttpEndpoint;
 
-/// How long looking closer at a server that has failed may take. No option: it delays the next attempt, and errors of the
-/// failed one.
+/// The time limit for inspecting a failed server. A constant: it delays the next attempt, and the
+/// errors of the failed one.
 const LOOK: Duration = Duration::from_secs(2);
-/// Bytes of a description of what protects a server.
+/// The maximum size of a server's protection metadata in bytes.
 const DESCRIPTION: usize = 64 << 10;
-/// Issuers and scopes that are shown.
+/// The maximum number of issuers and scopes to show.
 const SHOWN: usize = 8;
 
-/// The remedy, after a closer look at the server if that is worth it.
+/// The remedy; inspects the server more closely if that is useful.
 pub(super) async fn of(endpoint: &HttpEndpoint, error: &BackendError) -> Option<Remedy> {
     let cause = match error {
         BackendError::NotConnected { cause, .. } => cause,
@@ -59,7 +60,7 @@ pub(super) async fn of(endpoint: &HttpEndpoint, error: &BackendError) -> Option<
     }
 }
 
-/// What a server that refuses credentials wants.
+/// The credentials that a refusing server wants.
 async fn sign_in(endpoint: &HttpEndpoint, status: u16) -> Option<Remedy> {
     let challenge = endpoint.challenge().map(|text| Challenge::read(&text));
     let scheme = challenge
@@ -97,7 +98,7 @@ async fn sign_in(endpoint: &HttpEndpoint, status: u16) -> Option<Remedy> {
     remedy(RemedyKind::Credentials, text)
 }
 
-/// Where tokens for a server come from, as its own metadata say (RFC 9728).
+/// The issuers of a server's tokens, according to the server's own metadata (RFC 9728).
 async fn protection(endpoint: &HttpEndpoint) -> Option<String> {
     let text = endpoint.protected_resource(DESCRIPTION).await?;
     let metadata = Json::parse(text, DEFAULT_NESTING).ok()?;
