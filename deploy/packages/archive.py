@@ -39,8 +39,7 @@ def zip_date(seconds):
 
 
 def make(program, out):
-    """The archive for those who want nothing but files: the program, its licence, completions and manual pages, and on Linux the
-    systemd unit."""
+    """The archive of plain files: the program, its licence, completions and manual pages, and on Linux the systemd unit."""
     folder = f"fanlight-{version()}-{program.platform.target}"
     entries = [
         (f"{folder}/{program.file_name}", program.path.read_bytes(), 0o755),

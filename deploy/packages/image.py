@@ -48,7 +48,7 @@ def put(source, target, mode):
 
 
 def libraries(program):
-    """The shared libraries of a program and what loads them, by the paths where they are looked for."""
+    """The shared libraries of a program and their loader, by the paths where programs look for them."""
     lines = subprocess.run(["ldd", program.resolve()], capture_output=True, text=True, check=True).stdout
     if "not found" in lines:
         sys.exit(f"a library of {program} is missing here:\n{lines}")

@@ -1,5 +1,4 @@
-"""The .deb and the .rpm: the program, its completions and manual pages, the systemd unit, and a configuration that works at
-once."""
+"""The .deb and the .rpm: the program, its completions and manual pages, the systemd unit, and a working configuration."""
 
 import datetime
 import gzip

@@ -1,5 +1,5 @@
-"""npm packages: one for each platform that carries the program, and `fanlight`, which depends on them as optional ones, so that
-npm installs that of the machine. None runs a script while it is installed."""
+"""npm packages: one with the program for each platform, and `fanlight`, which depends on them optionally, so that npm installs the
+machine's package. None runs a script during the installation."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def common(name, description):
 
 
 def pack(path, manifest, entries):
-    """Writes what `npm pack` does."""
+    """Writes the same archive as `npm pack`."""
     text = json.dumps(manifest, indent=2) + "\n"
     licence = ("package/LICENSE", (REPOSITORY / "LICENSE").read_bytes(), 0o644)
     return tar_gz(path, [("package/package.json", text.encode(), 0o644), licence, *entries])
@@ -44,7 +44,7 @@ def platform(program, out):
 
 
 def wrapper(out):
-    """`fanlight`, for the platforms whose packages are in `out`."""
+    """Writes the package `fanlight` for the platforms whose packages are in `out`."""
     platforms = [manifest_of(path)["name"] for path in sorted(out.glob(f"fanlight-mcp-*-{version()}.tgz"))]
     if not platforms:
         sys.exit(f"no package of a platform in {out}")

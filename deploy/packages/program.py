@@ -1,4 +1,4 @@
-"""A compiled Fanlight: its version, the platform it is for, and what it needs there."""
+"""A compiled Fanlight: its version, its platform, and its needs there."""
 
 import dataclasses
 import os
@@ -16,7 +16,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Platform:
-    """A platform by the names that each kind of package gives it."""
+    """A platform with its names in each kind of package."""
 
     target: str
     deb: str | None
@@ -43,7 +43,7 @@ PLATFORMS = {
 
 
 def cargo_package():
-    """`[workspace.package]` of Cargo.toml: the version, licence and address are written nowhere else."""
+    """`[workspace.package]` of Cargo.toml, the only place with the version, licence and address."""
     return tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
 
 
@@ -52,7 +52,7 @@ def version():
 
 
 def release_time():
-    """The time of all packed files, so that the same program gives the same packages: SOURCE_DATE_EPOCH, else the commit's."""
+    """The time stamp of all packed files: SOURCE_DATE_EPOCH, else the commit's time. So the same program gives the same packages."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)
@@ -78,7 +78,7 @@ class Program:
 
     @property
     def file_name(self):
-        """What the program is called where it is installed."""
+        """The program's file name after the installation."""
         return "fanlight.exe" if "windows" in self.platform.target else "fanlight"
 
     def runs_here(self):
@@ -98,13 +98,13 @@ class Program:
             return {page.name: page.read_bytes() for page in sorted(pathlib.Path(folder).iterdir())}
 
     def output(self, *arguments):
-        """What the program prints, for which it has to be one of this machine."""
+        """The program's output, which needs a program for this machine."""
         if not self.runs_here():
             sys.exit(f"{self.path} cannot run here: pack it on a machine of its platform")
         return subprocess.run([self.path.resolve(), *arguments], capture_output=True, check=True).stdout
 
     def check_version(self):
-        """A package must not carry another version than its name says."""
+        """Checks that the program's version is the package's."""
         if not self.runs_here():
             return
         said = self.output("--version").decode().strip()

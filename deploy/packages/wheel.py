@@ -1,5 +1,5 @@
-"""A wheel that carries the program as a script (the binary distribution format of the Python Packaging User Guide), as for
-`uvx fanlight` and `pip install fanlight`."""
+"""A wheel with the program as a script (the Python Packaging User Guide's binary distribution format), for `uvx fanlight` and
+`pip install fanlight`."""
 
 import base64
 import hashlib

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Three replicas of Fanlight behind nginx that take the arguments of one `fanlight run`: see as-one.
 
-nginx is configured as docs/replicas.md says: round robin, so that the requests of a session and the retries of a suspended call reach
-another replica than the one that keeps it.
+nginx is configured as in docs/replicas.md: round robin, so that a session's requests and a suspended call's retries reach other
+replicas than their owner.
 """
 
 import ctypes
@@ -70,7 +70,7 @@ def serve(folder, arguments, ending):
 
 
 class Running:
-    """A process, which ends with this one. It has a session of its own, so that signals to the group of this one do not reach it."""
+    """A process that ends with this one. Its own session keeps signals to this process group away from it."""
 
     def __init__(self, name, process, log):
         self.name, self.process, self.log = name, process, log
@@ -107,7 +107,7 @@ def replica(folder, name, config, valkey, logging):
 
 
 def nginx(folder, listen, clients):
-    """nginx as the page has it, but for addresses and TLS."""
+    """nginx as configured on the page, except for addresses and TLS."""
     block = re.search(r"^```nginx\b[^\n]*\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL).group(1)
     for n, client in enumerate(clients, 1):
         block = block.replace(f"10.0.0.{n}:8080", client)

@@ -83,7 +83,7 @@ async function run(plan, connect) {
   return { tools: tools.map(({ name }) => name), results, tokens: provider.accessTokens };
 }
 
-/** Until the token has been expired for `leeway` seconds, as its own `exp` says. */
+/** Waits until the token has been expired for `leeway` seconds, as its own `exp` says. */
 async function untilExpired(token, leeway) {
   const { exp } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url'));
   await sleep(Math.max(0, (exp + leeway) * 1000 - Date.now()) + 1_000);

@@ -22,7 +22,7 @@ TIMEOUT_S = 20.0
 
 
 class Memory(TokenStorage):
-    """Keeps what the client is given, and every access token it had."""
+    """Keeps the client's credentials, and every access token that it had."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -100,7 +100,7 @@ async def run_step(client: Client, memory: Memory, step: dict[str, Any]) -> str 
 
 
 async def until_expired(token: str, leeway: int) -> None:
-    """Until the token has been expired for `leeway` seconds, as its own `exp` says."""
+    """Waits until the token has been expired for `leeway` seconds, as its own `exp` says."""
     payload = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     await anyio.sleep(max(0.0, claims["exp"] + leeway - time.time()) + 1.0)

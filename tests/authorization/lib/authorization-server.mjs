@@ -11,8 +11,8 @@ const HOUR_S = 3600;
 const DAY_S = 24 * HOUR_S;
 
 /**
- * `resources`: the resource indicators it issues tokens for (RFC 8707). `format`: of access tokens, `jwt` or `opaque`.
- * `rotates`: whether each refresh token is good once. `clients`: those that need no registration; the first is the resource itself, which asks about opaque tokens.
+ * `resources`: the resource indicators of its tokens (RFC 8707). `format`: the access tokens' format, `jwt` or `opaque`.
+ * `rotates`: whether each refresh token is good once. `clients`: clients that need no registration; the first is the resource itself, which introspects opaque tokens.
  */
 export async function startAuthorizationServer({ resources, scopes, format = 'jwt', clients = [], rotates = false }) {
   const server = createServer().listen(0, '127.0.0.1');
@@ -37,7 +37,7 @@ export async function startAuthorizationServer({ resources, scopes, format = 'jw
     resources,
     scopes,
     resourceClient: clients[0],
-    /** Publishes a client ID metadata document under its https URL, for this server alone. */
+    /** Publishes a client ID metadata document at its https URL; only this server sees it. */
     publishClient: (url, metadata) => documents.set(url, { client_id: url, ...metadata }),
     /**
      * The first token of the client with this name expires after `seconds`. It is dated back by `leeway`, so that a
@@ -45,10 +45,10 @@ export async function startAuthorizationServer({ resources, scopes, format = 'jw
      */
     limitLifetime: (name, { seconds, leeway }) => lifetimes.set(name, { seconds, leeway }),
     requestsOf: (name) => requests.filter((request) => request.client === name),
-    /** Ends a token, as its client. */
+    /** Revokes a token as its client. */
     revoke: (token, client_id) =>
       fetch(`${issuer}/token/revocation`, { method: 'POST', body: new URLSearchParams({ token, client_id }) }),
-    /** A token as this server would sign it, with any content. */
+    /** Signs a token like this server's, with any content. */
     async forge(claims, { header = {}, key = keys[0] } = {}) {
       const now = Math.floor(Date.now() / 1000);
       return new SignJWT({ iss: issuer, sub: 'alice', iat: now, exp: now + 3600, jti: crypto.randomUUID(), ...claims })
@@ -56,7 +56,7 @@ export async function startAuthorizationServer({ resources, scopes, format = 'jw
         .sign(await importJWK(key, key.alg));
     },
     publicKeys: keys.map(({ d, p, q, dp, dq, qi, ...key }) => key),
-    /** Answers nobody until it is resumed; what it knows stays. */
+    /** Answers nobody until it is resumed; its state stays. */
     pause: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))),
     resume: async () => void (await once(server.listen(new URL(issuer).port, '127.0.0.1'), 'listening')),
     close: () => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))),
@@ -130,7 +130,7 @@ function backdate({ client }, parts, lifetimes) {
   return parts;
 }
 
-/** Interactions end at once: the user is the one that the browser's header names. */
+/** Interactions end at once: the browser's header names the user. */
 function signInWithoutPage(provider) {
   provider.use(async (ctx, next) => {
     if (!ctx.path.startsWith('/interaction/')) return next();
@@ -140,7 +140,7 @@ function signInWithoutPage(provider) {
   });
 }
 
-/** What was asked, by which client, with the parameters that matter, and the status of the answer. */
+/** Records each request: the client, the relevant parameters, and the status of the answer. */
 function record(provider, requests) {
   provider.use(async (ctx, next) => {
     await next();

@@ -6,7 +6,7 @@ import { USER_HEADER } from './setting.mjs';
 const MAX_REDIRECTS = 12;
 const TIMEOUT_MS = 10_000;
 
-/** Goes where `url` leads until that is under `redirectUri`, which is returned with its parameters and not opened. */
+/** Follows `url` up to a URL under `redirectUri`; returns this URL with its parameters and does not open it. */
 export async function followTo(redirectUri, url, user) {
   const jar = new Map();
   let next = new URL(url);
@@ -29,7 +29,7 @@ export async function followTo(redirectUri, url, user) {
   throw new Error(`more than ${MAX_REDIRECTS} redirects`);
 }
 
-/** A browser that keeps its cookies, and sends the forms of pages, as the user that it is given. */
+/** A browser of a given user that keeps cookies and submits forms. */
 export class Browser {
   #jar = new Map();
   #user;
@@ -38,17 +38,17 @@ export class Browser {
     this.#user = user;
   }
 
-  /** Opens a page, wherever redirects lead. */
+  /** Opens a page and follows redirects. */
   open = async (url) => this.follow(await this.#request(new URL(url)));
 
-  /** Goes where an answer leads. */
+  /** Follows the redirects of an answer. */
   async follow(answer) {
     let page = answer;
     for (let count = 0; page.location && count < MAX_REDIRECTS; count += 1) page = await this.#request(page.location);
     return page;
   }
 
-  /** Sends the first form of a page with its hidden fields and these. */
+  /** Submits the first form of a page with its hidden fields and these fields. */
   async submit(page, fields, { follow = true } = {}) {
     const form = /<form[^]*?<\/form>/.exec(page.text)?.[0];
     if (!form) throw new Error(`there is no form: ${page.text}`);

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import tls from 'node:tls';
 
-/** Writes `cert.pem` and `key.pem` to `folder`; the path of the certificate. */
+/** Writes `cert.pem` and `key.pem` to `folder`; returns the certificate's path. */
 export function certify(folder) {
   const [cert, key] = [path.join(folder, 'cert.pem'), path.join(folder, 'key.pem')];
   execFileSync('openssl', [

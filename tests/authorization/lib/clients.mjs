@@ -8,7 +8,7 @@ const CLIENT_TIMEOUT_MS = 45_000;
 const node = (file) => [process.execPath, path.join(ROOT, 'drivers', file)];
 const python = [PYTHON, path.join(ROOT, 'drivers/python.py')];
 
-/** `refreshes`: it uses its refresh token; `stepsUp`: it asks for more scopes where a call needs them. */
+/** `refreshes`: the client uses its refresh token; `stepsUp`: it requests more scopes if a call needs them. */
 export const CLIENTS = [
   { name: 'typescript-v1', era: 'legacy', command: node('typescript-v1.mjs'), refreshes: true, stepsUp: true },
   { name: 'typescript-v2', era: 'legacy', command: node('typescript-v2.mjs'), refreshes: true, stepsUp: true },
@@ -19,7 +19,7 @@ export const CLIENTS = [
   { name: 'mcp-remote', era: 'modern', command: node('mcp-remote.mjs') },
 ];
 
-/** The report of the client that follows `plan`: see drivers/provider.mjs. `caFile`: trusted beside the system's. */
+/** The report of the client that follows `plan`: see drivers/provider.mjs. `caFile`: certificates trusted besides the system's. */
 export async function follow(client, plan, { caFile } = {}) {
   const trust = caFile && { NODE_EXTRA_CA_CERTS: caFile, SSL_CERT_FILE: caFile };
   const env = { ...process.env, ...trust };

@@ -34,13 +34,13 @@ async function checkDirectly(checks, context, clients) {
   await checks.one(`${name}  no token is in the log or in the traces`, () => findTokens(fanlight, used));
 }
 
-/** Its URL is a resource of its own. */
+/** Checks the HTTP+SSE endpoint, whose URL is a separate resource. */
 async function checkSse({ origin, metadataUrl }) {
   const { status, challenge } = await send(`${origin}/sse`, { method: 'GET' });
   return differences({ status, metadata: challenge?.resource_metadata }, { status: 401, metadata: metadataUrl.replace(/mcp$/, 'sse') });
 }
 
-/** A legacy session's stream, opened with a token that Fanlight accepts for a few seconds. */
+/** Checks that a legacy session's stream ends with its token, which Fanlight accepts for a few seconds. */
 async function checkStreamEnds({ jwt }, { url }) {
   const exp = Math.floor(Date.now() / 1000) - LEEWAY_S + STREAM_LIFE_S;
   const token = await jwt.forge({ aud: url, scope: SCOPES.usual.join(' '), exp });
@@ -59,7 +59,7 @@ async function checkStreamEnds({ jwt }, { url }) {
   return Date.now() - opening < 500 ? ['the stream ended before its token'] : [];
 }
 
-/** Looks for tokens, whole or their signatures, wherever operators look. */
+/** Searches everything that operators see for tokens or their signatures. */
 async function findTokens({ admin, logFile }, tokens) {
   const places = { log: readFileSync(logFile, 'utf8') };
   for (const page of ['/api/traces', '/api/config', '/api/sessions', '/metrics']) {

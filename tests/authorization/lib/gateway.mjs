@@ -16,7 +16,7 @@ export const resourceAt = (origin) => ({
   rootMetadataUrl: `${origin}${WELL_KNOWN}`,
 });
 
-/** Starts Fanlight in front of the backend; with both issuers, and what else is in `auth`. */
+/** Starts Fanlight in front of the backend, with both issuers and further members of `auth`. */
 export async function startFanlight(context, { name, port, publicUrl, auth = {} }) {
   const { work, backend, jwt, opaque } = context;
   const admin = `127.0.0.1:${await freePort()}`;

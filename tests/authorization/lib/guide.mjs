@@ -66,7 +66,7 @@ const STEPS = {
   },
 };
 
-/** Someone who follows the guide. */
+/** A reader who follows the guide. */
 class Reader {
   configurations = blocksOf('yaml');
   commands = blocksOf('sh');
@@ -89,12 +89,12 @@ class Reader {
     return guide;
   }
 
-  /** The configuration becomes this one of the guide. */
+  /** Writes the guide's configuration with this number. */
   async write(number) {
     writeFileSync(path.join(this.folder, 'fanlight.yaml'), this.#local(this.configurations[number]));
   }
 
-  /** Runs the commands of a block; the outputs. What serves goes on. */
+  /** Runs the commands of a block and returns their outputs; servers keep running. */
   async runCommands(number) {
     const outputs = [];
     for (const line of this.commands[number].split('\n').map((line) => line.replace(/ #.*/, '').trim()).filter(Boolean)) {
@@ -119,13 +119,13 @@ class Reader {
     tellOfEnd(this.process, 'fanlight');
   }
 
-  /** The status of a call, and its text. */
+  /** The status and the text of a call. */
   async call(token) {
     const answer = await send(this.url, { token, ...call('note') });
     return { status: answer.status, text: messageIn(answer)?.result?.content?.[0]?.text };
   }
 
-  /** Until a change of the file has taken effect. */
+  /** Waits until a change of the file has taken effect. */
   async until(holds, what) {
     const deadline = Date.now() + STEP_TIMEOUT_MS;
     while (!(await holds().catch(() => false))) {

@@ -13,7 +13,7 @@ export const INITIALIZE = {
 };
 export const LIST = { method: 'tools/list', params: {} };
 
-/** A modern `tools/call`, with the headers that repeat what it says. */
+/** A modern `tools/call` with its mirrored headers. */
 export const call = (name) => ({
   message: { method: 'tools/call', params: { name, arguments: {}, _meta: META } },
   headers: { 'mcp-protocol-version': '2026-07-28', 'mcp-method': 'tools/call', 'mcp-name': name },
@@ -43,7 +43,7 @@ export function messageIn({ body }) {
   return data === undefined ? undefined : JSON.parse(data);
 }
 
-/** `WWW-Authenticate: Bearer`, with its parameters by name; the scopes sorted. `undefined` without the header. */
+/** The parameters of `WWW-Authenticate: Bearer` by name, with sorted scopes; `undefined` without the header. */
 function challengeOf({ headers }) {
   const value = headers.get('www-authenticate');
   if (value === null) return undefined;

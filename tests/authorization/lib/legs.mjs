@@ -11,7 +11,7 @@ import { differences } from './traffic.mjs';
 
 const SHORT_LIFE_S = 4;
 
-/** All legs of all clients; returns the tokens that they had. */
+/** Runs all legs of all clients; returns their tokens. */
 export async function checkClients(checks, context, clients) {
   const tokens = [];
   const legs = clients.flatMap((client) => legsOf(client, context).map((leg) => ({ client, ...leg })));
@@ -28,7 +28,7 @@ export async function checkClients(checks, context, clients) {
   return tokens;
 }
 
-/** `signInOnly`: the first leg alone, where only the way to the resource differs. */
+/** `signInOnly`: only the first leg, if nothing but the path to the resource differs. */
 const legsOf = (client, { signInOnly }) =>
   LEGS.filter(({ needs, check }) => (signInOnly ? check === signsIn : needs === undefined || client[needs]));
 
@@ -89,7 +89,7 @@ async function runLeg(context, plan, results) {
 
 const authorizations = (requests) => requests.filter(({ route }) => route === 'authorization');
 
-/** How often it registered and exchanged a code; and that all it asked for named the resource, with PKCE. */
+/** Checks the numbers of registrations and code exchanges, and that all requests named the resource and used PKCE. */
 function signInDifferences(requests, { resource }, { registrations, exchanges }) {
   const asked = authorizations(requests);
   const exchanged = requests.filter(({ grant, status }) => grant === 'authorization_code' && status === 200);

@@ -14,7 +14,7 @@ import { checkTraffic, differences, signInAll } from './traffic.mjs';
 
 const PROGRAM = ['/usr/sbin/nginx', '/usr/bin/nginx'].find(existsSync);
 const START_TIMEOUT_MS = 10_000;
-/** The address from which nginx connects where it authenticates users. */
+/** The source address of nginx on the port where it authenticates users. */
 const PROXY_ADDRESS = '127.0.0.2';
 
 export async function checkBehindNginx(checks, context, clients) {
@@ -83,7 +83,7 @@ async function startNginx({ work, ports }) {
   return { caFile: cert, users: `http://127.0.0.1:${users}/mcp`, as };
 }
 
-/** The first server is that of docs/guide-team.md. The second authenticates users by passwords, and names them as there. */
+/** The first server is the one in docs/guide-team.md. The second authenticates users by passwords, and names them in the same way. */
 function configurationOf({ folder, ports, passwords }) {
   const [server, names] = blocksOf('nginx');
   const local = server

@@ -10,7 +10,7 @@ import { LEEWAY_S, SCOPES } from './setting.mjs';
 const METADATA_PATH = '/.well-known/oauth-protected-resource';
 const HOP_HEADERS = ['host', 'connection', 'content-length', 'authorization', 'cookie', 'dpop', 'proxy-authorization', 'mcp-session-id'];
 
-/** What the reference can do wrong; each must fail a check. */
+/** The reference's possible faults; each must fail a check. */
 export const FAULTS = [
   'acceptsAnyAudience', 'acceptsExpiredTokens', 'takesTokensFromTheQuery', 'acceptsTwoTokens', 'challengesWithoutMetadata', 'namesMissingScopesOnly',
   'believesForwardedHosts', 'forwardsTokens', 'hidesTheChallenge', 'sharesSessions', 'tellsSessionsApart', 'forbidsCaching',
@@ -138,7 +138,7 @@ class Reference {
   }
 }
 
-/** All scopes of the operation, not only those that are missing. */
+/** All scopes of the operation, including those that the token has. */
 function neededScopes(message) {
   if (message?.method !== 'tools/call') return message?.id === undefined ? [] : [SCOPES.read];
   return SCOPES.scopesOf(message.params.name);

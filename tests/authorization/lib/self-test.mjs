@@ -26,7 +26,7 @@ export async function selfTest(checks, context, clients) {
   }
 }
 
-/** Counts the checks that find something. */
+/** Counts the checks that find a difference. */
 class Failures {
   count = 0;
 

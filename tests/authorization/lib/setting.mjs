@@ -1,18 +1,18 @@
 // Constants shared by the authorization server, the resource and the checks.
 
-/** The leeway of Fanlight for clocks: how long after its `exp` a token is still accepted. */
+/** Fanlight's leeway for clocks: the time after `exp` in which it still accepts a token. */
 export const LEEWAY_S = 30;
 
 export const SCOPES = {
   read: 'mcp:read',
   call: 'mcp:call',
   refund: 'till:refund',
-  /** Those that a client without a token is asked to get. */
+  /** The scopes in the challenge for a client without a token. */
   usual: ['mcp:read', 'mcp:call'],
   all: ['mcp:call', 'mcp:read', 'till:refund'],
-  /** All those that a call of the tool needs. */
+  /** All scopes that a call of the tool needs. */
   scopesOf: (tool) => (tool === 'refund' ? ['mcp:call', 'till:refund'] : ['mcp:call']),
 };
 
-/** The header by which the browser of a test says who sits in front of it. */
+/** The header by which a test's browser names its user. */
 export const USER_HEADER = 'x-test-user';

@@ -5,7 +5,7 @@ import { followTo } from './browser.mjs';
 
 const REDIRECT_URI = 'http://127.0.0.1:1/callback';
 
-/** The token endpoint's answer, with the `client_id`, for `user`, with `scope`, at `resource`. */
+/** Signs `user` in for `scope` at `resource`; returns the token endpoint's answer with the `client_id`. */
 export async function signIn(authorizationServer, { user, scope, resource }) {
   const metadata = await json(await fetch(`${authorizationServer.issuer}/.well-known/openid-configuration`));
   const registration = { client_name: `by hand, ${user}`, redirect_uris: [REDIRECT_URI], token_endpoint_auth_method: 'none' };

@@ -11,7 +11,7 @@ import { signIn } from './sign-in.mjs';
 
 const ERROR_TEXT = /^[\x20-\x21\x23-\x5b\x5d-\x7e]+$/; // RFC 6750 §3: what error_description may hold
 
-/** With the tokens of `signInAll`. */
+/** Checks single requests with the tokens of `signInAll`. */
 export async function checkTraffic(checks, context) {
   const challenge = { scheme: 'Bearer', resource_metadata: context.resource.metadataUrl };
   for (const [what, check] of Object.entries(CHECKS)) {
@@ -19,7 +19,7 @@ export async function checkTraffic(checks, context) {
   }
 }
 
-/** Tokens of both users, by hand. */
+/** Obtains tokens of both users by hand. */
 export async function signInAll({ resource, jwt, opaque }) {
   const usual = SCOPES.usual.join(' ');
   const at = (server, user, scope, where = resource.url) => signIn(server, { user, scope, resource: where });
@@ -190,7 +190,7 @@ const CHECKS = {
   },
 };
 
-/** `fetch` would join the two headers. */
+/** Sends two Authorization headers, which `fetch` would join; returns the status. */
 async function statusWithTwoHeaders(url, tokens) {
   const { message, headers } = call('note');
   const body = JSON.stringify({ jsonrpc: '2.0', id: 1, ...message });
@@ -209,7 +209,7 @@ const encode = (value) => Buffer.from(JSON.stringify(value)).toString('base64url
 
 const textIn = (answer) => messageIn(answer)?.result?.content?.[0]?.text;
 
-/** The classic: a verifier that lets the token choose the algorithm takes the public key for an HMAC's secret. */
+/** The classic forgery: a verifier that lets the token choose the algorithm uses the public key as an HMAC secret. */
 async function hmacWithPublicKey(jwt, payload) {
   const signed = `${encode({ alg: 'HS256', kid: 'ec', typ: 'at+jwt' })}.${payload}`;
   const secret = Buffer.from(JSON.stringify(jwt.publicKeys[0]));
@@ -218,7 +218,7 @@ async function hmacWithPublicKey(jwt, payload) {
   return `${signed}.${Buffer.from(signature).toString('base64url')}`;
 }
 
-/** Members of `expected` that `actual` does not have so. */
+/** The members of `expected` whose values in `actual` differ. */
 export function differences(actual, expected) {
   return Object.keys(expected)
     .filter((name) => !isDeepStrictEqual(actual[name], expected[name]))

@@ -21,7 +21,7 @@ const AT_ONCE = 200;
 const USERS = ['alice', 'bob', 'carol'];
 const WHO = fromJsonSchema({ type: 'object', properties: { caller: { type: 'string' } }, required: ['caller'] });
 
-/** Each check goes on where the one before has ended. */
+/** Runs the checks, each of which continues from the state that the previous one left. */
 export async function checkUsers(checks, { work }) {
   const setting = await Setting.start(path.join(work, 'users'), path.join(work, 'logs', 'users.log'));
   const name = (text) => `users  ${text}`;
@@ -100,9 +100,9 @@ async function ledger({ calls }) {
 }
 
 class Setting {
-  /** Whose token each call had, and whose call it was. */
+  /** The owner of each call's token, and the user who made the call. */
   calls = [];
-  /** The token of each user that the server has seen last. */
+  /** The last token of each user at the server. */
   #tokens = new Map();
   #clientTokens = new Map();
 
@@ -145,7 +145,7 @@ class Setting {
     await this.#run();
   }
 
-  /** The server: its metadata, a challenge to whoever has no good token, and the published SDK for all others. */
+  /** Serves the metadata, a challenge for requests without a good token, and everything else by the published SDK. */
   async #serve(request, response) {
     const metadata = `${new URL(this.serverUrl).origin}/.well-known/oauth-protected-resource/mcp`;
     if (request.url.startsWith('/.well-known/oauth-protected-resource')) {
@@ -171,7 +171,7 @@ class Setting {
     return server;
   }
 
-  /** The message that answers a call of a user. */
+  /** The message that answers a user's call. */
   async answer(user) {
     if (!this.#clientTokens.has(user)) {
       const tokens = await signIn(this.provider, { user, scope: 'desk', resource: this.url });
@@ -182,14 +182,14 @@ class Setting {
     return messageIn(await send(this.url, { token: this.#clientTokens.get(user), message, headers })) ?? {};
   }
 
-  /** What is wrong with the answer to a call of a user who has signed in. */
+  /** The faults in the answer to a signed-in user's call. */
   async works(user) {
     const answer = await this.answer(user);
     const text = answer.result?.content?.[0]?.text;
     return text === user ? [] : [`${user} is answered: ${JSON.stringify(answer)}`];
   }
 
-  /** The page for a user's link, once the user has signed in at the provider to show whose the browser is. */
+  /** The page of a user's link, after the user has signed in at the provider to identify the browser's user. */
   async identified(browser, user) {
     const answer = await this.answer(user);
     const link = linkIn(answer);
@@ -204,13 +204,13 @@ class Setting {
     return done.text.includes('You are signed in to desk') ? [] : [`${user} is shown: ${done.text}`];
   }
 
-  /** Ends the access token that the server has seen last of a user. */
+  /** Revokes a user's last access token at the server. */
   async endAccess(user) {
     const token = await this.provider.provider.AccessToken.find(this.#tokens.get(user));
     await token.destroy();
   }
 
-  /** Ends all that a user has granted for the server. */
+  /** Revokes a user's grant for the server. */
   async revokeGrant(user) {
     const { AccessToken, RefreshToken } = this.provider.provider;
     const { grantId } = await AccessToken.find(this.#tokens.get(user));
@@ -220,7 +220,7 @@ class Setting {
 
   refreshes = () => this.provider.requests.filter(({ grant, status }) => grant === 'refresh_token' && status === 200).length;
 
-  /** How often a user has signed in for the server. */
+  /** The number of a user's sign-ins for the server. */
   codes = (user) =>
     this.provider.requests.filter(
       ({ grant, status, account, resource }) =>

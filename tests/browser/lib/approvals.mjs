@@ -8,7 +8,7 @@ import { FOLDER, narrowEnough } from "./pages.mjs";
 
 const REVISION = "2026-07-28";
 
-/** Calls a tool of the workshop as a modern client; ends with the message that answers it. */
+/** Calls a tool of the workshop as a modern client; resolves to the answering message. */
 async function call(mcp, given) {
   const meta = { "io.modelcontextprotocol/protocolVersion": REVISION, "io.modelcontextprotocol/clientCapabilities": {} };
   const params = { name: "search_books", arguments: given, _meta: meta };

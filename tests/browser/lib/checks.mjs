@@ -32,7 +32,7 @@ async function legacySession(mcp) {
   return response.headers.get("mcp-session-id");
 }
 
-/** No text of a peer has become markup. */
+/** Checks that no text of a peer has become markup. */
 async function staysText(page) {
   assert.equal(await page.locator("main img:not(.picture)").count(), 0);
 }
@@ -203,7 +203,7 @@ export const checks = {
   },
 };
 
-/** The page of a listener with tokens, of which this has the role `operator`. */
+/** Checks the page of a listener with tokens; this token has the role `operator`. */
 export async function signIn({ page, goTo, accessible }, token) {
   await goTo("overview");
   await accessible();
@@ -234,7 +234,7 @@ export async function signIn({ page, goTo, accessible }, token) {
   assert.deepEqual(await page.context().cookies(), []);
 }
 
-/** A viewer looks at everything, and has no button that it may not use. */
+/** Checks that a viewer sees everything, and only buttons that it may use. */
 export async function viewer({ page, goTo, accessible }, token) {
   await goTo("config");
   await page.getByLabel("Token").fill(token);
@@ -260,7 +260,7 @@ export async function viewer({ page, goTo, accessible }, token) {
   assert.match(refused[1], /needs the role operator, and yours is viewer/);
 }
 
-/** A session that ends while the page is open brings the sign-in back. */
+/** Checks that the end of a session brings the sign-in back on an open page. */
 export async function ended({ page, goTo, accessible }, token) {
   await goTo("traces");
   await page.getByLabel("Token").fill(token);

@@ -70,7 +70,7 @@ export const endpointChecks = {
   },
 };
 
-/** After a restart nothing has been started: lists are from `stateDir`. */
+/** Checks that lists come from `stateDir` after a restart, before any server has started. */
 export async function keptLists({ page, goTo, accessible }) {
   await goTo("catalogue/tools");
   await page.locator(".problems", { hasText: "library: as of" }).waitFor();

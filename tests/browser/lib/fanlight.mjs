@@ -53,13 +53,13 @@ export async function start(config = undefined, admin = "127.0.0.1:0") {
     let { end, ...found } = await run();
     const fanlight = {
       ...found,
-      /** Ends it and starts it anew, in the same folder. */
+      /** Ends Fanlight and starts it again in the same folder. */
       restart: async () => {
         await end();
         ({ end, ...found } = await run());
         Object.assign(fanlight, found);
       },
-      /** Ends it, once. */
+      /** Ends Fanlight; a second call does nothing. */
       stop: async () => {
         await end();
         remove();

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 
 import { narrowEnough } from "./pages.mjs";
 
-/** Opens the form of a tool, of the server `forms` unless its name says another. */
+/** Opens a tool's form; the server is `forms` unless the tool's name contains another. */
 async function open({ page, goTo }, tool) {
   await goTo(`catalogue/tools/${tool.includes("__") ? tool : `forms__${tool}`}`);
   await page.getByRole("button", { name: "Run", exact: true }).waitFor();
@@ -13,7 +13,7 @@ async function open({ page, goTo }, tool) {
 
 const run = (page) => page.getByRole("button", { name: "Run", exact: true }).click();
 
-/** The text that the tool has returned, as JSON. */
+/** The tool's returned text, parsed as JSON. */
 async function returned(page) {
   await page.locator(".outcome .badge").waitFor();
   const shown = page.locator(".content .json code, .content pre.text").first();

@@ -67,7 +67,7 @@ export async function startIssuer(redirectUri) {
   return { url: url(), client: CLIENT, stop: () => server.close() };
 }
 
-/** An operator signs in at the issuer and comes back; who has no role does not. */
+/** Checks that an operator signs in at the issuer and returns, and that a person without a role is refused. */
 export async function signInAtIssuer({ page, goTo, accessible }, { issuer, admin }) {
   await goTo("traces");
   await accessible();

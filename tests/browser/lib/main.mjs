@@ -23,7 +23,7 @@ const browser = await chromium.launch({ executablePath: findChromium(), args: ["
 let failed = 0;
 let done = 0;
 
-/** With `--only <text>`, the checks that have the text in their name. */
+/** With `--only <text>`, only checks whose name contains the text. */
 const only = process.argv.includes("--only") ? process.argv[process.argv.indexOf("--only") + 1] ?? "" : "";
 
 /** Runs one check on a fresh page. */

@@ -10,10 +10,10 @@ const AXE = require("axe-core").source;
 
 /** The timeout of every wait. */
 const PATIENCE = 15_000;
-/** Expected console errors: the browser logs one for every status of 400 and above, and for a gateway that has ended. */
+/** Expected console errors: the browser logs every status of 400 and above, and a gateway that has ended. */
 const STATUS = /^Failed to load resource: (the server responded with a status of (400|401|403|404)|net::ERR_(CONNECTION_REFUSED|CONNECTION_RESET|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE|SOCKET_NOT_CONNECTED))/;
 
-/** Answers with the file of a folder and the headers of the listener, so that a change shows without a compilation. */
+/** Answers with a folder's files and the listener's headers, so that changes show without compiling. */
 function fromFolder(folder) {
   return async (route) => {
     const file = path.join(folder, new URL(route.request().url()).pathname.replace("/ui/", ""));
@@ -24,7 +24,7 @@ function fromFolder(folder) {
   };
 }
 
-/** A fresh page of `fanlight` in light or dark. */
+/** Opens a fresh page of `fanlight` in light or dark. */
 export async function open(browser, fanlight, scheme, viewport = { width: 1280, height: 800 }) {
   const context = await browser.newContext({ colorScheme: scheme, viewport, reducedMotion: "reduce", locale: "en-GB", timezoneId: "UTC" });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: fanlight.admin });

@@ -6,14 +6,14 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 const TARGET = process.env.CARGO_TARGET_DIR ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../../target");
-/** Where the pictures are. */
+/** The folder of the pictures. */
 export const FOLDER = path.join(TARGET, "screenshots");
 
 export const SCHEMES = ["light", "dark"];
 /** The widths of windows. */
 export const WINDOWS = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 
-/** The pages, by the names of their pictures; `show` waits for what makes one complete. */
+/** The pages by the names of their pictures; `show` waits until a page is complete. */
 export const pages = {
   overview: { place: "overview", show: (page) => page.locator(".live.following").waitFor() },
   traces: { place: "traces", show: (page) => page.locator("tbody tr").first().waitFor() },
@@ -50,7 +50,7 @@ export async function checkPage({ page, goTo, accessible }, name, scheme, { plac
   await accessible();
 }
 
-/** Fails if the page can be scrolled sideways; names what is too wide. */
+/** Fails if the page can be scrolled sideways; names the elements that are too wide. */
 export async function narrowEnough(page) {
   const wide = await page.evaluate(() => {
     if (document.documentElement.scrollWidth <= innerWidth) return [];

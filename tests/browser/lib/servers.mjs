@@ -50,7 +50,7 @@ export const serverChecks = {
   },
 };
 
-/** A viewer reads the pages of servers and clients, and has no button to change them. */
+/** Checks that a viewer can read the pages of servers and clients, without buttons to change them. */
 export async function viewerOfServers({ page, goTo, accessible }, token) {
   await goTo("servers/workshop");
   await page.getByLabel("Token").fill(token);

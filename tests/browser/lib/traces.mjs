@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 
 const REVISION = "2026-07-28";
 
-/** A call by a client that gives itself this name; the whole answer. */
+/** Calls a tool as a client with this name; returns the whole answer. */
 async function call({ mcp }, tool, given, name = "a-client") {
   const _meta = {
     "io.modelcontextprotocol/protocolVersion": REVISION,

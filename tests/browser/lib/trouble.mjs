@@ -7,7 +7,7 @@ import path from "node:path";
 import { demoServer } from "./fanlight.mjs";
 import { FOLDER, narrowEnough } from "./pages.mjs";
 
-/** Windows of a desk and of a phone. */
+/** Window sizes of a desktop and a phone. */
 export const TROUBLE_WINDOWS = [{ width: 1280, height: 800 }, { width: 400, height: 800 }];
 const SERVERS = 23;
 const SCREENS = 3;
@@ -82,7 +82,7 @@ export const troubleChecks = {
   },
 };
 
-/** The gateway ends while the page is open. */
+/** Checks the open page while the gateway ends. */
 export async function deadGateway({ page, goTo, accessible }, fanlight, scheme) {
   await goTo("overview");
   await page.locator(".live.following").waitFor();

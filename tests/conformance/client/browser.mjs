@@ -6,7 +6,7 @@ const MOST_STEPS = 10;
 export class Browser {
   #cookies = new Map();
 
-  /** Opens a link of Fanlight, agrees to what its page shows, and follows where it is sent. */
+  /** Opens a link of Fanlight, submits its page, and follows the redirects. */
   async signIn(link) {
     const page = await this.#request(link, { headers: { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' } });
     if (page.status !== 200) throw new Error(`the page of ${link} has the status ${page.status}`);

@@ -18,9 +18,9 @@ const MODERN = '2026-07-28';
 /** The tool of all servers of these scenarios. */
 const TOOL = 'test-tool';
 const DEADLINE_MS = 18_000;
-/** Sign-ins that a user bears for one request. */
+/** The most sign-ins for one request. */
 const MOST_SIGN_INS = 3;
-/** Of a client that is known by a document. */
+/** The document of a client with a client ID metadata document. */
 const DOCUMENT = 'https://conformance-test.local/client-metadata.json';
 
 const revision = process.env.MCP_CONFORMANCE_PROTOCOL_VERSION ?? MODERN;
@@ -35,7 +35,7 @@ const backend = { url: process.argv.at(-1), auth: await credentials() };
 const more = { stateDir: path.join(work, 'state') };
 await withFanlight({ only: backend }, { name: path.basename(work), work, more }, exercise);
 
-/** `auth` of the server for a scenario. */
+/** The server's `auth` for a scenario. */
 async function credentials() {
   const { client_id: clientId, client_secret: clientSecret } = context;
   switch (scenario) {
@@ -60,7 +60,7 @@ async function credentials() {
   }
 }
 
-/** The authorization server that the server names, which an operator knows. */
+/** The authorization server that the server names; an operator would know it. */
 async function issuer() {
   const { origin, pathname } = new URL(process.argv.at(-1));
   for (const path of [pathname, '']) {
@@ -96,7 +96,7 @@ async function exercise(target) {
   await client.close();
 }
 
-/** Makes a request, and again after the user has signed in where the answer says so. */
+/** Makes a request, and repeats it after a sign-in if the answer asks for one. */
 async function signingIn(request) {
   const browser = new Browser();
   for (let signIns = 0; ; signIns += 1) {

@@ -25,7 +25,7 @@ const SCENARIOS = {
   ],
 };
 
-/** The backends of Fanlight: the mock server alone, and with a second one. */
+/** Fanlight's servers: the mock server alone, and with a second one. */
 const LEGS = ['one', 'two'];
 
 export async function gradeClients(tally, suite, work) {

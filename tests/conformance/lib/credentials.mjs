@@ -4,7 +4,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { NODE } from './paths.mjs';
 
-/** Where Fanlight gets tokens of its own, by extensions of MCP. */
+/** Scenarios in which Fanlight gets its own tokens, by extensions of MCP. */
 const OWN = [
   'auth/client-credentials-jwt',
   'auth/client-credentials-basic',
@@ -12,7 +12,7 @@ const OWN = [
   'auth/enterprise-managed-authorization',
 ];
 
-/** Where users sign in, of every revision that has authorization servers apart from servers. */
+/** Scenarios in which users sign in, of every revision with separate authorization servers. */
 const USERS = [
   'auth/metadata-default',
   'auth/metadata-var1',
@@ -30,7 +30,7 @@ const USERS = [
   'auth/pre-registration',
 ];
 
-/** What came with 2026-07-28, and proofs of possession. */
+/** Scenarios of 2026-07-28, and proofs of possession. */
 const NEWER = [
   'auth/resource-mismatch',
   'auth/offline-access-scope',
@@ -47,7 +47,7 @@ const NEWER = [
   'auth/dpop-nonce',
 ];
 
-/** Servers that are their own authorization servers. */
+/** Scenarios with servers that are their own authorization servers. */
 const OLDEST = ['auth/2025-03-26-oauth-metadata-backcompat', 'auth/2025-03-26-oauth-endpoint-fallback'];
 
 const SCENARIOS = {

@@ -17,7 +17,7 @@ export class Expected {
     });
   }
 
-  /** Splits a run's losses into listed and not listed, and finds what is listed but not lost. */
+  /** Splits a run's losses into listed and unlisted ones, and finds listed checks that were not lost. */
   judge(run, direct, lost) {
     const listed = [];
     const unlisted = [];

@@ -83,7 +83,7 @@ async function once(work) {
   return tally;
 }
 
-/** Every revision of a suite: directly first, then each leg, compared with that. */
+/** Grades every revision of a suite: directly first, then each leg in comparison. */
 async function gradeServer(tally, suite, server, work) {
   const known = await suite.serverScenarios();
   const extensions = known.filter(({ tags }) => tags === 'extension').map(({ name }) => name);
@@ -120,7 +120,7 @@ async function gradeServer(tally, suite, server, work) {
   }
 }
 
-/** A fresh server for each run, so that no run depends on another. */
+/** Starts a fresh server for each run, so that no run depends on another. */
 async function withServer(command, { name, work }, use) {
   const child = await start(command, { logFile: path.join(work, `${name}.server.log`) });
   try {

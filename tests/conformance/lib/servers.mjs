@@ -19,7 +19,7 @@ export const SERVERS = [
   },
 ];
 
-/** The backends of Fanlight in each leg. Without prefixes, since the suite fixes the names. */
+/** Fanlight's servers in each leg, without prefixes, since the suite fixes the names. */
 export const LEGS = [
   // The server offers both eras: each client is served in its own.
   { name: 'one', backends: ({ url }) => ({ reference: http(url) }) },
@@ -41,7 +41,7 @@ export const LEGS = [
 /** The run in which the suite's HTTP reaches a stdio server directly: see bridge.mjs. */
 export const bridged = (command) => [NODE, script('lib/bridge.mjs'), ...command];
 
-/** Fanlight is a stdio server too, in front of the server over stdio; compared with that server behind the bridge. */
+/** Fanlight as a stdio server in front of the stdio server, compared with that server behind the bridge. */
 export const ALL_STDIO = { name: 'all-stdio', backends: ({ command }) => LEGS.find(({ name }) => name === 'stdio').backends({ command }) };
 
 const http = (url) => ({ type: 'http', url });

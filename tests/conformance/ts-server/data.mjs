@@ -56,7 +56,7 @@ export function registerPrompts(server, world) {
   if (world.extraPrompt) registerExtraPrompt(server);
 }
 
-/** The entry that is added and removed; the returned function removes it. */
+/** Registers the changing entry; the returned function removes it. */
 export function registerExtraPrompt(server) {
   return server.registerPrompt('test_extra_prompt', { description: 'Added and removed' }, async () => ({
     messages: [user(text('Here for now.'))],

@@ -5,7 +5,7 @@ import { fromJsonSchema, inputRequired, inputResponse } from '@modelcontextproto
 import { answer, text } from './content.mjs';
 import { clientCapabilities } from './tools.mjs';
 
-/** Registers them on `server`; `states` seals and opens `requestState`. */
+/** Registers the tools and the prompt on `server`; `states` seals and opens `requestState`. */
 export function registerInputTools(server, states) {
   legacyNamedTools(server);
   singleInputTools(server);
@@ -14,7 +14,7 @@ export function registerInputTools(server, states) {
   inputPrompt(server);
 }
 
-/** A tool that is written for the legacy era: it sends the client a request and waits. In the modern era the SDK refuses that. */
+/** A tool for the legacy era, which sends the client a request and waits. In the modern era the SDK refuses that. */
 function askingTool(server, name, config, request, conclude) {
   server.registerTool(name, config, async (args, ctx) => {
     // Without an input schema the context is the only argument.

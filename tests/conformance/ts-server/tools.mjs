@@ -124,7 +124,7 @@ function changingTools(server, world) {
   if (world.extraTool) registerExtraTool(server);
 }
 
-/** The entry that is added and removed; the returned function removes it. */
+/** Registers the changing entry; the returned function removes it. */
 export function registerExtraTool(server) {
   return server.registerTool('test_extra_tool', { description: 'Added and removed' }, async () => answer(text('Here for now.')));
 }

@@ -1,6 +1,6 @@
-"""Checks the Helm chart: lints it, renders it with its defaults and with everything switched on, checks what comes out against
-the schemas of Kubernetes, and compares the plain manifests with what the chart renders. So it does with the values in
-docs/guides/kubernetes.md, one block after the other, of which the second is the chart's file for several replicas.
+"""Checks the Helm chart: lints it, renders it with its defaults and with everything enabled, checks the result against the schemas
+of Kubernetes, and compares it with the plain manifests. It does the same with each block of values in docs/guides/kubernetes.md;
+the second block is the chart's file for several replicas.
 
     chart.py CHART MANIFESTS            # MANIFESTS is the file with the plain manifests
     chart.py --write CHART MANIFESTS    # writes it
@@ -136,7 +136,7 @@ def check_everything(manifests):
 
 
 def merged(values, others):
-    """Values as Helm merges those of several files."""
+    """Merges values in the way that Helm merges several files."""
     both = dict(values)
     for name, other in others.items():
         both[name] = merged(both[name], other) if isinstance(both.get(name), dict) and isinstance(other, dict) else other
@@ -158,7 +158,7 @@ def texts(value):
 
 
 def check_mounts(config, pod, guide):
-    """Each file that the configuration names is in a volume, and commands of the guide make each variable and secret."""
+    """Checks that a volume has each file in the configuration, and that the guide's commands make each variable and secret."""
     mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
     for path in filter(lambda text: text.startswith("/"), texts(config)):
         if not any(path.startswith(f"{mount}/") for mount in mounts):
@@ -206,7 +206,7 @@ def plain(manifests):
     order = ["ServiceAccount", "Secret", "ConfigMap", "Service", "Deployment"]
 
     class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as such."""
+        """Writes multi-line texts as blocks."""
 
     def text(dumper, value):
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)

@@ -1,4 +1,4 @@
-"""Checks how releases are made: the notes of a version, the workflows, and the files for Docker."""
+"""Checks the making of releases: a version's notes, the workflows, and the files for Docker."""
 
 import importlib.machinery
 import importlib.util

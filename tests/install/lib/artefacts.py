@@ -1,4 +1,4 @@
-"""One function for each way to install Fanlight: it installs into an empty place, tries, removes, and looks for what is left."""
+"""One function for each way to install Fanlight: it installs into an empty place, tries, removes, and looks for leftovers."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def nothing_left(before, after, what):
 
 
 def archive(packages, work):
-    """The archive, unpacked in a root that has nothing but the libraries which the program is linked to."""
+    """The archive, unpacked in a root with only the libraries that the program is linked to."""
     root = work / "root"
     for folder in ["proc", "dev", "tmp"]:
         (root / folder).mkdir(parents=True)
@@ -54,7 +54,7 @@ def archive(packages, work):
 
 
 def static(_packages, work):
-    """A static program, alone in a root, in front of an HTTP server; that of another processor under qemu."""
+    """A static program, alone in a root, in front of an HTTP server; a program for another processor runs under qemu."""
     root, program = work / "root", pathlib.Path(os.environ["INSTALL_PROGRAM"])
     for folder in ["proc", "dev", "tmp"]:
         (root / folder).mkdir(parents=True)
@@ -78,7 +78,7 @@ def static(_packages, work):
 
 
 def deb(packages, work):
-    """The .deb, installed in Debian's smallest system, where the service's command is run."""
+    """The .deb, installed in Debian's smallest system, which runs the service's command."""
     root = debian(work)
     package = next(packages.glob("*.deb"))
     shutil.copy(package, root / "tmp")
@@ -110,7 +110,7 @@ def deb(packages, work):
 
 
 def rpm(packages, work):
-    """The .rpm, installed by rpm into a root of another distribution: what it depends on is there, but unknown to rpm."""
+    """The .rpm, installed by rpm into another distribution's root: its dependencies are there, but unknown to rpm."""
     root = debian(work)
     database = ["rpm", "--root", root, "--dbpath", "/var/lib/rpm"]
     run(*database, "--initdb")
@@ -124,7 +124,7 @@ def rpm(packages, work):
 
 
 def debian(work):
-    """The smallest Debian, made once and unpacked anew."""
+    """The smallest Debian, made once and unpacked for each test."""
     cached = pathlib.Path(os.environ["INSTALL_CACHE"]) / "debian.tar"
     if not cached.exists():
         run("debootstrap", "--variant=minbase", "bookworm", work / "new")
@@ -149,7 +149,7 @@ def run_service(root, unit):
 
 
 def verify_unit(unit, program, work):
-    """What systemd says of a unit, among the units of this machine; the smallest Debian has no systemd."""
+    """Lets this machine's systemd verify a unit, since the smallest Debian has no systemd."""
     copy = work / unit.name
     copy.write_text(unit.read_text().replace("/usr/bin/fanlight", str(program)))
     said = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
@@ -159,14 +159,14 @@ def verify_unit(unit, program, work):
 
 
 def system_files(root):
-    """The files of a system but for the journals and databases of dpkg and rpm, and the packages to install."""
+    """The files of a system, except the journals and databases of dpkg and rpm, and the packages to install."""
     of_dpkg = ("var/log/dpkg.log", "var/lib/dpkg/status-old", "var/lib/dpkg/lock", "var/lib/dpkg/triggers/Lock")
     passed_over = ("tmp", "var/lib/rpm", *of_dpkg)
     return {path: what for path, what in roots.files(root).items() if not path.startswith(passed_over)}
 
 
 def image(_packages, work):
-    """The container image: built of the last stage of the Dockerfile, its files run as its user and without writing."""
+    """The container image, built from the Dockerfile's last stage. Its files run as its user, without write access."""
     program = pathlib.Path(os.environ["INSTALL_PROGRAM"])
     context = work / "context"
     run(REPOSITORY / "deploy/package", "image-root", program, context / "image")
@@ -194,7 +194,7 @@ def image(_packages, work):
 
 
 def npm(packages, work):
-    """`npx fanlight` and `npm install --global`, from a registry with these packages alone."""
+    """`npx fanlight` and `npm install --global`, from a registry with only these packages."""
     with registry.serving(packages) as url:
         environment = os.environ | {
             "npm_config_registry": url,
@@ -225,7 +225,7 @@ def npm(packages, work):
 
 
 def wheel(packages, work):
-    """`uvx fanlight` from an index with this wheel alone, and pip in a fresh virtual environment."""
+    """`uvx fanlight` from an index with only this wheel, and pip in a fresh virtual environment."""
     environment = os.environ | {
         "UV_CACHE_DIR": str(work / "cache"),
         "UV_NO_CONFIG": "1",

@@ -1,4 +1,4 @@
-"""A gateway that was just installed: its first call, and the trace of it."""
+"""A gateway right after its installation: its first call, and the call's trace."""
 
 import contextlib
 import json
@@ -36,13 +36,13 @@ stopwatch = Stopwatch()
 
 
 class Failed(Exception):
-    """What did not work, for the one who reads the report."""
+    """A failure, with the text for the report."""
 
 
 @contextlib.contextmanager
 def running(command, expected=0, **popen):
-    """Starts a gateway, whose output names where it listens; yields (its process, endpoint, admin listener), then has it end.
-    Status `expected` is asked for; None is for launchers that say something else when they are ended."""
+    """Starts a gateway whose output names its addresses; yields (its process, endpoint, admin listener), then ends it.
+    Its exit status must be `expected`; None is for launchers with a status of their own."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **popen
     )

@@ -1,4 +1,4 @@
-"""The npm registry and the Python package index as far as a client asks for Fanlight, with the packages of a folder."""
+"""A minimal npm registry and Python package index with the packages of a folder."""
 
 import base64
 import contextlib
@@ -40,7 +40,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
 
     def package(self, name):
-        """What the npm registry says of a package."""
+        """The npm registry's document about a package."""
         for file in self.folder.glob("*.tgz"):
             with tarfile.open(file) as tar:
                 manifest = json.load(tar.extractfile("package/package.json"))

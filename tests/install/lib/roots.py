@@ -1,4 +1,4 @@
-"""Empty roots: folders in which a program sees nothing of this machine but processes and devices."""
+"""Empty roots: folders in which a program sees only the processes and devices of this machine."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ def enter(root, command, user=65534, read_only=False):
 
 
 def add_libraries(root, program):
-    """Copies what a program is linked to into a root without a system."""
+    """Copies a program's libraries into a root without a system."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     for word in listed.split():
         if word.startswith("/"):
@@ -35,7 +35,7 @@ def add_libraries(root, program):
 
 
 def files(root):
-    """All paths below a root, each with what tells a change: its kind, size and link."""
+    """All paths below a root, each with its kind, size and link, which reveal a change."""
     found = {}
     for folder, folders, names in os.walk(root):
         for name in folders + names:

@@ -10,7 +10,7 @@ const arrivals = new EventEmitter();
 let received = [];
 let watched = { uris: [] };
 
-/** The client's handler for notifications without a handler. */
+/** The client's fallback handler for notifications. */
 export async function recordNotification({ method, params = {} }) {
   if (method !== 'notifications/resources/updated' && !method.endsWith('/list_changed')) return;
   const { _meta: { [SUBSCRIPTION_ID]: _, ...meta } = {}, ...rest } = params;
@@ -41,7 +41,7 @@ export async function unwatch(client, options) {
   return {};
 }
 
-/** The notifications since the last time, once there are `count` or the time is over. */
+/** Returns the notifications since the last time, once there are `count` or the time is over. */
 export async function notificationsSince(count) {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   while (received.length < count && !signal.aborted) await once(arrivals, 'notification', { signal }).catch(() => {});

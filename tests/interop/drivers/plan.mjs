@@ -121,7 +121,7 @@ async function runStep(sdk, client, { method, params }) {
   }
 }
 
-/** As most editors save a file: no reader sees a part of it. */
+/** Replaces a file in the way that most editors do, so that no reader sees part of it. */
 function replaceFile({ file, text: content }) {
   writeFileSync(`${file}.new`, content);
   renameSync(`${file}.new`, file);

@@ -144,7 +144,7 @@ async def names_listed(client: Client, kind: str) -> dict[str, Any]:
 
 
 def replace_file(file: str, text: str) -> dict[str, Any]:
-    """As most editors save a file: no reader sees a part of it."""
+    """Replaces a file in the way that most editors do, so that no reader sees part of it."""
     new = Path(f"{file}.new")
     new.write_text(text)
     new.replace(file)

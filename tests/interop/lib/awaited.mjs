@@ -2,7 +2,7 @@
 // Fanlight runs the task, so the call must return the result that the client with tasks gets.
 import { clientWithTasks } from './clients.mjs';
 
-/** The report `direct`, with the results of such calls through Fanlight in place of the refusals. */
+/** The report `direct`, with the results of such calls through Fanlight instead of the refusals. */
 export function withTasksAwaited(direct) {
   return (server, client) => {
     const report = direct(server, client);

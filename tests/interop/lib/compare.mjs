@@ -37,7 +37,7 @@ export function asReadBy(client, report) {
   return { ...report, lists: { ...report.lists, tools } };
 }
 
-/** One backend: names are unchanged, so every part of the reports is compared. Returns a list of differences. */
+/** Compares the reports of one server. Its names are unchanged, so every part counts. Returns the differences. */
 export function compareSingle(server, direct, through, { crossEra, clientEra }) {
   const differences = [];
   compareValues('server.era', clientEra, through.server.era, differences);
@@ -52,7 +52,7 @@ export function compareSingle(server, direct, through, { crossEra, clientEra }) 
   return differences;
 }
 
-/** The steps of one backend among several. */
+/** Compares the steps of one server among several. */
 export function compareMergedSteps(server, direct, through, { crossEra, clientEra }) {
   const differences = [];
   for (const step of server.steps) {
@@ -77,7 +77,7 @@ function ownEntries(server, step, outcome) {
   return { ...outcome, result: { kind, names: own } };
 }
 
-/** The merged lists: the items of each server in its order, servers in the order of the configuration. */
+/** Compares the merged lists: each server's items in its order, and the servers in the configuration's order. */
 export function compareMergedLists(entries, through, { clientEra }) {
   const differences = [];
   compareValues('server.era', clientEra, through.server.era, differences);
@@ -127,7 +127,7 @@ function compareList(kind, direct, through, crossEra, differences) {
   compareValues(`lists.${kind}.rest`, direct.rest, rest, differences);
 }
 
-/** The modern revision requires `ttlMs` and `cacheScope` in every list. */
+/** Checks that every modern list has `ttlMs` and `cacheScope`. */
 function requireCachingHints(lists, clientEra, differences) {
   if (clientEra !== 'modern') return;
   for (const [kind, list] of Object.entries(lists)) {

@@ -55,7 +55,7 @@ function groupsOf(servers, work) {
   return { alone, merged };
 }
 
-/** With one backend nothing is renamed: the whole report must be equal. */
+/** Checks one server alone. Nothing is renamed, so the whole report must be equal. */
 async function checkAlone(checks, transport, { members: [server] }, clients, direct, target) {
   await checks.each(
     clients,
@@ -67,7 +67,7 @@ async function checkAlone(checks, transport, { members: [server] }, clients, dir
   );
 }
 
-/** With several backends, one client run has the plans of all of them; each server's part is one group of checks. */
+/** Checks several servers: one client run has the plans of all, and each server's part is one group of checks. */
 async function checkMerged(checks, transport, { members }, clients, direct, target) {
   const steps = members.flatMap((server) => server.steps.map((step) => mergedStep(server, step)));
   for (const client of clients) {
@@ -123,7 +123,7 @@ export async function throughHttp(checks, { names, config }, { binary, work }, c
   });
 }
 
-/** The addresses that Fanlight says it listens on, once it has said so: the system has chosen the ports. */
+/** Fanlight's listening addresses, once the log has them; the system has chosen the ports. */
 function addressesIn(log) {
   const listen = /listening on http:\/\/([\d.]+:\d+)\/mcp/.exec(log)?.[1];
   const admin = /admin on http:\/\/([\d.]+:\d+)/.exec(log)?.[1];

@@ -110,7 +110,7 @@ async function checkDirect(checks, { servers, clients }) {
   };
 }
 
-/** In an order in which clients of the same peer, which wait for each other, are not adjacent. */
+/** Orders the pairs so that clients of the same peer, which wait for each other, are not adjacent. */
 function inTurns(pairs) {
   const turns = new Map();
   const turnOf = ({ server: { peer } }) => {
@@ -121,7 +121,7 @@ function inTurns(pairs) {
   return pairs.map((pair) => ({ pair, turn: turnOf(pair) })).sort((a, b) => a.turn - b.turn).map(({ pair }) => pair);
 }
 
-/** Clients without tasks are compared with the one that has them. */
+/** The clients whose reports are needed: clients without tasks are compared with the one with tasks. */
 function askersOf({ steps }, clients) {
   const hasTasks = steps.some(({ method }) => method === 'task');
   return hasTasks && !clients.includes(clientWithTasks) ? [clientWithTasks, ...clients] : clients;

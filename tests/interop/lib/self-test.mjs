@@ -125,7 +125,7 @@ function undetected(report, compare) {
   return missed;
 }
 
-/** If the comparison throws because the report is broken, the alteration counts as found: the group fails. */
+/** Whether the comparison notices an alteration. If it throws because the report is broken, that counts, too. */
 function notices(compare) {
   try {
     return compare().length > 0;

@@ -73,7 +73,7 @@ class World:
 
 
 async def notify(sending: Any) -> None:
-    """Notifies a session; one that has ended is skipped."""
+    """Notifies a session, unless it has ended."""
     try:
         await sending
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -223,7 +223,7 @@ async def ask_twice(ctx: Any, params: types.CallToolRequestParams) -> Any:
 
 
 class Streams:
-    """Counts the open GET streams of Streamable HTTP sessions: until one is open, notifications reach no client."""
+    """Counts the open GET streams of Streamable HTTP sessions: without one, notifications reach no client."""
 
     def __init__(self, app: Any, world: World) -> None:
         self.app = app

@@ -71,7 +71,7 @@ function registerChangingTools(server, isLegacy) {
   });
 }
 
-/** Written as for a modern client: for a legacy client the SDK turns it into server requests. */
+/** Registers tools written for modern clients; for a legacy client, the SDK turns their input into server requests. */
 function registerAskingTools(server) {
   const elicit = (message) => inputRequired.elicit({ message, requestedSchema: FORM });
   const name = (ctx, key) => inputResponse(ctx.mcpReq.inputResponses, key)?.content?.name;

@@ -74,7 +74,7 @@ export class World {
     }
   }
 
-  /** Counts the open GET streams of sessions: until there is one, notifications reach no client. */
+  /** Counts the open GET streams of sessions: without one, notifications reach no client. */
   countStream(response) {
     this.#streams += 1;
     this.#began.emit('stream');

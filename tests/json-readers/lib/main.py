@@ -1,4 +1,4 @@
-"""Calls with doubled, renamed and escaped members, and what servers read of those that pass: see ../README.md."""
+"""Calls with doubled, renamed and escaped members, and the servers' readings of calls that pass: see ../README.md."""
 import itertools
 import json
 import os

@@ -1,4 +1,4 @@
-"""An MCP server on standard input and output that tells what Python's `json` has read of a call."""
+"""A stdio MCP server that returns what Python's `json` has read of a call."""
 import json
 import sys
 

@@ -63,7 +63,7 @@ async function call({ name: tool, _meta, inputResponses }, peer, { id, span }) {
   }
 }
 
-/** A server request within a span, whose context the request has. */
+/** Sends a server request within a span, and the span's context with it. */
 async function ask(peer, within) {
   const own = { trace: within.trace, id: newSpanId(), parent: within.id, name: `${name} ${ASKED}`, kind: CLIENT, start: Date.now() };
   const traceparent = `00-${own.trace}-${own.id}-01`;

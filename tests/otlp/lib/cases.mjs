@@ -4,7 +4,7 @@ import { newSpanId, newTraceId, parse } from './otlp.mjs';
 
 const BACKENDS = [{ name: 'alpha', http: true }, { name: 'beta', http: true }, { name: 'gamma', http: false }];
 
-/** How the client's context is sent, and where the gateway's part of the trace is then found. */
+/** The carriers of the client's context, and the trace in which each puts the gateway's spans. */
 const CARRIERS = {
   '_meta only': (own) => ({ meta: own('01') }),
   'header only': (own) => ({ header: own('01') }),
@@ -17,7 +17,7 @@ export const kind = (spans, name) => spans.filter((span) => span.kind.includes(n
 export const named = (...names) => (spans) => names.every((name) => spans.some((span) => span.name === name));
 export const ours = (spans) => spans.filter((span) => 'mcp.method.name' in span.attributes);
 
-/** Every carrier, to every backend: the whole chain must be there. */
+/** Checks the whole chain of spans for every carrier and every server. */
 export async function chains(checks, gateway, store, label) {
   const all = BACKENDS.flatMap((backend) => Object.entries(CARRIERS).map(([name, carry]) => ({ backend, name, carry })));
   await checks.each(all, ({ backend, name }) => `${label}  chain   ${backend.name}  ${name}`, async ({ backend, name, carry }) => {
@@ -33,7 +33,7 @@ export function differences(all) {
   return all.filter(([, found, wanted]) => found !== wanted).map(([what, found, wanted]) => `${what} is ${found}, not ${wanted}`);
 }
 
-/** client → SERVER → CLIENT → the span of the backend, each below the other. */
+/** Checks the chain client → SERVER → CLIENT → the server's span, each below the previous one. */
 function chain(spans, sent, backend) {
   const [server] = kind(ours(spans), 'SERVER');
   // The trace may also contain list requests that preceded the call.
@@ -57,7 +57,7 @@ function chain(spans, sent, backend) {
   ]);
 }
 
-/** Without a valid context a trace begins; a context that is not sampled is propagated as such. */
+/** Checks that a trace begins without a valid context, and that an unsampled context is propagated as such. */
 export async function roots(checks, gateway, store, label) {
   const contexts = {
     neither: () => ({}),
@@ -86,7 +86,7 @@ export async function roots(checks, gateway, store, label) {
   });
 }
 
-/** An error is on both spans, with one error.type; a mistake of the client is none of the SERVER span. */
+/** Checks that an error is on both spans with one error.type, and that a client's mistake is no error of the SERVER span. */
 export async function errors(checks, gateway, store, label) {
   const cases = [
     { what: 'isError', tool: 'alpha__fail', error: ['tool_error', 'tool_error'] },

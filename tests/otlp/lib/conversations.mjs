@@ -4,7 +4,7 @@ import { differences, kind, named, ours } from './cases.mjs';
 
 const ASKED = 'elicitation/create';
 
-/** A list to which one backend contributes nothing: siblings under one SERVER span, of which one failed. */
+/** Checks a list to which one server contributes nothing: the CLIENT spans are siblings below one SERVER span, and one has failed. */
 export async function lists(checks, gateway, store, label) {
   await checks.one(`${label}  list    prompts/list  one of two fails`, async () => {
     const sent = await gateway.request('prompts/list', {}, (own) => ({ meta: own('01') }));
@@ -30,7 +30,7 @@ export async function lists(checks, gateway, store, label) {
   });
 }
 
-/** A server request during a call: its spans mirror those of the call, below it. */
+/** Checks that a server request's spans mirror the call's spans, below them. */
 export async function serverRequests(checks, gateway, store, label) {
   await checks.one(`${label}  request delta__ask  by a request`, async () => {
     const theirs = ['delta ask', `delta ${ASKED}`, `client ${ASKED}`];
@@ -84,7 +84,7 @@ export async function serverRequests(checks, gateway, store, label) {
   }
 }
 
-/** The client cancels in the form of its era, once the backend works on the request. */
+/** Checks cancellations in the form of the client's era, once the server works on the request. */
 export async function cancellations(checks, gateway, store, label) {
   const params = (tool) => ({ name: tool, arguments: {}, _meta: { progressToken: 1 } });
   const methods = {

@@ -56,7 +56,7 @@ class Gateway {
     return LegacyClient.open(this.url, this.#store);
   }
 
-  /** The links of all spans of a trace, from the file: the store keeps none. */
+  /** The links of all spans of a trace, read from the file, since the store keeps none. */
   links(trace) {
     const lines = readFileSync(this.traceFile, 'utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
     const spans = lines.flatMap((line) => line.resourceSpans).flatMap((r) => r.scopeSpans).flatMap((s) => s.spans);

@@ -25,7 +25,7 @@ class Store {
     Object.assign(this, { base, http, grpc });
   }
 
-  /** The spans of the trace, once `isWhole` accepts them; else those stored when the time is over. */
+  /** The spans of the trace, once `isWhole` accepts them, or else the spans stored at the end of the time. */
   async trace(id, isWhole) {
     const until = Date.now() + TRACE_TIMEOUT_MS;
     for (;;) {

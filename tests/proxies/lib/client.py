@@ -19,7 +19,7 @@ class Client:
         self.tls = ssl.create_default_context(cafile=ca_file)
 
     def request(self, method, path, body=None, host=HOST, **headers):
-        """The response, of which nothing but the head has been read."""
+        """The response, of which only the head has been read."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
         # The connection is made here, since the name does not resolve to the address.
         import socket
@@ -33,7 +33,7 @@ class Client:
         return connection.getresponse()
 
     def call(self, tool, arguments, meta=None, **headers):
-        """The response to a call of a client of 2026-07-28."""
+        """The response to a call by a client of 2026-07-28."""
         own = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": {},

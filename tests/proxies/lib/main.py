@@ -20,7 +20,7 @@ PAUSE_MS = 300
 
 
 def gateway(name, folder):
-    """A gateway with the demo servers, as the guide configures it; its ports for clients and operators."""
+    """Starts a gateway with the demo servers, as the guide configures it; returns its ports for clients and operators."""
     binary = json.dumps(fanlight_binary())
     port, admin = free_port(), free_port()
     path = folder / f"{name}.yaml"
@@ -90,7 +90,7 @@ def check_call(client, _):
 
 
 def check_metadata(client, _):
-    """Whatever is below `/.well-known` is Fanlight's: without `auth.oauth` a 404 of its own."""
+    """Checks that Fanlight answers below `/.well-known`: without `auth.oauth` with its own 404."""
     response = client.request("GET", "/.well-known/oauth-protected-resource/mcp")
     assert response.status == 404 and response.headers["Content-Type"] == "application/json", response.headers
 
@@ -130,7 +130,7 @@ CHECKS = {
 
 
 def check_sessions(client):
-    """Each of ten sessions, of which either gateway has some, is found again."""
+    """Checks that each of ten sessions is found again; each gateway has some of them."""
     sessions = [client.open_session() for _ in range(10)]
     statuses = [client.in_session(session) for session in sessions for _ in range(3)]
     assert set(statuses) == {200}, statuses

@@ -27,7 +27,7 @@ def fanlight_binary():
 
 
 class Process:
-    """A program that is ended with the test."""
+    """A program that ends with the test."""
 
     def __init__(self, name, command, folder, port):
         self.log = folder / f"{name}.log"

@@ -20,7 +20,7 @@ ROOT_TOKEN = "root-of-the-test"
 
 
 def pod_token():
-    """The token of a pod, whose signature only the API of Kubernetes judges, which the test plays."""
+    """A pod's token. Only the Kubernetes API, which the test plays, verifies its signature."""
     account = {"name": "gateway", "uid": "1"}
     claims = {
         "iss": "kubernetes/serviceaccount",
@@ -57,7 +57,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class McpServer(Handler):
-    """A modern MCP server whose only tool says which key it was shown."""
+    """A modern MCP server whose only tool returns the key that it received."""
 
     handshakes = 0
 
@@ -76,7 +76,7 @@ class McpServer(Handler):
 
 
 class Kubernetes(Handler):
-    """The API of Kubernetes that says whose a pod's token is."""
+    """The Kubernetes API that names the owner of a pod's token."""
 
     def do_POST(self):
         is_known = self.body()["spec"]["token"] == POD_TOKEN

@@ -12,7 +12,7 @@ LIFETIME_S = 3600
 
 
 class Issuer:
-    """Signs tokens with a key of its own, and publishes it."""
+    """Signs tokens with its own key, and publishes the key."""
 
     def __init__(self):
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -26,7 +26,7 @@ class Issuer:
         return jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": "one"})
 
     def subject(self, token, audience):
-        """The subject of a token of this issuer for `audience`; `None` for any other."""
+        """The subject of this issuer's token for `audience`; `None` for any other token."""
         try:
             claims = jwt.decode(token, self.key.public_key(), ["ES256"], audience=audience, issuer=self.url)
         except jwt.InvalidTokenError:

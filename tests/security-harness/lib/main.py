@@ -1,4 +1,4 @@
-"""A security harness that others wrote, directly and through Fanlight: see README.md."""
+"""A third-party security harness, directly and through Fanlight: see README.md."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def options(url, issuer, other_issuer, audience):
 
 
 def run_harness(arguments, folder):
-    """What the harness found, by test: `passed`, `failed` or `inconclusive`, and why."""
+    """The harness's result for each test: `passed`, `failed` or `inconclusive`, and the reason."""
     report = folder / "report.json"
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "NO_PROXY": "*"}
     command = [str(HARNESS), "test", "mcp", *arguments, "--report", str(report)]
@@ -88,7 +88,7 @@ def directly(folder, issuer, other):
 
 
 def through_fanlight(folder, issuer, other):
-    """The server knows Fanlight's own credentials only."""
+    """Runs the harness through Fanlight. The server only accepts Fanlight's own credentials."""
     server, port = Server(issuer, SERVER_AUDIENCE), free_port()
     own = {"Authorization": f"Bearer {issuer.token('fanlight', SERVER_AUDIENCE)}"}
     config = {
@@ -108,14 +108,14 @@ def through_fanlight(folder, issuer, other):
 
 
 def expected():
-    """The tests that may fail through Fanlight alone, with the reasons."""
+    """The tests that may fail only through Fanlight, with the reasons."""
     lines = (HERE / "expected.txt").read_text().splitlines()
     pairs = [line.partition("#") for line in lines if line.strip() and not line.startswith("#")]
     return {name.strip(): reason.strip() for name, _, reason in pairs}
 
 
 def compare(direct, through):
-    """Prints a line for each test; returns how many are as they should be, and how many are not."""
+    """Prints a line for each test; returns the numbers of expected and unexpected results."""
     known, good, bad = expected(), 0, 0
     for name in sorted(direct.keys() | through.keys()):
         (was, _), (found, why) = direct.get(name, ("absent", "")), through.get(name, ("absent", ""))

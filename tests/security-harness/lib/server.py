@@ -1,7 +1,7 @@
-"""A server of 2026-07-28 with what the harness asks for: a tool that needs input, handles, a task, a list that changes.
+"""A server of 2026-07-28 with the fixtures of the harness: a tool that needs input, handles, a task, a changing list.
 
-It keeps two users apart by their access tokens, so that it passes what it can by itself. `requestState` is bound to its user
-and request, and used once.
+It keeps two users apart by their access tokens, so that it passes by itself wherever possible. `requestState` is bound to its user
+and request, and valid once.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 class Server:
-    """Serves the subjects of `issuer`'s tokens for `audience`."""
+    """A server for the subjects of `issuer`'s tokens for `audience`."""
 
     def __init__(self, issuer, audience):
         self.issuer, self.audience = issuer, audience
@@ -187,7 +187,7 @@ class Server:
                 return self.reply(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
             def check(self, request):
-                """The headers repeat what the body says (2026-07-28 basic/transports/streamable-http)."""
+                """Checks that the headers mirror the body (2026-07-28 basic/transports/streamable-http)."""
                 method, params = request["method"], request.get("params") or {}
                 meta = params.get("_meta") or {}
                 version = meta.get(f"{META}protocolVersion")

@@ -2,7 +2,7 @@
 
 const object = (properties, required = []) => ({ type: "object", properties, required });
 
-/** Everything that a form must be able to make. */
+/** A schema with every kind of value that a form must produce. */
 const EVERYTHING = {
   type: "object",
   required: ["name", "shape", "tags"],
@@ -71,14 +71,14 @@ function forms() {
   return { tools, call };
 }
 
-/** A whole result, where others are one text. */
+/** A whole result; other results are just a text. */
 export class Whole {
   constructor(result) {
     this.result = result;
   }
 }
 
-/** What a trace can show: arguments, failures, lines on standard error, and spans of the server itself (SEP-2448). */
+/** Everything that a trace can show: arguments, failures, lines on standard error, and the server's own spans (SEP-2448). */
 function traced() {
   const names = ["echo", "fail", "wait", "own_spans"];
   const tools = names.map((name) => ({ name, inputSchema: object({ word: { type: "string" }, token: { type: "string" } }) }));

@@ -13,7 +13,7 @@ let last = 0;
 
 const send = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
 
-/** What a call can do besides answering. */
+/** The actions of a call besides answering. */
 function client(id, params) {
   return {
     ask: (method, asked) => new Promise((resolve) => {
