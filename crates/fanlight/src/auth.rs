@@ -18,8 +18,8 @@ use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::replicas::Replicas;
 
-/// The initial authenticator, and the replicas' common keys that it consults before it refuses an
-/// unknown key.
+/// The initial authenticator, and the receiver of its requests with unknown keys. They wait until
+/// the file with keys has been looked at again.
 pub(crate) fn authenticator(
     config: &Config,
     replicas: Option<&Replicas>,

@@ -79,7 +79,7 @@ pub(crate) enum Command {
     Diff(CallArgs),
     /// Call a tool with a known `traceparent`, and show at which hops it arrived
     TraceTest(TraceTestArgs),
-    /// Add this gateway to a client's file, such as that of cursor or claude-code; without a
+    /// Add this gateway to a client's file, such as cursor's or claude-code's; without a
     /// client, list the clients on this machine
     Connect(ConnectArgs),
     /// Import the servers of the clients on this machine into a Fanlight configuration

@@ -78,7 +78,8 @@ use login::Browser;
 use observe::Admin;
 use out::{complain, say};
 
-/// Gives memory back to the system soon after a peak; that of the C library keeps it (docs/performance.md).
+/// Returns memory to the system soon after a peak; the C library's allocator keeps it
+/// (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -135,7 +136,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 return in_runtime(judge::judge_one(&target, args));
             }
         }
-        // What a running gateway can tell starts nothing.
+        // A running gateway can answer these, without starting servers.
         Some(Command::List {
             what,
             json,
@@ -268,13 +269,13 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
             Some(Command::TraceTest(args)) => {
                 inspect::trace_test(&loaded.config, &args, &cli.common).await
             }
-            // Commands that need no configuration.
+            // The other commands need no configuration.
             Some(_) => Ok(()),
         }
     })
 }
 
-/// What `list` is to show.
+/// The lists that `list` should show.
 fn wanted<'a>(
     targets: &[ListTarget],
     json: bool,
@@ -292,7 +293,7 @@ fn wanted<'a>(
 }
 
 fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    // One thread; `fanlight run` starts further worker threads.
+    // A single thread; `fanlight run` starts further worker threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

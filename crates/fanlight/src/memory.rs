@@ -1,5 +1,5 @@
-//! How much memory the process may use: the least of what the machine has, what its control groups allow (version 1
-//! and 2), and its resource limit of address space.
+//! The memory that the process may use: the least of the machine's memory, the limits of its
+//! control groups (version 1 and 2), and its resource limit for the address space.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,14 +50,14 @@ fn address_space() -> Option<u64> {
         .filter(|bytes| *bytes != rlimit::INFINITY)
 }
 
-/// The least limit of the control groups that the process is in.
+/// The least limit of the process's control groups.
 fn control_groups() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     least_limit(&groups, |path| fs::read_to_string(path).ok())
 }
 
-/// `groups`: the content of `/proc/self/cgroup`. Within a container the path that it names may not exist below the mount:
-/// then the mount itself is the container's group.
+/// The least limit in `groups`, the content of `/proc/self/cgroup`. In a container the named path
+/// may not exist below the mount; then the mount itself is the container's group.
 fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let files = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -80,7 +80,7 @@ fn least_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
                 .map(move |parent| Path::new(mount).join(parent).join(file)),
         )
     });
-    // Version 2 writes "max" for none, version 1 a number that no machine reaches.
+    // No limit is "max" in version 2, and in version 1 a number that no machine reaches.
     files
         .flatten()
         .filter_map(|file| read(&file)?.trim().parse().ok())

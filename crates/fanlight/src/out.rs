@@ -1,4 +1,4 @@
-//! Printing to standard output and error without failing when the reader has closed them.
+//! Printing to standard output and error without failing if the reader has closed them.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write as _};
@@ -12,7 +12,7 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// Prints JSON, for a program as it is, and on a terminal with escapes.
+/// Prints JSON: unchanged for a program, with escapes on a terminal.
 pub(crate) fn json(text: &str) {
     if std::io::stdout().is_terminal() {
         say!("{text}");
@@ -21,7 +21,8 @@ pub(crate) fn json(text: &str) {
     }
 }
 
-/// Writes a line, with escapes for characters of peers that would disguise it. A reader that has gone, such as `head`, is no failure; `println!` would panic.
+/// Prints a line, and escapes characters of peers that would disguise it. A reader that is gone,
+/// such as `head`, is no failure; `println!` would panic.
 pub(crate) fn line(text: Arguments<'_>) {
     let _ = writeln!(
         std::io::stdout().lock(),
@@ -30,7 +31,8 @@ pub(crate) fn line(text: Arguments<'_>) {
     );
 }
 
-/// Whether text for this stream has colours: on a terminal, unless `NO_COLOR` says otherwise (<https://no-color.org>).
+/// Whether text for this stream should have colours: on a terminal, unless `NO_COLOR` is set
+/// (<https://no-color.org>).
 pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     stream.is_terminal()
@@ -38,7 +40,7 @@ pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
         && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// A number of things, such as `1 server` and `2 servers`.
+/// A number with a noun, such as `1 server` and `2 servers`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 {
         format!("1 {what}")

@@ -1,4 +1,4 @@
-//! The credentials of Fanlight itself for one server: those of the configuration, or a token that is had by them.
+//! Fanlight's own credentials for one server: configured ones, or a token fetched with them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use url::Url;
 
 use crate::server_auth::{Place, client, trust};
 
-/// The credentials of Fanlight for one server. Secrets may be rotated while it is connected.
+/// Fanlight's own credentials for one server. Secrets may be rotated while it is connected.
 pub(crate) struct OwnCredentials {
     place: Place,
     used: ArcSwap<Used>,
 }
 
-/// What is in use, and what the configuration said for it.
+/// The credentials in use, and the configuration that they come from.
 struct Used {
     auth: ServerAuth,
     kind: Kind,
@@ -38,14 +38,15 @@ struct Used {
 enum Kind {
     /// The same headers for each message.
     Fixed(HeaderMap),
-    /// A token of an authorization server.
+    /// A token from an authorization server.
     Token(Arc<MachineAccess>),
-    /// The configuration cannot be used, for this reason.
+    /// The configuration cannot be used, for the given reason.
     Unusable(String),
 }
 
 impl OwnCredentials {
-    /// Those that a server's `auth` says; `None` if it is not reached over HTTP.
+    /// The credentials that a server's `auth` configures; `None` if the server is not reached over
+    /// HTTP.
     pub(crate) fn new(server: &Server, auth: &ServerAuth) -> Option<Arc<Self>> {
         let place = Place::of(server)?;
         let used = ArcSwap::from_pointee(Used {
@@ -55,7 +56,7 @@ impl OwnCredentials {
         Some(Arc::new(Self { place, used }))
     }
 
-    /// Uses these, if they are others, from the next message on, or from the next token on.
+    /// Changes the credentials, if they differ. The next message or the next token uses them.
     pub(crate) fn change(&self, auth: &ServerAuth) {
         let earlier = self.used.load_full();
         if earlier.auth != *auth {
@@ -91,7 +92,7 @@ impl CredentialSource for OwnCredentials {
     }
 }
 
-/// The credentials for a message that a token is; `explain` says why there is none.
+/// A token as the credentials of a message. `explain` translates the error if there is none.
 pub(crate) fn credentials_of(
     access: &Arc<MachineAccess>,
     message: &MessageTarget<'_>,
@@ -103,7 +104,7 @@ pub(crate) fn credentials_of(
     }
 }
 
-/// The credentials that a message is sent with once more.
+/// Other credentials for repeating a refused message.
 pub(crate) fn replaced(
     access: &Arc<MachineAccess>,
     refusal: Refusal,
@@ -159,7 +160,7 @@ fn bearer(auth: &ServerAuth) -> Result<HeaderMap, String> {
     ))
 }
 
-/// RFC 7617, 2.
+/// Basic authentication (RFC 7617, 2).
 fn basic(auth: &ServerAuth) -> Result<HeaderMap, String> {
     let (name, password) = (
         auth.username.as_deref().unwrap_or_default(),
@@ -178,7 +179,7 @@ fn authorization(text: String) -> Result<HeaderMap, String> {
     Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 }
 
-/// How a token is had.
+/// The settings for fetching a token.
 pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettings, String> {
     let grant = grant(auth).ok_or("its `auth` cannot fetch another token")?;
     Ok(MachineSettings {
@@ -198,7 +199,7 @@ pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettin
     })
 }
 
-/// `None` if nothing can be had by it.
+/// The grant for fetching a token; `None` if this kind of `auth` has none.
 fn grant(auth: &ServerAuth) -> Option<MachineGrant> {
     let file = auth
         .token_file

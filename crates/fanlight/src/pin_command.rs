@@ -1,4 +1,5 @@
-//! `fanlight pin`: approves what servers say of what they have, and compares it with what was approved.
+//! `fanlight pin`: approves the servers' current definitions, or compares them with the approved
+//! ones.
 
 use std::path::Path;
 
@@ -17,13 +18,13 @@ use crate::out::{self, counted, say};
 use crate::pins;
 use crate::show::plain;
 
-/// Carries out the command. The servers are started, or asked, for it.
+/// Runs `fanlight pin`. It starts the servers or connects to them.
 pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {
     let config = configuration::load(common, true)?.config;
     let PinOptions { path, text, .. } = config.pins.clone();
     let lock = text.map(|text| Lock::parse(&text)).transpose();
     let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
-    // What is held is to be seen here.
+    // Held definitions have to be visible here.
     let mut config = Config {
         pins: PinOptions {
             mode: None,
@@ -95,7 +96,8 @@ pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), F
     }
 }
 
-/// The servers that an item may be of: names of servers may have a slash, too.
+/// The servers that an item may belong to. There may be several, since servers' names may contain a
+/// slash.
 fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
     let is_of = |name: &str| {
         item.strip_prefix(name)
@@ -116,7 +118,7 @@ fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
     Ok(servers)
 }
 
-/// What all servers list; fails if a list is missing.
+/// The definitions in all servers' lists; fails if a list is missing.
 async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
     for (kind, locked) in pins::locked_lists() {
@@ -183,7 +185,7 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
     Ok(())
 }
 
-/// What differs from what was approved.
+/// Prints the differences from the approved definitions; fails if there are any.
 fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
     let mut differing = Vec::new();
     for (key, definition) in found {
@@ -236,7 +238,7 @@ fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
         .for_each(|reason| say!("  {}", plain(reason, 200)));
 }
 
-/// Says what deserves a look.
+/// Prints suspicious definitions.
 fn say_flags(found: &Definitions) {
     flagged(found)
         .iter()

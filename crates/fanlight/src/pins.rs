@@ -1,4 +1,4 @@
-//! Definitions of servers that are pinned: what was approved, and what becomes of the rest.
+//! Pinned definitions: the approved ones, and how others are treated.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::replace::{self, NewFile};
 
-/// Items of which it is known how they compare.
+/// The limit of items whose comparison is cached.
 const KNOWN: usize = 50_000;
 
-/// Definitions that were approved, and those that servers list now.
+/// Approved definitions, and their comparison with the current ones.
 #[derive(Debug)]
 pub(crate) struct Pins {
     mode: PinMode,
@@ -31,50 +31,52 @@ pub(crate) struct Pins {
     record: Arc<dyn Record>,
 }
 
-/// How a definition of now compares.
+/// The result of comparing a current definition.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Of its text.
+    /// The digest of the definition's text.
     fingerprint: Digest,
-    /// `None` for one that is as it was approved, or whose server is not pinned.
+    /// The difference; `None` if the definition is as approved, or its server is not pinned.
     objection: Option<Objection>,
 }
 
-/// Why a definition is not as approved.
+/// The difference between a definition and the approved one.
 #[derive(Clone, Debug)]
 struct Objection {
     /// `new`, `text`, `compatible` or `breaking`.
     what: &'static str,
-    /// What differs.
+    /// The differences in words.
     reasons: Vec<String>,
-    /// What was approved.
+    /// The approved definition.
     approved: Option<Value>,
-    /// What the server says now.
+    /// The server's current definition.
     offered: Value,
 }
 
-/// By what operators name a definition that they have seen: another one of the same item has another id.
+/// The id by which operators name a definition that they have seen. Another definition of the same
+/// item has another id.
 fn id_of(key: &ItemKey, offered: &Value) -> String {
     digest(&json!([key.server, key.kind.noun(), key.name, offered]))
 }
 
-/// Writes the file with what was approved, as a whole. Anybody may read it, as files beside it.
+/// Writes the file with approved definitions as a whole. Anybody may read it, like the files beside
+/// it.
 ///
 /// # Errors
 ///
-/// If that cannot be done; then it is as before.
+/// If writing fails; the previous file then stays.
 pub(crate) fn write(path: &Path, lock: &Lock) -> io::Result<()> {
     replace::replace(path, &lock.written(), NewFile::OfAll)
 }
 
-/// The lists with what is pinned, and what that is.
+/// The kinds of lists that have pinned definitions, each with the kind of pin.
 pub(crate) fn locked_lists() -> impl Iterator<Item = (ListKind, LockedKind)> {
     ListKind::ALL
         .into_iter()
         .filter_map(|kind| Some((kind, locked_kind(kind.policy_kind())?)))
 }
 
-/// What pins a definition of this kind; `None` if nothing does.
+/// The kind of pin for this kind of item; `None` if it cannot be pinned.
 fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     match kind {
         PolicyKind::Tool => Some(LockedKind::Tools),
@@ -84,7 +86,7 @@ fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     }
 }
 
-/// Whether the pins of a configuration can be used.
+/// Checks that a configuration's pins can be used.
 ///
 /// # Errors
 ///
@@ -93,7 +95,8 @@ pub(crate) fn check(config: &Config) -> Result<(), String> {
     read(config).map(drop)
 }
 
-/// The pins of a configuration; `None` if it wants none. What was approved since those `before` is put on record.
+/// The pins of a configuration; `None` if it has none. Differences from the pins `before` are
+/// written to the audit log as approvals.
 ///
 /// # Errors
 ///
@@ -121,7 +124,8 @@ pub(crate) fn of(
     Ok(Some(Arc::new(pins)))
 }
 
-/// What a configuration says of pins, and what tells it from others; `None` if it wants none.
+/// The mode, the approved definitions and their digest from a configuration; `None` if it has no
+/// pins.
 fn read(config: &Config) -> Result<Option<(PinMode, Lock, u64)>, String> {
     let options = &config.pins;
     let Some(mode) = options.mode else {
@@ -140,7 +144,7 @@ fn read(config: &Config) -> Result<Option<(PinMode, Lock, u64)>, String> {
 }
 
 impl Pins {
-    /// The definitions that are not as approved, in order.
+    /// The definitions that differ from the approved ones, in order.
     fn objections(&self) -> Vec<(ItemKey, Objection)> {
         let seen = self.seen();
         let mut all: Vec<_> = seen
@@ -151,7 +155,7 @@ impl Pins {
         all
     }
 
-    /// Puts on record what is pinned otherwise than before.
+    /// Writes changes of the pins since `before` to the audit log.
     fn tell_of_approvals(&self, before: &Lock) {
         let of = |lock: &Lock, key: &ItemKey| {
             lock.get(&key.server, key.kind, &key.name)
@@ -184,11 +188,11 @@ impl Pins {
             change,
             reasons,
         };
-        // Whether clients get it does not depend on the record.
+        // Clients get the definition even if the audit log cannot be written.
         let _ = self.record.record(&AuditEvent::Definition(pinned));
     }
 
-    /// What operators are shown.
+    /// The state of pins for operators.
     pub(crate) fn to_json(&self) -> Value {
         let definitions: Vec<_> = self
             .objections()
@@ -203,7 +207,7 @@ impl Pins {
         json!({ "held": self.holds(), "definitions": definitions })
     }
 
-    /// What is approved under an id, and what writes that.
+    /// The item to approve with this id, and a function that writes the approval.
     pub(crate) fn approval(
         &self,
         id: &str,
@@ -213,7 +217,7 @@ impl Pins {
         Some((about, move || write(&path, &lock)))
     }
 
-    /// What is approved under an id, and all that is approved then.
+    /// The item to approve with this id, and all approved definitions including it.
     pub(crate) fn approved(&self, id: &str) -> Option<(String, Lock)> {
         let mut objections = self.objections().into_iter();
         let (key, objection) =
@@ -223,7 +227,7 @@ impl Pins {
         Some((key.to_string(), lock))
     }
 
-    /// Whether they are kept from clients.
+    /// Whether unapproved definitions are withheld from clients.
     fn holds(&self) -> bool {
         self.mode == PinMode::Hold
     }
@@ -233,12 +237,12 @@ impl Pins {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why a definition is not as approved.
+    /// The difference between a definition and the approved one, if any.
     fn objection(&self, key: &ItemKey, definition: &Json) -> Option<Objection> {
         if !self.lock.has_server(&key.server) {
             return None;
         }
-        // What cannot be read was not approved.
+        // An unreadable definition cannot be the approved one.
         let offered: Value = serde_json::from_str(definition.as_text()).unwrap_or_default();
         let approved = self.lock.get(&key.server, key.kind, &key.name);
         let (what, reasons) = match approved {
@@ -276,7 +280,8 @@ impl DefinitionGuard for Pins {
             kind,
             name: name.to_owned(),
         };
-        // The server chooses the text: no other one may have the same.
+        // The server chooses the text, so a cryptographic digest is needed: no other text may have
+        // the same one.
         let fingerprint = sha256(&SHA256, definition.bytes());
         if let Some(known) = self
             .seen()

@@ -1,4 +1,4 @@
-//! What clients may do by the configuration in force.
+//! The policies of the configuration in force.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use fanlight_canonical::Policy as _;
 use fanlight_config::{AllowedClients, Config, PolicyDefault};
 use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, ServerFacts, Who};
 
-/// The policies of a configuration; `None` if it says nothing of what clients may do. Where nothing has changed, they are
-/// `earlier`, which know what they have decided.
+/// The policies of a configuration; `None` if it does not limit clients. If nothing has changed,
+/// returns `earlier`, whose cached decisions stay valid.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with any of them, a line for each.
+/// All problems of the policies, a line for each.
 pub(crate) fn of(
     config: &Config,
     earlier: Option<&Arc<Policies>>,

@@ -1,4 +1,4 @@
-//! What clients need to use the endpoints of the configuration in force, as the client edge takes it.
+//! The requirements for clients that use the configured endpoints, as settings of the client edge.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use fanlight_rights::{ItemRule, Servers};
 
 use crate::rewriting::servers_of_rules;
 
-/// The protection that `config` asks for; none where clients are not authenticated.
+/// The protection in `config`; none if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {
     let servers = servers_of_rules(config);
     let rates = config
@@ -44,7 +44,7 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
     }
 }
 
-/// A limit on how often clients may ask.
+/// A rate limit for clients.
 fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
     let fanlight_config::RateRule {
         of,
@@ -63,7 +63,7 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
     let is_meant =
         move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
     let given = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
-    // As many at once as is written, and on average as many as the rate.
+    // The burst is allowed at once, and the rate on average.
     let most = burst.unwrap_or(rate.most);
     let per = rate.per.mul_f64(most as f64 / rate.most as f64);
     RateRule {
@@ -88,7 +88,7 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
     }
 }
 
-/// What operators know a limit by: what it says, in short.
+/// The name of a limit for operators: its rule in short.
 fn name(rule: &fanlight_config::RateRule) -> String {
     let fanlight_config::RateRule {
         of,
@@ -118,7 +118,7 @@ fn name(rule: &fanlight_config::RateRule) -> String {
     name
 }
 
-/// The scopes that the first of `rules` has which has any, for each kind of operation.
+/// The scopes for each kind of operation, from the first of `rules` that has any.
 fn scopes(servers: &Arc<Servers>, rules: &[&ScopeRules]) -> ScopeSettings {
     let first = |of: fn(&ScopeRules) -> &Option<Vec<String>>| {
         rules

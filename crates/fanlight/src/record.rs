@@ -1,4 +1,4 @@
-//! Where the record of who called what is, and opening it.
+//! The audit log: its place, and opening it.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -16,40 +16,40 @@ use tracing::{info, warn};
 use crate::failure::Failure;
 use crate::telemetry;
 
-/// The folder of the record where the configuration names none.
+/// The default folder of the audit log.
 const FOLDER: &str = "audit";
-/// Bytes of one file.
+/// The size of one file in bytes.
 const FILE: u64 = 8 << 20;
-/// Processes with the same configuration that each have a record of their own.
+/// The limit of processes with the same configuration. Each has an audit log of its own.
 const PROCESSES: usize = 16;
 
-/// Names of events and attributes begin with it.
+/// The prefix of the names of events and attributes.
 const NAMESPACE: &str = "fanlight.audit";
 
-/// The record in force.
+/// The audit log in force.
 #[derive(Clone)]
 pub(crate) struct Recorder {
-    /// In the log, and in files.
+    /// The log that events are written to.
     pub(crate) log: Arc<AuditLog>,
-    /// At the collector.
+    /// The export to the collector.
     export: Arc<ArcSwapOption<LogExport>>,
     options: Arc<ArcSwap<AuditOptions>>,
-    /// The configuration at the start: its other options do not change while it runs.
+    /// The configuration at the start; only its `audit` section can change at run time.
     started: Arc<Config>,
     telemetry: Telemetry,
     replica: Option<Arc<str>>,
 }
 
-/// What a changed configuration makes of the record.
+/// The audit log of a changed configuration, not yet in force.
 pub(crate) struct Change {
     config: Config,
     ledger: Option<Arc<Ledger>>,
-    /// Whether that is another one than before.
+    /// Whether its place differs from the current one.
     is_elsewhere: bool,
     export: Option<Arc<LogExport>>,
 }
 
-/// The collector that gets a copy.
+/// The collector that gets a copy of each entry.
 #[derive(Debug)]
 struct Exported(Arc<LogExport>);
 
@@ -71,7 +71,7 @@ impl Mirror for Exported {
 }
 
 impl Recorder {
-    /// Opens the record as the configuration wants it. Each line names this replica, if it is one of several.
+    /// Opens the configured audit log. Each line names this replica, if there are others.
     pub(crate) fn open(
         config: &Config,
         telemetry: &Telemetry,
@@ -92,7 +92,7 @@ impl Recorder {
         })
     }
 
-    /// Opens what another configuration needs. Nothing changes before [`Self::commit`].
+    /// Opens the audit log for another configuration. Nothing changes before [`Self::commit`].
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Failure> {
         let config = Config {
             audit: config.audit.clone(),
@@ -118,7 +118,7 @@ impl Recorder {
         })
     }
 
-    /// Has it take effect. What is delivered to the collector at last has until `limit`.
+    /// Puts a change in force. The last delivery to the previous collector may take until `limit`.
     pub(crate) async fn commit(&self, change: Change, limit: Duration) {
         let Change {
             config,
@@ -147,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what waits, delivers it within `limit`, and ends.
+    /// Writes and delivers pending entries within `limit`, and ends.
     pub(crate) async fn end(&self, limit: Duration) {
         if let Some(kept) = self.log.kept() {
             end_ledger(Arc::clone(&kept.ledger)).await;
@@ -158,7 +158,7 @@ impl Recorder {
     }
 }
 
-/// A ledger whose process has begun to write it.
+/// A ledger whose writing task has started.
 fn begun(ledger: impl Into<Arc<Ledger>>) -> Arc<Ledger> {
     let ledger = ledger.into();
     ledger.add(Entry {
@@ -178,7 +178,7 @@ async fn end_ledger(ledger: Arc<Ledger>) {
         });
         ledger.end();
     });
-    // One that has failed has nothing more to write.
+    // A failed task has nothing more to write.
     let _ = ended.await;
 }
 
@@ -188,7 +188,7 @@ async fn end_export(export: &LogExport, limit: Duration) {
     }
 }
 
-/// The record that is kept in a ledger.
+/// The audit log stored in a ledger.
 fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
     let options = &config.audit;
     KeptRecord {
@@ -205,7 +205,8 @@ fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
     }
 }
 
-/// Opens the ledger of a configuration; `None` if nothing is to be kept, or nothing can be and nobody has asked for it.
+/// Opens the ledger of a configuration; `None` if no audit log is wanted, or if it was not
+/// configured and cannot be written.
 fn opened(
     config: &Config,
     export: Option<&Arc<LogExport>>,
@@ -221,7 +222,7 @@ fn opened(
             warn!("{problem}; there is no audit log");
             None
         }
-        // Nobody has asked for it, and where nothing can be written that is as expected.
+        // The audit log was not configured, so it is fine if it cannot be written.
         Err(problem) => {
             info!("{problem}; there is no audit log");
             None
@@ -230,7 +231,7 @@ fn opened(
     Ok(ledger)
 }
 
-/// Whether there is a record where options need one.
+/// Checks that there is an audit log if options need one.
 fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
     if is_kept || !(options.required || options.otlp) {
         return Ok(());
@@ -242,7 +243,7 @@ fn demanded(options: &AuditOptions, is_kept: bool) -> Result<(), Failure> {
     Err(Failure::usage(help))
 }
 
-/// Starts to send to the collector, if that is wanted.
+/// Starts exporting to the collector, if configured.
 fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport>>, Failure> {
     if !config.audit.otlp {
         return Ok(None);
@@ -257,7 +258,7 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
     Ok(Some(Arc::new(export)))
 }
 
-/// Where the records of a configuration are: its own file, or those in the folder of its state.
+/// The files of a configuration's audit log: the configured file, or those in the state folder.
 pub(crate) fn files(config: &Config) -> Vec<LedgerFiles> {
     match (&config.audit.file, folder(config)) {
         (Some(file), _) => LedgerFiles::at(&PathBuf::from(file)).into_iter().collect(),
@@ -332,7 +333,7 @@ fn ledger(
         };
         match Ledger::open(settings(files.clone())) {
             Ok(ledger) => return Ok(Some(ledger)),
-            // Another process with this configuration has it.
+            // Another process with this configuration has the file open.
             Err(error) if error.kind() == ErrorKind::WouldBlock => problem = failed(&files, &error),
             Err(error) => return Err(failed(&files, &error)),
         }

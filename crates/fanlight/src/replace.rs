@@ -1,16 +1,16 @@
-//! Replacing a file as a whole or not at all.
+//! Replaces a file as a whole or not at all.
 
 use std::fs;
 use std::io::{ErrorKind, Result, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file itself where its name is that of a link to it.
+/// The file itself, after following links.
 pub(crate) fn target(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The text of a file; none if there is no such file.
+/// The text of a file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -19,27 +19,27 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Who can read a new file.
+/// The readers of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewFile {
-    /// Its owner alone.
+    /// Only its owner.
     OfOwner,
-    /// Everybody, as far as the process lets others read its files.
+    /// Everybody, as far as the umask allows.
     OfAll,
 }
 
-/// Gives a file this text. An existing one keeps its owner and mode.
+/// Replaces a file's text. An existing file keeps its owner and mode.
 pub(crate) fn replace(path: &Path, text: &str, new: NewFile) -> Result<()> {
     write(path, text, Some(path).filter(|path| path.exists()), new)
 }
 
-/// Writes a copy of the file at `original`, which has this text, with its owner and mode. What has the name of the copy is
-/// replaced: a link is not followed.
+/// Writes a copy of the file at `original` with this text and the same owner and mode. An existing
+/// file with the copy's name is replaced; a link is not followed.
 pub(crate) fn copy(original: &Path, path: &Path, text: &str) -> Result<()> {
     write(path, text, Some(original), NewFile::OfOwner)
 }
 
-/// Writes a file with the owner and mode of another, if there is one.
+/// Writes a file with the owner and mode of another, if given.
 fn write(path: &Path, text: &str, like: Option<&Path>, made: NewFile) -> Result<()> {
     let folder = path
         .parent()
@@ -47,7 +47,7 @@ fn write(path: &Path, text: &str, like: Option<&Path>, made: NewFile) -> Result<
         .unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     if made == NewFile::OfAll {
-        // Less what the umask takes.
+        // The umask removes some of these bits.
         builder.permissions(PermissionsExt::from_mode(0o666));
     }
     let mut new = builder.tempfile_in(folder)?;

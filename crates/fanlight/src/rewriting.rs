@@ -1,4 +1,4 @@
-//! What the configuration changes of names and of servers' tools, for the core.
+//! The configured changes of names and tools, as settings of the gateway core.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
 use fanlight_rights::{ServerNames, Servers};
 
-/// How names are made of those of servers.
+/// The rules for making clients' names from servers' names.
 pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
     let naming = &config.naming;
     NamingPolicy {
@@ -19,7 +19,8 @@ pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {
     }
 }
 
-/// The servers of a configuration as rules about their items name them, also those that are switched off.
+/// The servers in the form that rules about their items need, including those that are switched
+/// off.
 pub(crate) fn servers_of_rules(config: &Config) -> Arc<Servers> {
     let names = |server: &Server| ServerNames {
         name: server.name.clone(),
@@ -41,7 +42,7 @@ fn named(server: &Server) -> NamedServer {
     }
 }
 
-/// Overrides of a server's tools and prompts.
+/// The overrides of a server's tools and prompts.
 pub(crate) fn rewriting(server: &Server) -> Rewriting {
     let definition = |(tool, members): &(String, ToolOverride)| (tool.clone(), definition(members));
     let rule = |(name, argument): &(String, Argument)| (name.clone(), rule(argument));
@@ -85,7 +86,7 @@ fn rule(argument: &Argument) -> ArgumentRule {
     }
 }
 
-/// The value of JSON text that the configuration has made.
+/// Parses JSON text that the configuration has generated.
 fn json(text: &str) -> Json {
     Json::parse(text.to_owned().into(), MAX_NESTING).unwrap_or_else(|_| Json::null())
 }

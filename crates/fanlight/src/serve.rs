@@ -1,11 +1,12 @@
-//! `fanlight run` and `fanlight stdio`: one life cycle, whether clients come over HTTP or are on standard input and output.
+//! `fanlight run` and `fanlight stdio`: the same life cycle for clients over HTTP and over standard
+//! input and output.
 //!
-//! 1. [`Plan`] holds what was read, and each side opens its sockets. Whatever the configuration or the machine can refuse is
-//!    refused here, before a server runs.
+//! 1. [`Plan`] holds the configuration, and the listeners open their sockets. Everything that the
+//!    configuration or the machine can refuse is refused here.
 //! 2. [`Services::start`] starts telemetry, the servers and the core.
 //! 3. [`Life::begin`] starts to follow changes of the configuration, and serves operators.
-//! 4. Clients are served until the first signal, or the end of the input, and drained.
-//! 5. [`Life::end`] ends the servers, then what shows and exports what has happened.
+//! 4. Clients are served until the first signal or the end of the input, and then drained.
+//! 5. [`Life::end`] ends the servers, then the admin listener and telemetry.
 
 mod operators;
 mod signals;
@@ -162,7 +163,7 @@ async fn serve_http(
     };
     let life = Life::begin(plan, services, operators, side, shutdown.clone());
     let shown = Arc::clone(&life.core);
-    // Ends with the process at the latest, or when all servers have been started.
+    // This ends when all servers have started, at the latest with the process.
     tokio::spawn(async move { starts::show_on_terminal(&shown).await });
     service_manager::ready();
     let _watchdog = service_manager::watchdog();
@@ -245,7 +246,7 @@ async fn serve_stdio(
     served.map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Standard output is the client's, so the log says where operators are served.
+/// Logs the operators' address, since standard output belongs to the client.
 fn log_operators(config: &Config, address: &ListenAddress) {
     match admin::page(config, address) {
         Some(page) => info!(
@@ -256,15 +257,16 @@ fn log_operators(config: &Config, address: &ListenAddress) {
     }
 }
 
-/// What is to be served.
+/// The configuration and the parts that exist before anything runs.
 struct Plan<'a> {
-    /// The configuration as the files have it.
+    /// The configuration as read from the files.
     as_read: Loaded,
-    /// The configuration that comes into force: with options of the command line, and limits that fit the machine.
+    /// The configuration to put in force: with command-line options, and limits that fit the
+    /// machine.
     loaded: Loaded,
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
-    /// The other processes, if there are any.
+    /// The other replicas, if there are any.
     replicas: Option<Replicas>,
     /// SIGHUP, which would otherwise end the process.
     hangups: Signal,
@@ -293,7 +295,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What tells this process from the other replicas, if there are any.
+    /// The id of this replica, if there are others.
     fn replica(&self) -> Option<&str> {
         self.replicas
             .as_ref()
@@ -311,7 +313,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The listener for clients, open and not yet served.
+/// The clients' listener, open but not yet served.
 struct ClientListener {
     listener: Listener,
     sockets: SocketReceiver,
@@ -330,7 +332,7 @@ impl ClientListener {
         let socket = match passed {
             Some(socket) => socket,
             None => {
-                // Nothing is opened that may not be served.
+                // Open nothing that must not be served.
                 listening::check_clients(config, &config.listen).map_err(Failure::usage)?;
                 let options = listening::of_clients(config);
                 listening::bind(&config.listen, "--listen", options).map_err(Failure::other)?
@@ -352,15 +354,15 @@ impl ClientListener {
     }
 }
 
-/// What runs behind the listeners.
+/// The running parts behind the listeners.
 struct Services {
     telemetry: Telemetry,
-    /// Delivers what telemetry exports.
+    /// Delivers exported telemetry.
     exports: Guard,
     record: Recorder,
     assembly: Assembly,
     users: Users,
-    /// The other processes, if there are any.
+    /// The other replicas, if there are any.
     replicas: Option<(Replicas, replicas::Keeping)>,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
     servers_end: CancellationToken,
@@ -381,9 +383,9 @@ impl Services {
             (replicas, keeping)
         });
         if let Some((replicas, _)) = &replicas {
-            // Servers may need what is shared. Without it, the process starts all the same.
+            // Servers may need common data. Without it, the process starts anyway.
             if replicas.shared.connected().await.is_ok() {
-                // What it opens is known to the others to be its own.
+                // Join first, so that others know sessions opened here as this replica's.
                 let _ = timeout(WITHIN, replicas.membership.joined()).await;
             }
         }
@@ -441,13 +443,13 @@ impl Services {
             .map_or(Ok(None), |(replicas, _)| replicas.link(config))
     }
 
-    /// Where sessions are on record, if other replicas can be reached.
+    /// The records of sessions for other replicas, if these can be reached.
     fn session_records(&self, config: &Config, is_linked: bool) -> Option<Arc<dyn SessionRecords>> {
         let (replicas, _) = self.replicas.as_ref().filter(|_| is_linked)?;
         Some(replicas.session_records(config.timeouts.session_idle))
     }
 
-    /// Stops before anybody was served.
+    /// Stops before any client was served.
     async fn stop(self) {
         self.assembly.stop().await;
         self.servers_end.cancel();
@@ -461,28 +463,28 @@ impl Services {
 /// The clients' side of the gateway, as far as reloads change it.
 struct ClientSide<'a> {
     settings: &'a FrontendSettings,
-    /// `None` where the client is on standard input and output.
+    /// The clients' listener; `None` if the client uses standard input and output.
     listener: Option<Listener>,
     /// The limits of clients over HTTP.
     limits: Option<Arc<LiveLimits>>,
-    /// The certificates between replicas, if this one is reached by others.
+    /// The certificates of the link, if other replicas reach this one.
     link: Option<LinkCertificates>,
-    /// The limit of open files, if it is known and clients are held to it.
+    /// The limit of open files, if clients are limited by it.
     open_files: Option<u64>,
 }
 
-/// A gateway that runs, apart from the clients that it serves.
+/// A running gateway, apart from its clients.
 struct Life {
     core: Arc<Gateway>,
     insight: Insight,
-    /// Owns the servers.
+    /// The keeper, which owns the servers.
     keeping: Keeping,
     replicas: Option<replicas::Keeping>,
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,
     record: Recorder,
-    /// How long what is exported may take to be delivered at the end.
+    /// The time limit for the last delivery of exported data.
     flush: Duration,
 }
 
@@ -576,7 +578,8 @@ impl Life {
         }
     }
 
-    /// Ends everything after the last client: the servers, the workers of clients, the listener for operators, telemetry.
+    /// Ends everything after the last client: the servers, the clients' workers, the operators'
+    /// listener, telemetry.
     async fn end(self, workers: Option<Workers>) {
         self.keeping.stop().await;
         self.servers_end.cancel();
@@ -590,7 +593,7 @@ impl Life {
     }
 }
 
-/// The files of the configuration; the demo has none.
+/// The configuration files; `None` for the demo.
 fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
     if demo::is_demo(loaded) {
         None
@@ -599,7 +602,7 @@ fn files_of(loaded: &Loaded, common: &CommonArgs) -> Option<Vec<PathBuf>> {
     }
 }
 
-/// Reads the configuration again, from its files.
+/// A function that reads the configuration files again.
 fn source(files: Option<Vec<PathBuf>>) -> Source {
     Box::new(move || match &files {
         None => Err(Unusable::Other(

@@ -1,5 +1,5 @@
-//! What the entry of a server says of it and of how Fanlight is known at its authorization server: the same for its users and
-//! for Fanlight itself.
+//! A server's entry as settings for OAuth: its address, and Fanlight's client at its authorization
+//! server. They are the same for its users and for Fanlight itself.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use fanlight_config::{Secret, Server, ServerAuth, Transport};
 use fanlight_oauth::{ClientCredentials, ConfiguredClient, SigningKey, Trust};
 use fanlight_settings::read_bounded;
 
-/// Most bytes of a file with certificates.
+/// The size limit of a file with certificates, in bytes.
 const LONGEST_AUTHORITIES: usize = 1 << 20;
 
-/// Where a server is.
+/// A server's address.
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) url: String,
-    /// The file with certificates of authorities for it.
+    /// The file with certificate authorities for it.
     pub(crate) ca_file: Option<PathBuf>,
 }
 
 impl Place {
-    /// That of a server over HTTP.
+    /// The address of a server over HTTP.
     pub(crate) fn of(server: &Server) -> Option<Self> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
             return None;
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// How Fanlight is known at an authorization server.
+/// Fanlight's client at an authorization server.
 pub(crate) fn client(
     id: Option<&String>,
     secret: Option<&Secret>,
@@ -56,7 +56,7 @@ pub(crate) fn client(
     })
 }
 
-/// The server, and what its entry names besides.
+/// The hosts to trust: the server's, and others that its entry names.
 pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
     let idp = auth
         .and_then(|auth| auth.idp.as_ref())

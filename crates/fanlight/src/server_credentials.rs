@@ -1,4 +1,4 @@
-//! The credentials by which servers are reached, as the configuration says.
+//! The configured credentials for servers.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use fanlight_config::{Config, Server, ServerAuth, Transport};
 use crate::own_credentials::OwnCredentials;
 use crate::users::{Users, auth_of_users};
 
-/// The credentials for one server, besides headers that the configuration sets.
+/// The credentials for one server, besides configured headers.
 #[derive(Clone)]
 pub(crate) enum ServerCredentials {
-    /// There are none.
+    /// No credentials.
     None,
-    /// Those of Fanlight itself, the same for all that call.
+    /// Fanlight's own credentials, the same for all callers.
     Own(Arc<OwnCredentials>),
-    /// Each principal's own.
+    /// Separate credentials for each principal.
     #[allow(dead_code, reason = "made where users sign in")]
     PerPrincipal(Arc<dyn PrincipalCredentials>),
 }
 
 impl ServerCredentials {
-    /// Those that the entry of a server says: of its users, or of Fanlight.
+    /// The credentials in a server's entry: its users', or Fanlight's own.
     pub(crate) fn of(config: &Config, server: &Server, users: &Users) -> Self {
         if !server.user_env.is_empty() {
             return Self::PerPrincipal(users.variables(config, server));
@@ -38,7 +38,7 @@ impl ServerCredentials {
         own.map_or(Self::None, Self::Own)
     }
 
-    /// What gives them for each message, if they are the same for all.
+    /// The source of credentials for each message, if they are the same for all callers.
     pub(crate) fn shared(&self) -> Option<Arc<dyn CredentialSource>> {
         match self {
             Self::Own(own) => Some(Arc::clone(own) as _),
@@ -46,7 +46,7 @@ impl ServerCredentials {
         }
     }
 
-    /// Uses what the entry of a server says now: secrets that were rotated.
+    /// Takes over rotated secrets from a server's entry.
     pub(crate) fn change(&self, auth: Option<&ServerAuth>) {
         if let (Self::Own(own), Some(auth)) = (self, auth) {
             own.change(auth);
@@ -54,7 +54,7 @@ impl ServerCredentials {
     }
 }
 
-/// Whether two entries give a server the same credentials, though secrets may have been rotated.
+/// Whether two entries give a server the same credentials, apart from rotated secrets.
 pub(crate) fn are_same(one: Option<&ServerAuth>, other: Option<&ServerAuth>) -> bool {
     one.map(ServerAuth::without_secrets) == other.map(ServerAuth::without_secrets)
 }

@@ -1,5 +1,5 @@
-//! The servers of the configuration in force: which backends run, and what becomes of those that a changed
-//! configuration no longer has.
+//! The servers of the configuration in force: starting them, and draining those that a new
+//! configuration removes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +35,13 @@ use crate::wiring::backend_settings;
 pub(crate) struct Servers {
     telemetry: Telemetry,
     handles: Arc<HandleSeal>,
-    /// The memory for what all servers send.
+    /// The memory shared by messages of all servers.
     memory: MessageMemory,
     shutdown: CancellationToken,
-    /// Keeps lists beyond the end of the process.
+    /// Stores lists beyond the end of the process.
     lists: Option<ListState>,
     users: Users,
-    /// In configuration order.
+    /// The running servers in configuration order.
     running: Vec<Running>,
     /// Removed servers, until their calls have ended.
     draining: TaskTracker,
@@ -54,11 +54,11 @@ struct Running {
     settings: Arc<BackendSettings>,
     id: BackendId,
     backend: Reached,
-    /// As they were when the server was started; their secrets may have been rotated since.
+    /// The credentials from when the server was started; their secrets may have been rotated since.
     credentials: ServerCredentials,
-    /// What the configuration says of them.
+    /// The configuration of the credentials.
     auth: Option<ServerAuth>,
-    /// Variables of its process that are each user's own.
+    /// The variables of its process that differ between users.
     user_env: Vec<(String, String)>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
@@ -66,25 +66,26 @@ struct Running {
     rewriting: Rewriting,
     approval: Option<ApprovalSettings>,
     lists: Option<Arc<ServerLists>>,
-    /// It with its other versions, if it has any.
+    /// The server with its canary and mirror, if it has any.
     versions: Option<Arc<Versions>>,
-    /// It is but another version of a server.
+    /// Marks a server that is only a canary or mirror of another.
     is_hidden: bool,
 }
 
-/// How a running server is reached.
+/// The way of reaching a running server.
 #[derive(Clone)]
 enum Reached {
-    /// By all in the same way.
+    /// One connection for all principals.
     ByAll(ConnectedServer),
-    /// By each principal with its own credentials.
+    /// A connection for each principal, with its own credentials.
     ByEach(Arc<BackendPerPrincipal>),
-    /// By each principal in a process of its own, if the server is modern.
+    /// A process for each principal, if the server is modern.
     Apart(Arc<BackendApart>),
 }
 
 impl Reached {
-    /// Begins to reach a server. What is kept in `lists` is of a server that all reach in the same way.
+    /// Starts to connect to a server. Stored lists are used only for a server that all reach in the
+    /// same way.
     fn start(
         settings: BackendSettings,
         credentials: &ServerCredentials,
@@ -135,14 +136,14 @@ impl Reached {
         match self {
             Self::ByAll(backend) => backend.use_credentials(settings),
             Self::ByEach(backend) => backend.use_credentials(settings),
-            // A process has none besides its variables.
+            // A process has no credentials besides its variables.
             Self::Apart(_) => {}
         }
     }
 }
 
 impl Running {
-    /// It as the core sees it.
+    /// The server as the core sees it.
     fn client(&self) -> Arc<dyn BackendClient> {
         match &self.versions {
             Some(versions) => Arc::clone(versions) as _,
@@ -150,8 +151,9 @@ impl Running {
         }
     }
 
-    /// Whether it may go on with these settings. If a secret was rotated, a server that is connected gets the new one with
-    /// the next message; one that is not may have failed for the old one, and is replaced.
+    /// Whether the server can continue with these settings. After a rotation of secrets, a
+    /// connected server gets the new one with the next message. A server that is not connected may
+    /// have failed because of the old one, and is replaced.
     fn may_stay(&self, settings: &BackendSettings, server: &Server) -> bool {
         let auth = server.auth.as_ref();
         let is_rotated =
@@ -179,7 +181,7 @@ pub(crate) struct Difference {
     pub(crate) added: Vec<String>,
     pub(crate) changed: Vec<String>,
     pub(crate) removed: Vec<String>,
-    /// Those that keep their connections, though their names or tools may be shown differently.
+    /// Servers that keep their connections, even if their names or tools now look different.
     pub(crate) kept: Vec<String>,
 }
 
@@ -205,18 +207,18 @@ impl Servers {
         }
     }
 
-    /// Users with credentials of their own.
+    /// The users' credentials.
     pub(crate) fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Where lists are kept beyond the end of the process.
+    /// The store of lists.
     pub(crate) fn lists(&self) -> Option<&ListState> {
         self.lists.as_ref()
     }
 
-    /// Starts the servers that are new or changed in `config`, without waiting for connections. A server whose whole
-    /// definition is unchanged keeps its backend, unless it is to be `restarted`.
+    /// Starts the new and changed servers of `config`, without waiting for connections. A server
+    /// with an unchanged definition keeps running, unless it is to be `restarted`.
     pub(crate) fn prepare(&self, config: &Config, restarted: Option<&str>) -> Change {
         let mut difference = Difference::default();
         self.users.retain(config);
@@ -238,7 +240,7 @@ impl Servers {
         Change { next, difference }
     }
 
-    /// The servers, those that have other versions with these. One that is switched off has no share.
+    /// Adds the canaries and mirrors to the servers that have them. A disabled one gets no share.
     fn with_versions(&self, config: &Config, mut next: Vec<Running>) -> Vec<Running> {
         let named = |name: &str| {
             let version = next.iter().find(|running| running.settings.name == name)?;
@@ -341,7 +343,7 @@ impl Servers {
                     &mut difference.added
                 }
                 .push(name);
-                // Restarting a server means a new process.
+                // A restarted server needs a new process.
                 let is_new = restarted == Some(&server.name);
                 let keeping = self
                     .lists
@@ -378,7 +380,7 @@ impl Servers {
         }
     }
 
-    /// Puts a change in force that the core has taken over. Servers that are no longer used are ended once their running
+    /// Puts a change in force that the core has taken over. A removed server ends once its running
     /// calls have ended, after `drain` at the latest.
     pub(crate) fn commit(&mut self, change: Change, drain: Duration) {
         let old = std::mem::replace(&mut self.running, change.next);
@@ -395,14 +397,14 @@ impl Servers {
         }
     }
 
-    /// The backends in configuration order.
+    /// The servers in configuration order.
     pub(crate) fn backends(&self) -> impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)> {
         self.running
             .iter()
             .map(|running| (running.id, running.client()))
     }
 
-    /// Ends all servers concurrently, also those that are still draining.
+    /// Ends all servers concurrently, including those that still drain.
     pub(crate) async fn stop(&self) {
         self.end.cancel();
         let mut stopping = tokio::task::JoinSet::new();
@@ -420,7 +422,7 @@ impl Servers {
     }
 }
 
-/// Ends a server that is no longer configured: when nothing uses it any more, after `drain`, or at `end`.
+/// Ends a removed server when nothing uses it any more, after `drain`, or at `end`.
 async fn drained(life: BackendLife, drain: Duration, end: CancellationToken) {
     let unused = end.run_until_cancelled(life.unused());
     if timeout(drain, unused).await.is_err() {
@@ -431,7 +433,7 @@ async fn drained(life: BackendLife, drain: Duration, end: CancellationToken) {
 }
 
 impl Change {
-    /// What the core needs to know of the servers, whose definitions `guard` judges.
+    /// The servers as the core needs them; `guard` judges their definitions.
     pub(crate) fn entries(&self, guard: Option<&Arc<dyn DefinitionGuard>>) -> Vec<BackendEntry> {
         let entry = |running: &Running| BackendEntry {
             id: running.id,
@@ -456,7 +458,7 @@ impl Change {
     }
 }
 
-/// Which clients of a server its canary serves.
+/// The rule for which clients a server's canary serves.
 fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
     let sticky = match canary.sticky {
         StickyChoice::Principal => Sticky::Principal,
@@ -469,8 +471,8 @@ fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
     }
 }
 
-/// Whether each principal has a process of a server to itself, if it is modern. One whose process has variables of its user
-/// has that in any case.
+/// Whether each principal has its own process of a modern server. A process with variables of its
+/// user is separate in any case.
 pub(crate) fn keeps_principals_apart(server: &Server) -> bool {
     matches!(server.transport, Transport::Stdio { .. })
         && server.session != SessionPolicy::Shared
@@ -478,13 +480,13 @@ pub(crate) fn keeps_principals_apart(server: &Server) -> bool {
         && server.user_env.is_empty()
 }
 
-/// Which calls of its tools somebody has to agree to, if any.
+/// The server's tool calls that need an approval, if any.
 fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
     let fanlight_config::Approval { tools, by } = &server.approval;
     if tools.is_empty() {
         return None;
     }
-    // What one of the patterns can be read as being about is asked about.
+    // If a pattern can be read in two ways, both readings need approval.
     let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools)
         .of_server(&server.name);
     let rule = ApprovalRule {
@@ -501,7 +503,7 @@ fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
     Some(ApprovalSettings { without, rule })
 }
 
-/// Which of its tools a server offers, if not all.
+/// The filter on a server's tools, if any.
 fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
     let fanlight_config::ToolFilter { allow, deny } = &server.tools;
     let is_any = allow.is_some() || !deny.is_empty();

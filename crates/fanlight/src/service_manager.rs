@@ -1,5 +1,6 @@
-//! The dialogue with the service manager that started Fanlight (systemd): readiness, reloads, the watchdog
-//! (sd_notify(3)), and sockets that it has opened for Fanlight (sd_listen_fds(3)). Without one, nothing happens.
+//! The dialogue with the service manager that started Fanlight (systemd): readiness, reloads, the
+//! watchdog (sd_notify(3)), and passed sockets (sd_listen_fds(3)). Without a service manager,
+//! nothing happens.
 
 use std::net::TcpListener as StdListener;
 
@@ -13,26 +14,26 @@ use tracing::{info, warn};
 
 use crate::failure::Failure;
 
-/// Clients are served.
+/// Reports that clients are served.
 pub(crate) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// The configuration is being read again; [`ready`] follows.
+/// Reports that the configuration is being reloaded; [`ready`] follows.
 pub(crate) fn reloading() {
-    // systemd tells by the time which reload this is.
+    // systemd identifies the reload by its time.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(_) => notify(&[NotifyState::Reloading]),
     }
 }
 
-/// Fanlight is ending.
+/// Reports that Fanlight is ending.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Says that the main thread works, as often as the service manager wants to know, until the result is dropped.
+/// Reports regularly that the main thread works, until the result is dropped.
 #[must_use]
 pub(crate) fn watchdog() -> Option<DropGuard> {
     let limit = sd_notify::watchdog_enabled()?;
@@ -59,7 +60,7 @@ fn notify(state: &[NotifyState<'_>]) {
 pub(crate) struct Sockets(ListenFd);
 
 impl Sockets {
-    /// Takes them over.
+    /// Takes over the sockets.
     pub(crate) fn take() -> Self {
         Self(ListenFd::from_env())
     }
@@ -87,7 +88,7 @@ impl Sockets {
         if number >= self.0.len() {
             return Ok(None);
         }
-        // One that is not of TCP is left where it is.
+        // A socket that is not TCP is left where it is.
         let socket = match self.0.take_tcp_listener(number) {
             Ok(None) => return Ok(None),
             Ok(Some(socket)) => ListeningSocket::passed(tokio_listener(socket).map_err(unusable)?),

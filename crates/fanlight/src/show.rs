@@ -17,19 +17,19 @@ pub(crate) fn table(headings: &[&str]) -> Table {
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(headings);
-    // A terminal of unknown size reports a width of 0.
+    // A terminal of unknown size reports width 0.
     if table.width() == Some(0) {
         table.set_width(COLUMNS);
     }
     table
 }
 
-/// Prints a table without the white space at the ends of its lines.
+/// Prints a table without trailing white space.
 pub(crate) fn print(table: &Table) {
     say!("{}", table.trim_fmt());
 }
 
-/// The first line of untrusted text at most `longest` characters, with escapes for those that cannot be seen.
+/// The first line of untrusted text, at most `longest` characters, with invisible ones escaped.
 pub(crate) fn plain(text: &str, longest: usize) -> String {
     let line = text
         .lines()
@@ -42,8 +42,7 @@ pub(crate) fn plain(text: &str, longest: usize) -> String {
     escaped(&shown).into_owned()
 }
 
-/// JSON indented for reading. Only white space differs from the original: numbers, escapes and the
-/// order of members are kept.
+/// Indents JSON. Only white space changes: numbers, escapes and the order of members stay.
 pub(crate) fn indented(json: &Json) -> String {
     let mut out = String::with_capacity(json.bytes().len() * 2);
     indent(json, 0, &mut out);

@@ -1,4 +1,4 @@
-//! The names that clients see, and which of them an edit of the configuration changes.
+//! The names that clients see, and how an edit of the configuration changes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,13 @@ use crate::known_lists::KnownLists;
 use crate::rewriting::naming_policy;
 use crate::show::plain;
 
-/// Changed names that are told of; the rest is counted. No option: whoever wants all compares lists.
+/// The limit of reported names; the rest is only counted. There is no option: comparing lists shows
+/// all.
 const TOLD: usize = 20;
-/// Stands for all names of a server whose list is not known.
+/// Stands for all names of a server with an unknown list.
 const ANY: &str = "*";
 
-/// All that a configuration says of names.
+/// All rules of a configuration about names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NameRules {
     policy: NamingPolicy,
@@ -33,7 +34,7 @@ pub(crate) struct ChangedName {
     to: String,
 }
 
-/// The names that clients see differently: some of them, and how many more there are.
+/// The names that clients see differently: the first of them, and the number of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChangedNames {
     names: Vec<ChangedName>,
@@ -77,8 +78,8 @@ impl NameRules {
         .collect()
     }
 
-    /// The names that change for clients when the configuration has these rules instead. Servers that only one of the two has
-    /// do not count.
+    /// The names that change for clients if `new` replaces these rules. Servers that only one of
+    /// both has do not count.
     pub(crate) fn changed_by(&self, new: &Self, known: &KnownLists) -> ChangedNames {
         let mut changed = ChangedNames::default();
         if self == new {
@@ -107,7 +108,7 @@ impl NameRules {
         changed
     }
 
-    /// The names of a server that are known, or a stand-in for them, and those in the configuration.
+    /// The known names of a server, or a stand-in for them, and its names in the configuration.
     fn own_names<'a>(
         &'a self,
         new: &'a Self,
@@ -128,7 +129,7 @@ impl NameRules {
             .collect()
     }
 
-    /// As it is kept.
+    /// The stored form.
     pub(crate) fn to_json(&self) -> Value {
         let NamingPolicy {
             always,
@@ -144,7 +145,7 @@ impl NameRules {
         })
     }
 
-    /// As it was kept; `None` for anything else.
+    /// Reads the stored form; `None` for anything else.
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let server = |server: &Value| {
@@ -185,7 +186,7 @@ impl ChangedNames {
         self.names.is_empty()
     }
 
-    /// One line for each, and one for the rest.
+    /// A line for each name, and one for the rest.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line =
             |name: &ChangedName| format!("{} → {}", plain(&name.from, 100), plain(&name.to, 100));
@@ -193,7 +194,7 @@ impl ChangedNames {
         self.names.iter().map(line).chain(more).collect()
     }
 
-    /// Logs them, if there are any.
+    /// Logs the names, if there are any.
     pub(crate) fn log(&self) {
         if !self.is_empty() {
             let names = self.lines().join(", ");

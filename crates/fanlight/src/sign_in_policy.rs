@@ -1,4 +1,4 @@
-//! Who may sign in where, by the policies in force: for the pages on which users do.
+//! The policies about signing in, for the pages where users do.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fanlight_grants::SignInRules;
 use fanlight_identity::Identity;
 use fanlight_policy::Policies;
 
-/// Who may sign in where.
+/// Decides who may sign in to which server.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyOfSigningIn(ArcSwapOption<InForce>);
 
@@ -53,7 +53,8 @@ impl SignInRules for PolicyOfSigningIn {
             .map_or(0, |now| now.policies.number())
     }
 
-    /// A grant is one for all endpoints: whoever may sign in at any that they may use, may.
+    /// A grant applies at all endpoints, so signing in is permitted if it is at any endpoint that
+    /// the user may use.
     fn permits(&self, identity: &Arc<Identity>, address: Option<IpAddr>, server: &str) -> bool {
         let now = self.0.load();
         let Some(InForce {

@@ -1,11 +1,11 @@
-//! Standard input and output as asynchronous streams, without a thread in between where the system
-//! allows that.
+//! Standard input and output as asynchronous streams, without a helper thread if the system allows
+//! it.
 //!
-//! tokio hands each read and write of the standard streams to a thread for blocking work, because
-//! other programs may hold the same open file and must not find it non-blocking. The streams that a
-//! client creates for the server that it starts are not shared like that. A pipe can be reopened
-//! without changing what others hold; a socket of a pair is made non-blocking, unless standard error
-//! is the same socket. Anything else, such as a terminal or a file, is left to tokio.
+//! tokio does each read and write of the standard streams on a thread for blocking work, because
+//! other programs may hold the same open file and must not find it non-blocking. Streams that a
+//! client creates for the server that it starts are not shared like that. So a pipe is reopened,
+//! which does not affect other holders. A socket of a pair is made non-blocking, unless standard
+//! error is the same socket. Anything else, such as a terminal or a file, is left to tokio.
 
 use std::fs::File;
 use std::io;
@@ -45,8 +45,8 @@ pub(crate) fn output() -> Output {
     }
 }
 
-/// `file` as a non-blocking socket, if it is a socket and not the one that `log` writes to: log lines would be lost on a
-/// non-blocking socket.
+/// `file` as a non-blocking socket, if it is a socket and not the one that `log` writes to, where
+/// log lines would be lost.
 fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
     let file = File::from(file.as_fd().try_clone_to_owned()?);
     let (socket, log) = (
@@ -57,7 +57,7 @@ fn own_socket(file: impl AsFd, log: impl AsFd) -> io::Result<UnixStream> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let socket = std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(file));
-    // Fails for a TCP socket, which is left to tokio.
+    // This fails for a TCP socket, which is left to tokio.
     socket.local_addr()?;
     socket.set_nonblocking(true)?;
     UnixStream::from_std(socket)

@@ -1,5 +1,5 @@
-//! Showing on standard error which servers are being started, and what their processes write meanwhile: live on a
-//! terminal, else in single lines.
+//! Shows on standard error which servers are starting, and their processes' latest output: live on
+//! a terminal, otherwise as single lines.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write};
@@ -14,20 +14,21 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::out;
 use crate::show::plain;
 
-/// Between two looks at the servers.
+/// The interval between two checks of the servers.
 const LOOK: Duration = Duration::from_millis(100);
-/// A start that takes less time is not shown.
+/// A quicker start is not shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
-/// Without a terminal: when the first line is printed, and the least time between two about one server.
+/// Without a terminal: the time before the first line, and the least interval between two lines
+/// about a server.
 const LINES_EVERY: Duration = Duration::from_secs(5);
-/// Characters of the last line of a process.
+/// The limit of characters of a process's last line.
 const LAST_LINE: usize = 200;
 
-/// The lines at the end of the terminal, below all log lines.
+/// The lines at the bottom of the terminal, below all log lines.
 static DRAWN: LazyLock<MultiProgress> =
     LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
 
-/// A writer whose lines do not disturb what is drawn.
+/// A writer whose lines do not disturb the drawing.
 pub(crate) struct AboveDrawing<W>(pub(crate) W);
 
 impl<W: Write> Write for AboveDrawing<W> {
@@ -44,7 +45,7 @@ impl<W: Write> Write for AboveDrawing<W> {
     }
 }
 
-/// Shows the servers that are being started for the first time, until all have been started or have failed.
+/// Shows servers that start for the first time, until all have started or failed.
 pub(crate) async fn show(gateway: &Gateway) {
     let mut display = Display::new(io::stderr().is_terminal());
     let mut looks = interval(LOOK);
@@ -63,14 +64,14 @@ pub(crate) async fn show(gateway: &Gateway) {
     }
 }
 
-/// Shows them on a terminal, while other lines are written to it.
+/// Shows the starting servers on a terminal, while other lines are written to it.
 pub(crate) async fn show_on_terminal(gateway: &Gateway) {
     if io::stderr().is_terminal() {
         show(gateway).await;
     }
 }
 
-/// The first attempt to connect to a server, while it is being made.
+/// The first attempt to connect to a server, while it lasts.
 fn first_start(status: &BackendStatus) -> Option<&Starting> {
     match status.state {
         BackendState::Connecting if status.failure.is_none() => status.starting.as_ref(),
@@ -79,9 +80,9 @@ fn first_start(status: &BackendStatus) -> Option<&Starting> {
 }
 
 enum Display {
-    /// A line for each server at the end of the terminal.
+    /// A line for each server at the bottom of the terminal.
     Live(HashMap<String, ProgressBar>),
-    /// When a line about each server was printed last.
+    /// The time of the last line about each server.
     Lines(HashMap<String, Duration>),
 }
 
@@ -138,7 +139,7 @@ impl Drop for Display {
 
 fn new_bar() -> ProgressBar {
     let bar = DRAWN.add(ProgressBar::new_spinner());
-    // `wide_msg` is cut at the width of the terminal.
+    // `wide_msg` is cut at the terminal's width.
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
         bar.set_style(style);
     }
@@ -146,7 +147,7 @@ fn new_bar() -> ProgressBar {
     bar
 }
 
-/// "everything starting (12 s): npm warn …"
+/// Formats a line such as "everything starting (12 s): npm warn …".
 fn line(name: &str, starting: &Starting) -> String {
     let last_line = starting
         .last_line

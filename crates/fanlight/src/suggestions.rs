@@ -2,12 +2,13 @@
 
 use crate::show::plain;
 
-/// Most names that are suggested.
+/// The limit of suggested names.
 const MOST: usize = 3;
-/// Least likeness of two names, of 1.
+/// The least similarity of a suggested name; 1 means equal.
 const LIKENESS: f64 = 0.85;
 
-/// Text to append to a message that `name` does not exist: the similar names in `known`, or nothing.
+/// Text to append to a message that `name` does not exist: the similar names in `known`, or
+/// nothing.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let meant: Vec<String> = closest(name, known)
         .into_iter()
@@ -19,7 +20,8 @@ pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>)
     }
 }
 
-/// The same for a pattern in which `*` stands for any characters: the one of `known` that is most like its other characters.
+/// The same for a pattern in which `*` matches any characters: the name in `known` most similar to
+/// its other characters.
 pub(crate) fn did_the_pattern_mean(pattern: &str, known: impl Iterator<Item = String>) -> String {
     let wanted = pattern.replace('*', "").to_lowercase();
     let length = wanted.chars().count();
@@ -38,7 +40,7 @@ pub(crate) fn did_the_pattern_mean(pattern: &str, known: impl Iterator<Item = St
     let nearest = found
         .filter(|(like, _)| !wanted.is_empty() && *like > LIKENESS)
         .max_by(|(a, one), (b, other)| {
-            // Of those that are as like, the shortest.
+            // Among equally similar names, prefer the shortest.
             a.total_cmp(b)
                 .then_with(|| other.len().cmp(&one.len()))
                 .then_with(|| other.cmp(one))
@@ -48,7 +50,7 @@ pub(crate) fn did_the_pattern_mean(pattern: &str, known: impl Iterator<Item = St
         .unwrap_or_default()
 }
 
-/// The names of `known` that are most like `name`, the most similar first.
+/// The most similar names in `known`, best first.
 fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = name.to_lowercase();
     let mut found: Vec<(f64, &str)> = known
@@ -60,7 +62,7 @@ fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     found.into_iter().map(|(_, name)| name).take(MOST).collect()
 }
 
-/// From 0 to 1. A name without the prefix of its server is as like as can be, as is one with a prefix that is not there.
+/// The similarity, from 0 to 1. A missing or additional server prefix does not lower it.
 fn likeness(one: &str, other: &str) -> f64 {
     let (short, long) = if one.len() < other.len() {
         (one, other)

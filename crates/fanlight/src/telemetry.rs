@@ -1,4 +1,4 @@
-//! Starts telemetry as the configuration, the environment and the command line ask for it.
+//! Starts telemetry as set by the configuration, the environment and the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub(crate) fn start(
     fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
 }
 
-/// Where log records go.
+/// The destination of log records.
 pub(crate) fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
     OtlpTarget::of_logs(collector(config), variable)
         .map_err(|error| Failure::usage(error.to_string()))

@@ -1,4 +1,5 @@
-//! Patterns and names in the configuration that match nothing, although all lists are known that they can be about.
+//! Patterns and names in the configuration that match nothing, although all relevant lists are
+//! known.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use crate::known_lists::KnownLists;
 use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_the_pattern_mean;
 
-/// Patterns that are looked at, and those that are told of. No option: configurations have fewer.
+/// The limits of checked and of reported patterns. There is no option: configurations have fewer.
 const LOOKED_AT: usize = 1000;
 const TOLD: usize = 20;
 
-/// What is said of the patterns that match nothing, one line for each.
+/// Warnings about patterns that match nothing, one line each.
 pub(crate) fn warnings(config: &Config, known: &KnownLists) -> Vec<String> {
     let servers = servers_of_rules(config);
     let rules = all(config, &servers).into_iter().take(LOOKED_AT);
@@ -32,14 +33,14 @@ pub(crate) fn warnings(config: &Config, known: &KnownLists) -> Vec<String> {
     lines
 }
 
-/// What a rule is about.
+/// The kind of item that a rule concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     Tools,
     Prompts,
     /// Resources, templates and skills.
     Resources,
-    /// What `rename` is for.
+    /// Items that `rename` applies to.
     ToolsAndPrompts,
 }
 
@@ -57,7 +58,7 @@ impl Subject {
         }
     }
 
-    /// What a server has of it, if all of that is known.
+    /// A server's names of this kind, if all of them are known.
     fn names<'a>(self, known: &'a KnownLists, server: &str) -> Option<Vec<&'a str>> {
         // A template stands for resources that no list has.
         let has_more =
@@ -82,18 +83,18 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A pattern and where it is.
+/// A pattern and its place.
 struct Rule<'a> {
-    /// The option that it is in, as a path through the file.
+    /// The option with the pattern, as a path through the file.
     place: String,
     subject: Subject,
-    /// The servers that it can be about; `None` for all.
+    /// The servers that the pattern can concern; `None` for all.
     among: Option<&'a [String]>,
     pattern: WrittenPattern,
 }
 
 impl Rule<'_> {
-    /// The servers that it can be about, also those that are switched off.
+    /// The servers that the pattern concerns, including disabled ones.
     fn servers<'c>(&self, config: &'c Config) -> Vec<&'c Server> {
         let is_shown =
             |server: &&Server| self.among.is_none_or(|among| among.contains(&server.name));
@@ -103,7 +104,7 @@ impl Rule<'_> {
             .copied()
             .filter(|server| self.pattern.concerns(&server.name))
             .collect();
-        // A prefix that is nobody's may be part of a name.
+        // An unknown prefix may be part of a name.
         if concerned.is_empty() && !self.pattern.names_a_server() {
             all
         } else {

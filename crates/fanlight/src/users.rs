@@ -1,4 +1,5 @@
-//! Users who have credentials of their own for servers: where these are kept, and how a message to a server gets them.
+//! Users with their own credentials for servers: where these are stored, and how messages to a
+//! server get them.
 
 use std::future::ready;
 use std::path::PathBuf;
@@ -39,48 +40,48 @@ use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
 use crate::wiring::keys;
 
-/// Users with credentials of their own. What is kept of them is opened when the first server needs it.
+/// Users with credentials of their own. Their store is opened when the first server needs it.
 #[derive(Clone)]
 pub(crate) struct Users(Arc<Shared>);
 
 struct Shared {
-    /// The folder for what is kept; `None` if the configuration names none, and the user has none.
+    /// The folder of the store; `None` if neither the configuration nor the user has one.
     folder: Option<PathBuf>,
-    /// What is kept in the folder, if that is open already.
+    /// The store in the folder, if it is already open.
     store: Option<Store>,
     clients: Clients,
-    /// Has it in place of a folder where several processes have it in common.
+    /// The replicas' common store, used instead of the folder.
     common: Option<Arc<dyn CommonEntries>>,
     keys: Keys,
-    /// Where it is put down what becomes of what they grant.
+    /// The audit log for changes of users' grants.
     record: Arc<AuditLog>,
     opened: OnceLock<Result<Opened, String>>,
-    /// What the links to sign in are below.
+    /// The base URL of sign-in links comes from here.
     guard: OnceLock<LiveGuard>,
-    /// Where users show who they are.
+    /// The ways in which users can identify themselves.
     identities: ArcSwap<Identities>,
-    /// Who may sign in where; `None` if everybody may everywhere.
+    /// The policies about signing in.
     rules: Arc<PolicyOfSigningIn>,
 }
 
-/// Which clients there are.
+/// The kind of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// That of one user: a command, or a client on standard input and output.
+    /// One user: a command, or a client on standard input and output.
     OfOneUser,
-    /// Those of a listener.
+    /// The clients of a listener.
     OfListener,
 }
 
-/// How users show who they are on pages.
+/// The ways in which users identify themselves on pages.
 struct Identities {
-    /// Issuers of the clients' tokens at which they sign in.
+    /// The issuers of clients' tokens that offer a sign-in.
     providers: Vec<ServerSettings>,
-    /// Whether there are others, who have keys or tokens only.
+    /// Whether some users only have keys or tokens.
     takes_credentials: bool,
 }
 
-/// What is kept of users.
+/// The opened store of users' grants.
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) grants: Grants,
@@ -88,8 +89,9 @@ pub(crate) struct Opened {
 }
 
 impl Users {
-    /// Those of which something is kept in the folder of a configuration, or in common with other replicas. `lists` is what
-    /// keeps lists, if that is open. What becomes of users' grants is put on `record`.
+    /// The users whose grants are stored in the configuration's folder, or in common with other
+    /// replicas. `lists` supplies the store if it is already open. Changes of grants are written to
+    /// `record`.
     pub(crate) fn of(
         config: &Config,
         replicas: Option<&Replicas>,
@@ -120,12 +122,12 @@ impl Users {
         }))
     }
 
-    /// Whether clients are authenticated, so that there may be several.
+    /// Whether clients are authenticated, so that there can be several users.
     pub(crate) fn are_told_apart(&self, config: &Config) -> bool {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
-    /// Whether something is kept in the folder.
+    /// Whether the folder contains a store.
     pub(crate) fn have_file(&self) -> bool {
         self.0
             .folder
@@ -133,31 +135,31 @@ impl Users {
             .is_some_and(|folder| folder.join(FILE).is_file())
     }
 
-    /// What is kept in the folder, without the key for what users have granted, which is enough to remove that.
+    /// The store in the folder without the key for grants, which is enough to remove them.
     pub(crate) fn without_key(&self) -> Result<Grants, String> {
         let store = self.0.own_store(|store, _| Ok(store))?;
         Ok(self.0.grants(store))
     }
 
-    /// Has these policies say from now on where they may sign in.
+    /// Puts policies about signing in in force.
     pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
         self.0.rules.set(policies, config);
     }
 
-    /// Opens what is kept of them if servers of a configuration need it: a keyring may take some seconds, during which nothing
-    /// else may wait.
+    /// Opens the store if a configured server needs it. A keyring may take some seconds, during
+    /// which nothing else may wait.
     pub(crate) async fn prepare(&self, config: &Config) {
         let needs = |server: &Server| {
             server.enabled && (auth_of_users(server).is_some() || !server.user_env.is_empty())
         };
         if config.servers.iter().any(needs) {
             let users = self.clone();
-            // Whoever needs it is told what was wrong.
+            // Whoever needs the store gets the error.
             let _ = spawn_blocking(move || users.open().is_ok()).await;
         }
     }
 
-    /// What is kept of them. A text says why nothing can be.
+    /// Opens the store. The error tells why it cannot be opened.
     pub(crate) fn open(&self) -> Result<&Opened, &str> {
         let opened = self.0.opened.get_or_init(|| {
             let opened = self.0.open()?;
@@ -170,7 +172,7 @@ impl Users {
         opened.as_ref().map_err(String::as_str)
     }
 
-    /// What is kept of them, if a server has needed that.
+    /// The store, if a server has needed it.
     pub(crate) fn opened(&self) -> Option<Result<&Opened, &str>> {
         self.0
             .opened
@@ -178,7 +180,7 @@ impl Users {
             .map(|opened| opened.as_ref().map_err(String::as_str))
     }
 
-    /// The credentials of the users of a server whose users have their own, from now on by this configuration.
+    /// The credentials of a server's users, with this configuration from now on.
     pub(crate) fn credentials(
         &self,
         server: &Server,
@@ -209,7 +211,8 @@ impl Users {
         }
     }
 
-    /// The users of a server whose process gets what they have for other servers, or for it, by variables.
+    /// The users of a server whose process gets their credentials in variables, for this or other
+    /// servers.
     pub(crate) fn variables(
         &self,
         config: &Config,
@@ -253,7 +256,7 @@ impl Users {
         Ok(self.add_at(server, auth)?.0)
     }
 
-    /// [`Self::add`], and where the server is by these settings: what users have for it is for that place alone.
+    /// [`Self::add`], and the URL in these settings: users' credentials are only for this place.
     fn add_at(&self, server: &Server, auth: &ServerAuth) -> Result<(&Opened, Url), String> {
         let opened = self.open().map_err(str::to_owned)?;
         let settings = settings(server, auth)?;
@@ -265,7 +268,7 @@ impl Users {
         Ok((opened, url))
     }
 
-    /// Uses what the entry of a server says now: secrets that were rotated.
+    /// Takes over rotated secrets from a server's entry.
     pub(crate) fn change(&self, server: &Server) {
         let changed = auth_of_users(server).map(|auth| self.add(server, auth));
         if let Some(Err(reason)) = changed {
@@ -277,7 +280,8 @@ impl Users {
         }
     }
 
-    /// Forgets servers and identity providers that the configuration does not have, and takes over those that it has.
+    /// Forgets servers and identity providers that are no longer configured, and takes over the
+    /// configured ones.
     pub(crate) fn retain(&self, config: &Config) {
         self.0.identities.store(Arc::new(Identities::of(config)));
         if let Some(Ok(opened)) = self.0.opened.get() {
@@ -288,7 +292,7 @@ impl Users {
         }
     }
 
-    /// Pages on which they sign in, on the listener that `guard` guards.
+    /// The sign-in pages on the listener that `guard` guards.
     pub(crate) fn pages(
         &self,
         guard: &LiveGuard,
@@ -307,7 +311,7 @@ impl Users {
         })
     }
 
-    /// Says with which key is encrypted what is kept of them, if anything is.
+    /// Describes the encryption key of the store, if the store is in use.
     pub(crate) fn key(&self) -> Option<String> {
         let opened = self.0.opened.get()?.as_ref().ok();
         if self.0.common.is_some() {
@@ -327,7 +331,7 @@ impl Users {
         ))
     }
 
-    /// Waits until what was asked for has been kept.
+    /// Waits until pending changes are stored.
     pub(crate) async fn stop(&self) {
         if let Some(Ok(opened)) = self.0.opened.get() {
             opened.grants.stop().await;
@@ -372,7 +376,7 @@ impl Identities {
     }
 }
 
-/// The settings of an issuer at which users show who they are.
+/// The settings of an issuer where users identify themselves.
 fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSettings> {
     let url: Url = issuer.parse().ok()?;
     let client = client(
@@ -406,7 +410,7 @@ impl Shared {
         self.own_store(|store, folder| store.for_users(folder, &self.keys, &SystemKeyring))
     }
 
-    /// Opens the store in the folder; `made` says with which keys.
+    /// Opens the store in the folder; `made` adds the keys.
     fn own_store(
         &self,
         made: impl FnOnce(Store, &Folder) -> Result<Store, StoreError>,
@@ -431,14 +435,14 @@ impl Opened {
     }
 }
 
-/// Whether the users of a server have credentials of their own for it, and how they get them.
+/// The server's `auth`, if its users have credentials of their own.
 pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
     server.auth.as_ref().filter(|auth| auth.is_of_users())
 }
 
 /// The settings of a server whose users have credentials of their own.
 fn settings(server: &Server, auth: &ServerAuth) -> Result<ServerSettings, String> {
-    // A process is nowhere, and keys for it are sent nowhere.
+    // A process has no URL, and its keys are sent to none.
     let process = || Place {
         name: server.name.clone(),
         url: "process:".to_owned(),
@@ -480,7 +484,7 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
     }))
 }
 
-/// Pages that are there once something is kept of users.
+/// Pages that appear once a server needs the store.
 struct LazyPages {
     users: Users,
     authenticate: Arc<Authenticator>,
@@ -552,7 +556,7 @@ impl CredentialSource for Unusable {
     }
 }
 
-/// Anybody whom no identity provider knows, at a server that gets tokens for those of its users' sign-in.
+/// A user without a sign-in at an identity provider, at a server that needs one to exchange tokens.
 struct Unknown {
     server: String,
 }
@@ -580,7 +584,7 @@ impl CredentialSource for Unknown {
     }
 }
 
-/// The bytes of a user; an operator is none.
+/// The bytes that identify a user; an error for an operator.
 fn user(principal: &Principal) -> Result<Vec<u8>, Arc<dyn CredentialSource>> {
     match *principal == Principal::operator() {
         true => Err(Arc::new(Unusable(
@@ -595,9 +599,9 @@ struct OfServer {
     grants: Grants,
     links: Arc<Links>,
     server: String,
-    /// Where it is for whoever has this: the configuration may say otherwise by now.
+    /// The server's URL when this was created. The configuration may have another by now.
     url: Url,
-    /// Whether they have tokens for those of their sign-in.
+    /// Whether tokens of the users' sign-in are exchanged for tokens of the server.
     is_exchanged: bool,
     has_connect_tool: bool,
 }
@@ -641,11 +645,11 @@ impl PrincipalCredentials for OfServer {
     }
 }
 
-/// The users of a server whose process gets what they have by variables.
+/// The users of a server whose process gets their credentials in variables.
 struct OfProcess {
     grants: Grants,
     links: Arc<Links>,
-    /// Each with the server that it is for, and where that is.
+    /// The name of each variable, with its server and that server's URL.
     variables: Vec<(String, String, Url)>,
 }
 
@@ -735,7 +739,7 @@ struct OfUser {
     wish: Wish,
 }
 
-/// What one user of a server is asked for.
+/// The data for asking a user to sign in.
 #[derive(Clone)]
 struct Wish {
     links: Arc<Links>,
@@ -744,7 +748,7 @@ struct Wish {
 }
 
 impl Wish {
-    /// What the user is told.
+    /// The request to sign in, for the user.
     fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
         let url = self
             .links
@@ -831,14 +835,14 @@ impl CredentialSource for OfUser {
     }
 }
 
-/// One user of one server that gets tokens for those of the user's sign-in.
+/// A user of a server that exchanges the tokens of the user's sign-in.
 struct ByExchange {
     access: ExchangedAccess,
     wish: Wish,
 }
 
 impl ByExchange {
-    /// Says why there is no token.
+    /// Explains why there is no token.
     fn explain(&self) -> impl FnOnce(OAuthError) -> NoCredentials + Send + use<> {
         let wish = self.wish.clone();
         move |error| match error {

@@ -1,4 +1,4 @@
-//! What users have granted at servers, as operators see it.
+//! The operators' view of users' grants at servers.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
@@ -41,7 +41,7 @@ impl GrantedConnections for Users {
     }
 }
 
-/// What is kept of users; `None` if no server has any.
+/// The store of grants; `None` if no server has needed it.
 fn opened(users: &Users) -> Result<Option<&Grants>, String> {
     match users.opened() {
         Some(Ok(opened)) => Ok(Some(&opened.grants)),
@@ -85,7 +85,7 @@ fn shown(owner: Owner, connection: UserConnection) -> (Owner, GrantedConnection)
     (owner, connection)
 }
 
-/// A short name of a user and a server, the same each time.
+/// A stable short id of a user and a server.
 fn id_of(owner: &Owner) -> String {
     let mut context = Context::new(&SHA256);
     context.update(

@@ -1,4 +1,5 @@
-//! What `fanlight run` prints on standard output: its addresses, and the entries for clients.
+//! The text that `fanlight run` prints on standard output: its addresses, and the entries for
+//! clients.
 //!
 //! Programs parse the lines that begin with `listening on` and `admin on`, so these do not change.
 
@@ -14,13 +15,13 @@ use crate::demo;
 use crate::invocation::Invocation;
 use crate::listening::scheme;
 
-/// Where a gateway listens.
+/// The addresses of a gateway.
 pub(crate) struct Addresses<'a> {
-    /// For clients.
+    /// The clients' address.
     pub(crate) clients: &'a ListenAddress,
-    /// For operators, if it does.
+    /// The operators' address, if there is one.
     pub(crate) operators: Option<&'a ListenAddress>,
-    /// For operators, as the configuration has it.
+    /// The operators' address in the configuration.
     pub(crate) configured_operators: Option<&'a ListenAddress>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn print(loaded: &Loaded, addresses: &Addresses<'_>, common: &CommonA
         }
         text += &commands(&invocation, addresses);
     }
-    // A closed standard output is no reason not to serve, nor is one that is full: it may be the pipe of the log.
+    // A closed or full standard output does not prevent serving; it may be the pipe of the log.
     let written = move || out.write_all(text.as_bytes()).and_then(|()| out.flush());
     let _ = thread::Builder::new()
         .name("welcome".to_owned())
@@ -84,7 +85,7 @@ fn demo_notice(common: &CommonArgs) -> String {
     )
 }
 
-/// The URL that clients use, where there is one.
+/// The URL that clients use, if there is one.
 fn url_of_clients(config: &Config, listen: &ListenAddress) -> Option<String> {
     let base = match (&config.public_url, listen) {
         (Some(url), _) => url.clone(),
@@ -109,7 +110,7 @@ fn clients(url: &str, invocation: &Invocation) -> String {
     )
 }
 
-/// Commands that work with this gateway and its configuration, as they are printed.
+/// Commands for this gateway and its configuration, as printed.
 fn commands(invocation: &Invocation, addresses: &Addresses<'_>) -> String {
     let mut text = format!(
         "\nTry it here:  {}\n              {}\n",

@@ -1,4 +1,4 @@
-//! Turns a configuration into the settings of backends, the core and the client edge.
+//! Turns a configuration into the settings of servers, the core and the client edge.
 //!
 //! The only module that knows both the configuration file and the crates that it configures.
 
@@ -31,11 +31,10 @@ use crate::listening::scheme;
 use crate::memory;
 use crate::protection;
 
-/// How long a process may take to start without a word, where the configuration does not say: a first start may install
-/// it.
+/// The default time limit for a process that starts silently, since a first start may install it.
 const PROCESS_START: Duration = Duration::from_secs(90);
 
-/// The largest message of a mirror, whose answers nobody waits for: twice of what is copied. No option, as there.
+/// The size limit of a mirror's message: twice the limit of a copy, since nobody waits for the answers. There is no option for either.
 const MIRROR_MESSAGE: usize = 2 << 20;
 
 pub(crate) fn list_limits(config: &Config) -> ListLimits {
@@ -96,7 +95,7 @@ pub(crate) fn identity_json() -> fanlight_protocol::Json {
     object.finish()
 }
 
-/// The variables that Fanlight's own options use, where a pattern could pass them on to a server's process.
+/// The variables of Fanlight's own options, if a pattern could pass them on to a server's process.
 fn own_variables(config: &Config, server: &fanlight_config::Server) -> Vec<String> {
     let has_pattern = server.inherit_env.iter().any(|name| name.ends_with('*'));
     if has_pattern {
@@ -133,11 +132,11 @@ pub(crate) fn backend_settings(
             own_variables: own_variables(config, server),
             guard: guard::program(),
             sandbox: server.sandbox.sandbox(&config.own_files),
-            // Depends on whether clients are told apart.
+            // Set later, since it depends on whether clients are authenticated.
             serves: Serves::Everybody,
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
-            // Depends on where lists are kept.
+            // Set later, since it depends on where lists are stored.
             rests_while_known: false,
             idle: server.idle,
             max_failures: server.start_attempts,
@@ -149,7 +148,7 @@ pub(crate) fn backend_settings(
         },
         era: server.era,
         sessions: server.session,
-        // With one backend, each client reads its lists from the backend itself.
+        // With one server, each client reads its lists from the server itself.
         catalogue: config
             .servers_of_clients()
             .filter(|server| server.enabled)
@@ -216,7 +215,7 @@ pub(crate) fn backend_settings(
             } else {
                 config.limits.backend_sessions
             },
-            // All of them at the same time. Each over stdio is a process, which is counted as such.
+            // All of them can run at the same time. Over stdio each is a process, which has a limit of its own.
             request_sessions: if is_process {
                 0
             } else {
@@ -269,8 +268,7 @@ pub(crate) fn backend_settings(
     }
 }
 
-/// The hosts and origins that clients may name, and the URL under which they reach the listener at `address`: the configured
-/// one, else that of the address, if only this machine reaches it.
+/// The hosts and origins that clients may name, and the URL of the listener at `address`. The URL is the configured one, or for a local listener the address.
 pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
     let url = match (&config.public_url, address) {
         (Some(url), _) => PublicUrl::parse(url),
@@ -287,7 +285,7 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
     .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
-/// The settings of the client edge, without worker threads and authentication, and with a record of its own. Calls that outlast the shutdown end with the backends.
+/// The settings of the client edge, without worker threads and authentication, and with an audit log of its own. Calls that outlast the shutdown end with the servers.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,
@@ -308,7 +306,7 @@ pub(crate) fn frontend_settings(
         max_concurrent: config.limits.concurrency,
         nesting: config.limits.nesting,
         workers: Vec::new(),
-        // Denies everything until it is replaced.
+        // Denies everything until replaced.
         authenticate: Arc::new(Authenticator::default()),
         pages: None,
         protection: LiveProtection::new(protection::settings(config)),

@@ -1,8 +1,8 @@
-//! The worker threads that serve clients: one single-threaded runtime for each processor, the main
-//! thread included.
+//! The worker threads that serve clients: one single-threaded runtime for each processor, including
+//! the main thread.
 //!
-//! A work-stealing runtime wakes another thread for most messages; here a connection stays on its
-//! thread. The main thread also runs everything that belongs to no connection.
+//! A work-stealing runtime would wake another thread for most messages; here a connection stays on
+//! its thread. The main thread also runs everything that belongs to no connection.
 
 use std::num::NonZero;
 use std::thread::{self, JoinHandle};
@@ -25,8 +25,8 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts worker threads, so that there are `count` with the calling thread; 0 means one for each
-    /// processor.
+    /// Starts worker threads so that there are `count` in total with the calling thread; 0 means
+    /// one for each processor.
     pub(crate) fn start(count: usize) -> Result<Self, Failure> {
         let count = match count {
             0 => thread::available_parallelism().map_or(1, NonZero::get),
@@ -66,7 +66,7 @@ impl Worker {
             .spawn(move || {
                 worker::enter(number, count);
                 runtime.block_on(end.cancelled());
-                // Remaining tasks are dropped, without waiting for blocked reads.
+                // Drop the remaining tasks without waiting for blocked reads.
                 runtime.shutdown_background();
             })?;
         Ok(Self {

@@ -29,7 +29,7 @@ pub(super) struct Source {
     pub(super) bundle: Option<Bundle>,
 }
 
-/// Every file of a known client, both the user's and those of the project in this folder. An
+/// Every file of a known client, both the user's and this folder's project's. An
 /// unreadable file counts as one without servers.
 pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
     let clients = Client::ALL

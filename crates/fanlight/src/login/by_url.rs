@@ -1,5 +1,6 @@
-//! Servers that a command line names by their URLs. Each is a server of a configuration of its own, with `auth: {type: user}`;
-//! what the only user has granted there is kept beside what belongs to the files of configurations.
+//! Servers that a command line names by URL. Each counts as a server of its own configuration, with
+//! `auth: {type: user}`. The only user's grants there are stored beside the grants of configuration
+//! files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +18,15 @@ use crate::list_state::user_state_of;
 use crate::out::complain;
 use crate::users::{Clients, Users, auth_of_users};
 
-/// The folder for what is kept.
+/// The name of the folder with these grants.
 const FOLDER: &str = "by-url";
 
-/// A server at a URL, as the only user reaches it.
+/// A server at a URL, with the only user's credentials.
 pub(crate) struct ServerByUrl {
     url: Url,
     server: Server,
     users: Users,
-    /// What becomes of the page on which the user signs in; `None` if the user is not asked to.
+    /// How to show the sign-in page; `None` if the user cannot be asked to sign in.
     browser: Option<Browser>,
     has_signed_in: AtomicBool,
 }
@@ -54,27 +55,27 @@ impl ServerByUrl {
         })
     }
 
-    /// Its name: the URL without its fragment.
+    /// The server's name: the URL without its fragment.
     pub(crate) fn name(&self) -> &str {
         &self.server.name
     }
 
-    /// What is known of it as a server of a configuration.
+    /// The server as an entry of a configuration.
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub(crate) fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Whether the user has signed in there during this command.
+    /// Whether the user has signed in to the server during this command.
     pub(crate) fn has_signed_in(&self) -> bool {
         self.has_signed_in.load(Ordering::Relaxed)
     }
 
-    /// The header fields of the next message: none unless the user has signed in before.
+    /// The header fields of the next message; empty unless the user has signed in before.
     pub(crate) async fn headers(&self) -> Result<HeaderMap, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(HeaderMap::new());
@@ -85,7 +86,7 @@ impl ServerByUrl {
             .map_err(unavailable)
     }
 
-    /// The token of the user who has signed in, for what takes it otherwise than by message; `None` if there is none.
+    /// The user's access token for other uses than messages; `None` if there is none.
     pub(crate) async fn token(&self) -> Result<Option<String>, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(None);
@@ -97,8 +98,9 @@ impl ServerByUrl {
         }
     }
 
-    /// Other header fields than those of a message that was refused, for which the user signs in if nothing else helps; `None`
-    /// if the server wants something else, or the user is not asked. `is_again` says that these had been replaced, too.
+    /// The new header fields for a refused message. If nothing else helps, the user signs in.
+    /// `None` if the server wants something else, or the user cannot be asked. `is_again` means
+    /// that the refused fields were replacements, too.
     pub(crate) async fn replaced(
         &self,
         refused: Refused<'_>,
@@ -131,18 +133,18 @@ impl ServerByUrl {
         }
     }
 
-    /// Signs the user in, whether or not that is needed.
+    /// Signs the user in, even if it is not necessary.
     pub(crate) async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
         self.permitted()?;
         sign_in(self.grants()?, self.name(), None, browser).await
     }
 
-    /// Waits until what was had for the user has been kept.
+    /// Waits until changes of the user's grants are stored.
     pub(crate) async fn stop(&self) {
         self.users.stop().await;
     }
 
-    /// What is granted, with this server.
+    /// The store of grants, with this server added.
     pub(super) fn grants(&self) -> Result<&Grants, Failure> {
         if let Some(opened) = self.users.opened() {
             return opened.map(|opened| &opened.grants).map_err(Failure::other);
@@ -167,8 +169,8 @@ impl ServerByUrl {
         }
     }
 
-    /// Whether a token may be sent there: nobody may read it on the way (2026-07-28 basic/authorization, Communication
-    /// Security).
+    /// Whether a token may be sent to the server: nobody may be able to read it in transit
+    /// (2026-07-28 basic/authorization, Communication Security).
     fn permitted(&self) -> Result<(), Failure> {
         let requests = Requests::new(&Trust::in_server(self.url.clone())).map_err(other)?;
         requests.permits(&self.url).map_err(|error| {
@@ -177,7 +179,7 @@ impl ServerByUrl {
     }
 }
 
-/// What the only user has granted at servers by their URLs; `None` if nothing was.
+/// The only user's grants at servers named by URL; `None` if there are none.
 pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
     if !is_kept() {
         return Ok(None);
@@ -193,7 +195,7 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
     Ok(Some(grants).filter(|grants| !grants.servers().is_empty()))
 }
 
-/// Whether a text on a command line is a URL and no name of the configuration.
+/// Whether a command-line argument is a URL instead of a configured server's name.
 pub(crate) fn is_url(text: &str) -> bool {
     text.starts_with("https://") || text.starts_with("http://")
 }
@@ -212,7 +214,7 @@ fn server(url: &str) -> Server {
     }
 }
 
-/// Users of which no record is kept but the log: there is no configuration that says where.
+/// Users whose changes are only logged, since no configuration names an audit log.
 fn users(config: &Config) -> Users {
     Users::of(config, None, Clients::OfOneUser, None, Arc::default())
 }

@@ -1,5 +1,5 @@
-//! Where the browser comes back to that `fanlight login` has opened: an address of this machine (RFC 8252, 7.3), until the answer
-//! to the sign-in has arrived.
+//! The redirect target of `fanlight login`: an address of this machine (RFC 8252, 7.3), open until
+//! the browser brings the answer to the sign-in.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,9 +23,9 @@ use crate::failure::Failure;
 use crate::interruption::interruptible;
 
 const PATH: &str = "/oauth/callback";
-/// How long the user may take.
+/// The time limit for the user.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long one connection may take: it has one small request.
+/// The time limit of a connection, which has one small request.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 /// A listener for one answer.
@@ -52,7 +52,7 @@ impl CallbackListener {
         &self.redirect_uri
     }
 
-    /// Waits for the answer to a sign-in. Other requests, which any program and page may make, change nothing.
+    /// Waits for the answer to a sign-in. Requests from other programs and pages change nothing.
     pub(super) async fn wait(self, begun: &Begun) -> Result<CallbackParameters, Failure> {
         let answered = async {
             loop {

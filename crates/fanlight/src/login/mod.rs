@@ -1,5 +1,5 @@
-//! `fanlight login`, `logout` and `connections`: what the only user has at servers that each user signs in to; and `fanlight
-//! state`: what is kept of all users. A running gateway takes it up by itself.
+//! `fanlight login`, `logout` and `connections`: the only user's grants at servers whose users sign
+//! in. `fanlight state`: stored data of all users. A running gateway notices the changes by itself.
 
 mod by_url;
 mod callback;
@@ -32,17 +32,17 @@ use crate::show::{self, plain, table};
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
 
-/// What becomes of the page on which the user signs in.
+/// The way to show the sign-in page to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Browser {
-    /// A browser is asked to open it.
+    /// Open it in a browser.
     Opened,
-    /// Its address is printed.
+    /// Print its URL.
     Printed,
 }
 
 impl Browser {
-    /// As the option `--no-browser` says.
+    /// The choice made by `--no-browser`.
     pub(crate) fn unless(no_browser: bool) -> Self {
         if no_browser {
             Self::Printed
@@ -51,8 +51,8 @@ impl Browser {
         }
     }
 
-    /// The same for a command that may find that its user has to sign in; `None` if nobody sits there to do so, such as in a
-    /// script, which would wait in vain.
+    /// The choice for a command that may find that its user has to sign in. `None` if nobody can,
+    /// for example in a script, which would wait in vain.
     pub(crate) fn of_terminal(no_browser: bool) -> Option<Self> {
         let is_attended =
             no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
@@ -60,17 +60,17 @@ impl Browser {
     }
 }
 
-/// What the only user has granted.
+/// The only user's grants in an open store.
 struct Kept {
     grants: Grants,
-    /// Where it is put on record what becomes of that; `None` for the log alone.
+    /// The audit log for changes of grants; `None` if they are only logged.
     record: Option<Recorder>,
-    /// Ends the connection to where it is kept.
+    /// Ends the connection to the common store when dropped.
     _connection: Option<DropGuard>,
 }
 
 impl Kept {
-    /// The outcome of what was done with it, once that is on record.
+    /// Returns the outcome after all changes are stored and written to the audit log.
     async fn after<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         self.grants.stop().await;
         if let Some(record) = self.record {
@@ -80,7 +80,7 @@ impl Kept {
     }
 }
 
-/// How long the delivery of the record to a collector may take at the end.
+/// The time limit for delivering the audit log to a collector at the end.
 const DELIVERY: Duration = Duration::from_secs(5);
 
 /// Signs the only user in to the server at a URL.
@@ -153,7 +153,7 @@ pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), 
     Ok(())
 }
 
-/// Signs the only user out of one server, or of all; how many that were.
+/// Signs the only user out of one server, or of all. Returns how many these were.
 async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Failure> {
     let names: Vec<String> = match server {
         Some(name) => vec![known(grants, name).await?.server],
@@ -213,7 +213,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Shows or removes what is kept of all users.
+/// Shows or removes stored data of all users.
 pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
@@ -227,7 +227,8 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
         .map(|record| Arc::clone(&record.log))
         .unwrap_or_default();
     let users_in = |common| Users::of(config, common, Clients::OfOneUser, None, Arc::clone(&log));
-    // Beside what is in Valkey, the folder has lists of servers, and what was kept of users before there were replicas.
+    // Besides the data in Valkey, the folder has servers' lists, and users' data from before there
+    // were replicas.
     let in_folder = common.map(|_| users_in(None)).filter(Users::have_file);
     let all: Vec<Users> = [users_in(common)].into_iter().chain(in_folder).collect();
     let outcome = match command {
@@ -240,7 +241,8 @@ pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(),
     outcome
 }
 
-/// Removes what is kept of all users and of servers. That needs no key, unless the record has to name each user.
+/// Removes stored data of all users and servers. This needs no key, unless the audit log has to
+/// name each user.
 async fn purge_all(all: &[Users], must_name: bool) -> Result<(), Failure> {
     let (mut removed, mut outcome) = (0, Ok(()));
     for users in all {
@@ -256,7 +258,7 @@ async fn purge_all(all: &[Users], must_name: bool) -> Result<(), Failure> {
     outcome
 }
 
-/// Removes what is kept in one place; how many records that were.
+/// Removes stored data from one place. Returns the number of removed records.
 async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
     let (grants, reason) = match users.open() {
         Ok(Opened { grants, .. }) => (grants.clone(), String::new()),
@@ -278,7 +280,7 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
     Ok(records)
 }
 
-/// Shows what is kept of all users and of servers.
+/// Shows stored data of all users and servers.
 async fn export(all: &[Users]) -> Result<(), Failure> {
     let who = |owner: &Owner| {
         Principal::from_bytes(owner.principal()).map(|principal| principal.describe())
@@ -300,12 +302,12 @@ async fn export(all: &[Users]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The principal of everybody where clients are not authenticated.
+/// The principal of every client if clients are not authenticated.
 fn user() -> Vec<u8> {
     Principal::anonymous().to_bytes()
 }
 
-/// What users have granted at the servers of the configuration, and at those by their URLs.
+/// The stores of users' grants: for the configured servers, and for servers named by URL.
 async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> {
     let by_url = by_url::grants().await?.map(|grants| Kept {
         grants,
@@ -323,7 +325,7 @@ async fn all_kept(config: &Config, changes: bool) -> Result<Vec<Kept>, Failure> 
     }
 }
 
-/// The failure where no server of the configuration has users with credentials of their own.
+/// The failure if no configured server has users with credentials of their own.
 fn without_users(config: &Config) -> Failure {
     let names: Vec<&str> = config
         .servers
@@ -334,14 +336,14 @@ fn without_users(config: &Config) -> Failure {
     Failure::usage(format!("{}: {help}", names.join(", ")))
 }
 
-/// What users have granted at the servers of the configuration; `None` if none of them has such users. It has a record if
-/// there will be changes.
+/// The store of users' grants at the configured servers; `None` if no server has such users. It has
+/// an audit log if there will be changes.
 async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
     let of_users = config
         .servers
         .iter()
         .filter_map(|server| Some((server, auth_of_users(server)?)));
-    // Nobody is told apart here, and so nobody signs in at an identity provider.
+    // Commands do not tell users apart, so nobody signs in at an identity provider here.
     let is_own = |auth: &ServerAuth| !auth.kind.is_exchange();
     let of_users: Vec<_> = of_users
         .filter(|(server, auth)| server.enabled && is_own(auth))
@@ -371,7 +373,7 @@ async fn kept(config: &Config, changes: bool) -> Result<Option<Kept>, Failure> {
     }))
 }
 
-/// The record of this process. A gateway that runs may have the file that the configuration names for itself.
+/// The audit log of this process. A running gateway may have the configured file open for itself.
 fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
     match Recorder::open(config, &Telemetry::off(), None) {
         Ok(record) => Ok(Some(record)),
@@ -385,7 +387,7 @@ fn recorder(config: &Config) -> Result<Option<Recorder>, Failure> {
     }
 }
 
-/// What the only user has at the server of this name.
+/// The only user's connection to the server of this name.
 async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
     connection(grants, name).await?.ok_or_else(|| {
         let names = grants.servers();
@@ -427,7 +429,7 @@ async fn deposit(grants: &Grants, server: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Signs the user in; the server is asked what it wants, unless it has said so.
+/// Signs the user in. Asks the server for its requirements unless `wanted` has them.
 async fn sign_in(
     grants: &Grants,
     server: &str,
@@ -475,7 +477,8 @@ async fn sign_in(
     Ok(())
 }
 
-/// Opens a page in a browser: no program that an address of another kind would start, and no shell.
+/// Opens a page in a browser. Only web addresses are opened, without a shell, so that no other
+/// program can start.
 fn open(location: &Url, browser: Browser) {
     let is_web = matches!(location.scheme(), "http" | "https");
     let is_opened =
@@ -488,7 +491,7 @@ fn open(location: &Url, browser: Browser) {
     complain(&format!("{how} {}\n", plain(location.as_str(), 4000)));
 }
 
-/// Who signs in here is the operator, too.
+/// The user is also the operator here, so the message includes the reason.
 fn refused(error: SignInError) -> Failure {
     match error {
         SignInError::Failed { reason } => Failure::other(format!("the sign-in failed: {reason}")),

@@ -1,4 +1,4 @@
-//! What is generated from the definitions of the command line: completions, manual pages and docs/cli.md.
+//! Generates completions, manual pages and docs/cli.md from the definitions of the command line.
 
 #[cfg(test)]
 mod reference;
@@ -21,7 +21,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command line without hidden commands, which completions would offer.
+/// The command line without hidden commands, which completions would otherwise offer.
 fn shown(all: &Command) -> Command {
     Command::new("fanlight")
         .version(env!("CARGO_PKG_VERSION"))
@@ -34,7 +34,7 @@ fn shown(all: &Command) -> Command {
         )
 }
 
-/// Prints the manual page of `fanlight`, or writes it and those of all commands into a folder.
+/// Prints the manual page of `fanlight`, or writes the pages of all commands into a folder.
 pub(crate) fn pages(folder: Option<&Path>) -> Result<(), Failure> {
     let Some(folder) = folder else {
         let mut text = Vec::new();
@@ -54,7 +54,7 @@ pub(crate) fn pages(folder: Option<&Path>) -> Result<(), Failure> {
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)
 }
 
-/// What programs read is not escaped. A reader that has gone is no failure.
+/// Prints text for programs, unescaped. It is no failure if the reader is gone.
 fn print(text: &[u8]) {
     let _ = std::io::stdout().lock().write_all(text);
 }

@@ -1,4 +1,5 @@
-//! docs/cli.md, made from the definitions of the command line. The test at the end says when it is out of date.
+//! docs/cli.md, generated from the definitions of the command line. The test at the end fails if
+//! the file is out of date.
 
 use std::fmt::Write as _;
 

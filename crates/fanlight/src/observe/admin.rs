@@ -15,13 +15,14 @@ use crate::configuration;
 use crate::failure::Failure;
 use crate::out::complain;
 
-/// Time limit for an answer. No option: the listener answers from memory.
+/// Time limit for an answer. There is no option, since the listener answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for finding out which gateway listens.
+/// Time limit for finding out which gateway is listening.
 const RECOGNISED: Duration = Duration::from_secs(3);
-/// Time limit of an event stream: none that matters, since the client library has no word for it.
+/// Time limit of an event stream. The client library requires a limit, so this is practically
+/// endless.
 const FOLLOWED: Duration = Duration::from_secs(365 * 86_400);
-/// Most bytes of an answer.
+/// The size limit of an answer, in bytes.
 const LONGEST: usize = 256 * 1024 * 1024;
 
 /// The admin listener of a running gateway.
@@ -31,7 +32,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// The one that `--admin` names, else that of the configuration: another gateway at its address is not taken for it.
+    /// Finds the gateway named by `--admin`, else the configuration's gateway. Another gateway at
+    /// the configured address is not accepted.
     pub(crate) async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
         let admin = Self::at(Place::find(args, common)?, args)?;
         let Some(expected) = admin.place.instance.clone() else {
@@ -60,8 +62,8 @@ impl Admin {
         )))
     }
 
-    /// The gateway for a command that can do without one: the one that `--admin` names, or the one of the configuration if
-    /// it is running and lets itself be asked; else `None`.
+    /// Finds the gateway for a command that can do without one: the one named by `--admin`, or the
+    /// configuration's, if it is running and accepts the token; else `None`.
     pub(crate) async fn for_command(
         args: &AdminArgs,
         common: &CommonArgs,
@@ -84,7 +86,7 @@ impl Admin {
         }
     }
 
-    /// What tells the gateway from others, if it is one. No token is shown for this.
+    /// The instance id of the gateway, if one answers. The request has no token.
     async fn instance(&self) -> Result<Option<String>, Failure> {
         let mut url = self.place.base.clone();
         url.set_path("/healthz");
@@ -114,8 +116,8 @@ impl Admin {
         if let (Some(address), Some(name)) = (place.address, place.base.host_str()) {
             http = http.resolve(name, address);
         }
-        // One that no authority has signed is trusted as what the configuration names. Where it cannot be read, the others
-        // may do.
+        // A self-signed certificate named in the configuration is trusted as well. If it cannot be
+        // read, the system's authorities may suffice.
         let own = place
             .certificate
             .as_ref()
@@ -136,12 +138,12 @@ impl Admin {
         Ok(Self { http, place })
     }
 
-    /// An answer as JSON.
+    /// Parses an answer as JSON.
     pub(crate) fn json(&self, answer: &[u8]) -> Result<Value, Failure> {
         serde_json::from_slice(answer).map_err(|_| self.unexpected("its answer is not JSON"))
     }
 
-    /// The bytes of the answer at `path`.
+    /// Requests `path`, and returns the answer's bytes.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -156,13 +158,13 @@ impl Admin {
         self.expect(status, StatusCode::OK, body)
     }
 
-    /// The bytes of the answer at the path of these segments.
+    /// Requests the path with these segments, and returns the answer's bytes.
     pub(crate) async fn get_at(&self, path: &[&str]) -> Result<Vec<u8>, Failure> {
         let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
         self.expect(status, StatusCode::OK, body)
     }
 
-    /// The event stream of what follows at the path of these segments. It has no time limit.
+    /// The event stream at the path with these segments. It has no time limit.
     pub(crate) async fn follow(&self, path: &[&str]) -> Result<reqwest::Response, Failure> {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
@@ -181,7 +183,7 @@ impl Admin {
         }
     }
 
-    /// The failure of a stream that has broken off.
+    /// The failure for an interrupted stream.
     pub(crate) fn broken(&self, error: &reqwest::Error) -> Failure {
         tracing::debug!(%error, "event stream broke");
         Failure::other(format!("the connection to {} broke off", self.shown()))
@@ -203,7 +205,7 @@ impl Admin {
         }
     }
 
-    /// The bytes of the answer to this JSON at `path`.
+    /// Posts JSON to `path`, and returns the answer's bytes.
     pub(crate) async fn post_json(&self, path: &str, body: String) -> Result<Vec<u8>, Failure> {
         let mut url = self.place.base.clone();
         url.set_path(path);
@@ -217,7 +219,7 @@ impl Admin {
         self.expect(status, StatusCode::OK, body)
     }
 
-    /// The status and the bytes of the answer to a change that is asked for at `path`, which has these segments.
+    /// Requests a change at the path with these segments. Returns the answer's status and bytes.
     pub(crate) async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
         self.send(self.http.post(self.url_of(path)?)).await
     }
@@ -245,7 +247,7 @@ impl Admin {
         Ok((answer.status(), body))
     }
 
-    /// The body, unless the status is another than `expected`.
+    /// The body, if the status is the `expected` one.
     pub(crate) fn expect(
         &self,
         status: StatusCode,
@@ -285,7 +287,7 @@ impl Admin {
         }
     }
 
-    /// Its name in messages, without secrets.
+    /// The listener's name in messages, without secrets.
     pub(crate) fn shown(&self) -> String {
         self.place.shown()
     }
@@ -318,7 +320,7 @@ impl Admin {
     }
 }
 
-/// What the listener says of a refusal, to be put behind a sentence.
+/// The listener's reason for a refusal, to append to a sentence.
 fn reason(body: &[u8]) -> String {
     let answer: Option<Value> = serde_json::from_slice(body).ok();
     let reason = answer

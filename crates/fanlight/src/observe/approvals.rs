@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show::{indented, plain};
 
-/// Levels of nesting of arguments that are shown indented.
+/// The limit of nesting up to which arguments are indented.
 const NESTING: usize = 1024;
 
-/// Shows the calls that wait, or answers one.
+/// Lists the waiting calls, or answers one.
 pub(crate) async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
     match &args.command {
         None => list(args, common).await,
@@ -50,7 +50,7 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A call and its question, in some lines.
+/// A call and its question in a few lines.
 fn describe(one: &Value, style: Style) -> String {
     let text = |key: &str| {
         plain(

@@ -10,7 +10,7 @@ use crate::out::{self, say};
 use crate::show::plain;
 use crate::suggestions::did_you_mean;
 
-/// Has the configuration read again; fails if it cannot be used.
+/// Makes the gateway reload its configuration; fails if it cannot be used.
 pub(crate) async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
     let (status, body) = admin.post(&["api", "reload"]).await?;
@@ -85,7 +85,7 @@ fn show(report: &Value) {
     }
 }
 
-/// The names that clients see differently, one line for each, and how many more there are.
+/// The names that clients now see differently, one line each, and how many more there are.
 fn renamed(report: Option<&Value>) -> Vec<String> {
     let text = |name: &Value, key| {
         plain(
@@ -130,9 +130,10 @@ pub(crate) async fn change_server(
     Ok(())
 }
 
-/// Says what the servers of a gateway are, or that this one is switched off.
+/// The failure for an unknown server. It names the known servers, or says that this one is switched
+/// off.
 pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
-    // Disabled ones exist only in the configuration.
+    // Disabled servers exist only in the configuration.
     let config = match admin.get("/api/config", &[]).await {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),
         Err(failure) => return failure,

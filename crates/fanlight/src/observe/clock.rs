@@ -1,6 +1,7 @@
 //! Times of day.
 
-/// The time of day in UTC of milliseconds since 1970: what is shown is at most some hours old.
+/// The time of day in UTC, from milliseconds since 1970. No date is needed, since the shown data is
+/// at most some hours old.
 pub(super) fn clock(millis: f64) -> String {
     let millis = millis.max(0.0) as u64;
     let (seconds, rest) = (millis / 1000, millis % 1000);

@@ -6,9 +6,9 @@ use unicode_width::UnicodeWidthStr as _;
 use super::waterfall::fit;
 use crate::show::table;
 
-/// Columns between two cells.
+/// The space between two cells.
 const GAP: usize = 2;
-/// Least width of a name, before other columns are dropped.
+/// Least width of a name; other columns are dropped to keep it.
 const NAME: usize = 16;
 /// Least width of a truncated cell, unless its column says otherwise.
 const LEAST: usize = 8;
@@ -18,7 +18,7 @@ pub(crate) struct Column {
     heading: &'static str,
     cells: Vec<String>,
     right: bool,
-    /// Least width to which its cells may be truncated; `None` if they may not.
+    /// Least width to which cells may be truncated; `None` if they may not.
     least: Option<usize>,
 }
 
@@ -78,7 +78,8 @@ pub(crate) fn width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + GAP).sum()
 }
 
-/// Drops the columns with these headings, the least important first, until what is left fits with a readable name in the first.
+/// Drops the columns with these headings in this order, until the rest fits with a readable name in
+/// the first column.
 pub(crate) fn narrow(columns: &mut Vec<Column>, dropped: &[&str], limit: usize) {
     for heading in dropped {
         let name = columns.first().map(Column::width).unwrap_or_default();
@@ -93,7 +94,7 @@ pub(crate) fn render(columns: &[Column], limit: usize) -> String {
     let mut widths: Vec<usize> = columns.iter().map(Column::width).collect();
     let mut over = width(columns).saturating_sub(limit);
     while over > 0 {
-        // The widest is truncated first.
+        // Truncate the widest column first.
         let cuttable = columns
             .iter()
             .zip(&mut widths)

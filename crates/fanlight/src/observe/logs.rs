@@ -1,4 +1,4 @@
-//! `fanlight logs`: what the processes of a running gateway's servers write besides messages.
+//! `fanlight logs`: the standard error of a running gateway's server processes.
 
 use fanlight_protocol::sse::EventDecoder;
 use serde_json::Value;
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 use crate::out::{self, complain, say};
 use crate::show::plain;
 
-/// Most bytes of one line of the log as the gateway sends it.
+/// The size limit of a log line from the gateway, in bytes.
 const LONGEST: usize = 1 << 20;
-/// Characters shown of one line. The gateway has cut it already.
+/// The limit of characters shown of one line. The gateway has already cut it.
 const SHOWN: usize = 5000;
 
-/// Prints the last lines, and with `--follow` those to come, until the gateway ends.
+/// Prints the last lines, and with `--follow` also new ones until the gateway ends.
 pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
     let path = match &args.server {
@@ -55,7 +55,7 @@ pub(crate) async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Fai
     }
     let mut stream = admin.follow(&path).await?;
     let mut events = EventDecoder::new(LONGEST);
-    // The stream begins with the lines that are kept, of which there may be more by now.
+    // The stream begins with the stored lines, of which there may be more by now.
     let mut skipped = 0;
     while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
         events.push(&chunk);
@@ -90,7 +90,8 @@ impl Lines {
         }
     }
 
-    /// "09:21:22.120Z library  text", with a mark where it is what a server must not write to its standard output.
+    /// Formats a line as "09:21:22.120Z library  text". A mark shows text that a server must not
+    /// write to its standard output.
     fn shown(&self, line: &Value) -> String {
         let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
         let at = clock(line.get("atMs").and_then(Value::as_f64).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The commands that ask the admin listener of a running gateway, such as `status` and `reload`, and the
-//! rendering of spans that `trace-test` shares.
+//! The commands that use the admin listener of a running gateway, such as `status` and `reload`,
+//! and the rendering of spans that `trace-test` shares.
 
 mod admin;
 mod approvals;

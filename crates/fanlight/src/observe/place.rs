@@ -1,4 +1,5 @@
-//! Where the admin listener of a running gateway is, and the token for it: as `--admin` or the configuration says.
+//! The address of a running gateway's admin listener and the token for it, from `--admin` or the
+//! configuration.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,34 +14,34 @@ use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::instance;
 
-/// The environment variable with the token; other users can see a command line.
+/// The environment variable with the token. An option would show it to other users.
 pub(super) const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
-/// Where it is without a configuration.
+/// The address without a configuration.
 const DEFAULT: &str = "http://127.0.0.1:8081";
 /// The host in requests over a Unix socket.
 const HOST_OF_SOCKET: &str = "http://localhost";
 
-/// Where an admin listener is.
+/// The address of an admin listener, and how to connect to it.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) base: Url,
-    /// The Unix socket that it listens on, if it does.
+    /// The path of its Unix socket, if it listens on one.
     pub(super) socket: Option<PathBuf>,
-    /// What the host of `base` stands for, where it is no address.
+    /// The address for the host of `base`, if that is a name.
     pub(super) address: Option<SocketAddr>,
-    /// The file with a certificate that it is trusted by, besides those that the system trusts.
+    /// A file with a certificate to trust besides the system's.
     pub(super) certificate: Option<PathBuf>,
     pub(super) token: Option<String>,
-    /// What tells the gateway from others, if it must be that of a configuration.
+    /// The instance id that the gateway must have, if it has to be the configuration's.
     pub(super) instance: Option<String>,
-    /// Nobody has chosen its port: it may be a later one.
+    /// Whether the port is the default: the gateway may use a later one.
     pub(super) is_default: bool,
-    /// What says that it is there, for messages.
+    /// The origin of this address, for messages.
     pub(super) source: String,
 }
 
 impl Place {
-    /// The address in `--admin`, else in the configuration, else the default one.
+    /// The address from `--admin`, else from the configuration, else the default.
     pub(super) fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
         let token = std::env::var(TOKEN)
             .ok()
@@ -49,7 +50,7 @@ impl Place {
         let mut place = match &args.admin {
             Some(text) => {
                 let place = Self::named(text)?;
-                // The token of a configuration is for its own gateway: it leaves the machine for no other.
+                // The configuration's token is for its own gateway: it is sent to no other machine.
                 if place.is_local() && !common.config.is_empty() {
                     place.with_secrets_of(common)?
                 } else {
@@ -80,7 +81,7 @@ impl Place {
         })
     }
 
-    /// That of `--admin`: a URL, or an address as it is listened on.
+    /// Parses `--admin`: a URL, or an address in the form of `listen`.
     fn named(text: &str) -> Result<Self, Failure> {
         let wrong = || {
             Failure::usage(format!(
@@ -104,7 +105,7 @@ impl Place {
         place.ok_or_else(wrong)
     }
 
-    /// The address in the configuration, or the default one.
+    /// The address from the configuration, or the default.
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
         let default = || Self::at(DEFAULT, "the default");
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next())
@@ -131,7 +132,7 @@ impl Place {
             }
             Some(ListenAddress::Ip(address)) => {
                 let address = reached(*address);
-                // Certificates are for names rather than addresses: that of the page is one of them.
+                // Certificates are usually for names, and one of them is the page's.
                 let name = admin.public_url.as_deref().filter(|_| admin.tls.is_some());
                 let name = name.and_then(|url| Url::parse(url).ok()?.domain().map(str::to_owned));
                 match name {
@@ -148,7 +149,8 @@ impl Place {
             }
         };
         let place = place.ok_or_else(|| Failure::usage(format!("{source} cannot be reached")))?;
-        // Whoever has made this folder may not be the user, whose token and variables stay on this machine.
+        // Others may have written this folder, so the user's token and variables stay on this
+        // machine.
         if common.config.is_empty() && !place.is_local() {
             return Err(Failure::usage(format!(
                 "not sending a token to {1} without your consent, which {0} in this folder names: \
@@ -165,7 +167,7 @@ impl Place {
         })
     }
 
-    /// The places at which a gateway may listen if another process has the default port.
+    /// The addresses at which the gateway may listen if another process has the default port.
     pub(super) fn further(&self) -> impl Iterator<Item = Self> + '_ {
         let port = self
             .base
@@ -207,7 +209,7 @@ impl Place {
         }
     }
 
-    /// Whether only this machine is asked.
+    /// Whether the address is on this machine.
     fn is_local(&self) -> bool {
         if let Some(address) = self.address {
             return address.ip().to_canonical().is_loopback();
@@ -215,7 +217,7 @@ impl Place {
         self.socket.is_some() || is_loopback(self.base.host_str().unwrap_or_default())
     }
 
-    /// Its name in messages, without secrets.
+    /// The listener's name in messages, without secrets.
     pub(super) fn shown(&self) -> String {
         match &self.socket {
             Some(path) => format!("unix:{}", path.display()),
@@ -229,7 +231,7 @@ fn read(path: &std::path::Path) -> Result<fanlight_config::Admin, Failure> {
         .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))
 }
 
-/// An address at which this one is reached: a listener on all addresses is reached on that of this machine.
+/// The address to connect to: for a listener on all addresses, the loopback address.
 fn reached(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

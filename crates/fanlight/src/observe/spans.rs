@@ -1,9 +1,9 @@
-//! Spans parsed from the OTLP-JSON of the admin API and the ring (OpenTelemetry Protocol, JSON Protobuf
-//! Encoding), as far as these commands need it. Missing or malformed parts are skipped.
+//! Spans parsed from the OTLP-JSON of the admin API and the ring (OpenTelemetry Protocol, JSON
+//! Protobuf Encoding), as far as these commands need them. Missing or malformed parts are skipped.
 
 use serde_json::Value;
 
-/// The kinds that Fanlight has.
+/// The kinds of spans that Fanlight records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Internal,
@@ -31,15 +31,15 @@ pub(crate) struct Span {
     pub(crate) kind: Kind,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Spans in other traces, or elsewhere in this one: trace and span.
+    /// Links to spans in other traces, or elsewhere in this one: trace and span.
     pub(crate) links: Vec<(String, String)>,
     pub(crate) events: Vec<Event>,
-    /// Message of the status, if that is an error.
+    /// The message of an error status.
     pub(crate) error: Option<String>,
     attributes: Vec<(String, String)>,
 }
 
-/// Something that happened during a span.
+/// An event during a span.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ impl Span {
     }
 }
 
-/// All spans of `{"resourceSpans":[…]}`, by the time they began. Fails with what is wrong.
+/// All spans of `{"resourceSpans":[…]}`, ordered by start. The error describes the first problem.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Span>, String> {
     let whole: Value =
         serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
@@ -135,7 +135,7 @@ fn text(value: &Value, key: &str) -> Option<String> {
     value.get(key)?.as_str().map(str::to_owned)
 }
 
-/// 64-bit integers are strings in OTLP-JSON; numbers are taken too.
+/// A time in nanoseconds. 64-bit integers are strings in OTLP-JSON, but numbers are accepted, too.
 fn nanos(value: &Value, key: &str) -> u64 {
     let Some(value) = value.get(key) else {
         return 0;

@@ -1,4 +1,4 @@
-//! `fanlight status`: the state of a running gateway and its backends.
+//! `fanlight status`: the state of a running gateway and its servers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -93,7 +93,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     }
 }
 
-/// The processes that are one with this one to clients, and what they share.
+/// The replicas of this gateway, and the state of Valkey.
 fn replicas_of(replicas: &Value, style: Style) -> String {
     let (own, valkey) = (
         text(replicas, "own"),
@@ -147,13 +147,13 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
     )
 }
 
-/// A table with a row for each backend, and lines below it for what does not fit.
+/// A table with a row for each server, and lines below it for errors that do not fit.
 fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
     let mut columns = columns(backends);
     let mut below = Vec::new();
     if columns::width(&columns) > width {
         columns.pop();
-        // The rest is said in more than a line.
+        // Other failures get several lines of their own.
         let brief = backends
             .iter()
             .filter(|backend| failure_of(backend).is_empty());
@@ -214,7 +214,7 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
     ]
 }
 
-/// How long a backend has been starting, and what it wrote last.
+/// How long a server has been starting, and its latest output.
 fn start_of(backend: &Value) -> Option<String> {
     let starting = backend
         .get("starting")
@@ -234,7 +234,7 @@ fn start_of(backend: &Value) -> Option<String> {
     ))
 }
 
-/// A line for each endpoint of a backend that has several.
+/// A line for each endpoint of a server with several.
 fn endpoints_of(backend: &Value) -> Vec<String> {
     let endpoints: Vec<&Value> = backend
         .get("endpoints")
@@ -274,7 +274,7 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
     endpoints.iter().map(line).collect()
 }
 
-/// A line for each of a backend's other versions.
+/// A line for each canary or mirror of a server.
 fn versions_of(backend: &Value) -> Vec<String> {
     let name = plain(text(backend, "name"), 60);
     let version = |key: &str| {
@@ -303,7 +303,7 @@ fn versions_of(backend: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is known of the last attempt to connect to a backend, if it failed: each line of it.
+/// The lines about the last attempt to connect to a server, if it failed.
 fn failure_of(backend: &Value) -> Vec<String> {
     let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else {
         return Vec::new();
@@ -327,7 +327,7 @@ fn failure_of(backend: &Value) -> Vec<String> {
     lines
 }
 
-/// Why the backend is down, else its last error.
+/// The reason why the server is down, or else its last error.
 fn last_error(backend: &Value) -> String {
     let what = backend
         .get("failure")
@@ -346,7 +346,7 @@ fn last_error(backend: &Value) -> String {
     )
 }
 
-/// How long a time ago is that a member has in milliseconds.
+/// The time since the moment in this member, which is in milliseconds since 1970.
 fn for_long(value: &Value, member: &str) -> String {
     let at = value
         .get(member)
@@ -361,7 +361,7 @@ fn for_long(value: &Value, member: &str) -> String {
     )
 }
 
-/// Colours the states in a finished table: colour codes within cells would count as width.
+/// Colours the states in a finished table. Colour codes within cells would count as width.
 fn paint(table: &str, style: Style) -> String {
     let mut lines = table.lines();
     let heading = lines.next().map(|line| style.bold(line));
@@ -389,7 +389,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A duration in its two largest units.
+/// Formats a duration with its two largest units.
 pub(super) fn rough(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     match seconds {

@@ -1,4 +1,4 @@
-//! The width of the terminal, and whether it shows colours.
+//! The terminal's width, and its use of colours.
 
 use crate::out;
 
@@ -17,7 +17,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Colours on a terminal only, and never if `NO_COLOR` says so (<https://no-color.org>).
+    /// The style of standard output. Colours appear only on a terminal, and never if `NO_COLOR` is
+    /// set (<https://no-color.org>).
     pub(crate) fn of_stdout() -> Self {
         let colour = out::has_colours(&std::io::stdout());
         let (width, is_bounded) = match comfy_table::Table::new().width() {
@@ -41,7 +42,7 @@ impl Style {
         }
     }
 
-    /// Most columns of a table; unlimited if lines do not wrap.
+    /// The limit of a table's width; unlimited if lines do not wrap.
     pub(crate) fn table_width(self) -> usize {
         if self.is_bounded {
             self.width
@@ -70,7 +71,7 @@ impl Style {
         self.wrap("31", text)
     }
 
-    /// For a distinction without a judgement.
+    /// A colour without a meaning of good or bad.
     pub(crate) fn mark(self, text: &str) -> String {
         self.wrap("36", text)
     }

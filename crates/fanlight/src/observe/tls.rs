@@ -1,4 +1,4 @@
-//! TLS of the connection to an admin listener, as `--admin-cert`, `--admin-key` and `--admin-ca` say.
+//! TLS of the connection to an admin listener, from `--admin-cert`, `--admin-key` and `--admin-ca`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use reqwest::{Certificate, ClientBuilder, Identity};
 use crate::cli::AdminArgs;
 use crate::failure::Failure;
 
-/// The options that are given.
+/// The options in use.
 pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
     let all = [
         ("--admin-cert", &args.admin_cert),
@@ -20,7 +20,7 @@ pub(super) fn options(args: &AdminArgs) -> impl Iterator<Item = &'static str> {
         .map(|(option, _)| option)
 }
 
-/// Has a client show the certificate that is given, and trust the authorities that are.
+/// Gives a client the user's certificate, and the authorities to trust.
 pub(super) fn configure(
     mut http: ClientBuilder,
     args: &AdminArgs,
@@ -37,14 +37,14 @@ pub(super) fn configure(
     }
     if let (Some(certificate), Some(key)) = (&args.admin_cert, &args.admin_key) {
         let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
-        // The cause is not repeated: it may show a part of the key.
+        // The cause is left out, since it may show a part of the key.
         let identity = Identity::from_pem(&pem).map_err(|_| no_identity(certificate, key))?;
         http = http.identity(identity);
     }
     Ok(http)
 }
 
-/// Why no client could be made.
+/// The failure if no client could be created.
 pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
     match (&args.admin_cert, &args.admin_key) {
         (Some(certificate), Some(key)) => no_identity(certificate, key),
@@ -60,7 +60,7 @@ fn no_identity(certificate: &Path, key: &Path) -> Failure {
     ))
 }
 
-/// What to do about this cause of a connection that could not be made.
+/// The remedy for this cause of a failed connection.
 pub(super) fn help(cause: &str) -> Option<&'static str> {
     let has = |part: &str| cause.contains(part);
     if has("CertificateRequired") {

@@ -1,4 +1,4 @@
-//! `fanlight traces`: the last traces of a running gateway, or one of them as a waterfall.
+//! `fanlight traces`: lists the latest traces of a running gateway, or shows one as a waterfall.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -14,11 +14,11 @@ use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show::plain;
 
-/// Least number of digits of an id.
+/// The least number of digits shown of an id.
 const SHORTEST: usize = 8;
 /// Least width of the request column.
 const REQUEST: usize = 28;
-/// Most traces that the API lists at once.
+/// The limit of traces that the API lists at once.
 const MOST: usize = 500;
 
 /// Prints the matching traces, newest first, or the named trace.
@@ -175,7 +175,7 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The full id of the one kept trace whose id begins with `start`.
+/// The full id of the stored trace whose id begins with `start`.
 async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
     let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
@@ -246,7 +246,7 @@ mod tests {
             narrow.contains("01:02:03Z ") && narrow.contains("tools/call library__search_"),
             "{narrow}"
         );
-        // Cut where they are still different.
+        // Shortened ids must still differ.
         assert!(shown(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
     }
 }

@@ -8,14 +8,14 @@ use super::spans::{Kind, Span};
 use super::style::{Style, duration};
 use crate::show::plain;
 
-/// Least width of a terminal for bars.
+/// The least width of a terminal with bars.
 const LEAST_WITH_BARS: usize = 60;
-/// Least and most columns of a bar.
+/// The least and largest width of a bar.
 const BAR: (usize, usize) = (12, 60);
-/// Columns of a duration.
+/// The width of a duration.
 const DURATION: usize = 8;
 
-/// The lines, without a line break at the end.
+/// The rendered lines, without a line break at the end.
 pub(crate) fn render(spans: &[Span], style: Style) -> String {
     let rows = tree(spans);
     let start = spans
@@ -56,12 +56,12 @@ pub(crate) fn render(spans: &[Span], style: Style) -> String {
     lines.join("\n")
 }
 
-/// A span and its place in the tree.
+/// A span and its position in the tree.
 struct Row<'a> {
     span: &'a Span,
-    /// Tree lines before its name.
+    /// The tree's lines before the span's name.
     branch: String,
-    /// Tree lines before its children and notes.
+    /// The tree's lines before the span's children and notes.
     below: String,
 }
 
@@ -83,7 +83,7 @@ impl Row<'_> {
         self.span.error.is_some() || self.kind_of_error().is_some()
     }
 
-    /// A mistake of the sender leaves only its code.
+    /// The kind of error. A mistake of the sender has only a code, no `error.type`.
     fn kind_of_error(&self) -> Option<&str> {
         self.span
             .attribute("error.type")
@@ -107,7 +107,7 @@ impl Row<'_> {
         }
     }
 
-    /// Its error, links and events, one line each.
+    /// The span's error, links and events, one line each.
     fn notes(&self, start: u64, style: Style) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |text: String, paint: fn(Style, &str) -> String| {

@@ -1,4 +1,4 @@
-//! A file of questions to the policies, each with the answer that is expected: for CI.
+//! A file of test cases for policies: questions with expected answers, for CI.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use fanlight_document::{Node, Source, Syntax, Value};
 
 use super::question::Question;
 
-/// What a case can say.
+/// The keys of a case.
 const KEYS: [&str; 15] = [
     "name",
     "principal",
@@ -27,10 +27,10 @@ const KEYS: [&str; 15] = [
     "expect",
 ];
 
-/// The answers that can be expected.
+/// The possible expected answers.
 const ANSWERS: [&str; 4] = ["allow", "ask", "deny", "hidden"];
 
-/// One question, and the expected answer.
+/// A question and its expected answer.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -39,11 +39,11 @@ pub(super) struct Case {
     pub(super) expect: String,
 }
 
-/// The cases in the text of a file.
+/// Reads the cases in the text of a file.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong, with its line.
+/// The first problem, with its line.
 pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
     let source = Source::new(text);
     let root = fanlight_document::parse(&source, Syntax::of(origin, text)).map_err(|error| {

@@ -1,4 +1,5 @@
-//! `fanlight policy`: the schema, the policies in force, why something is decided so, and cases for CI.
+//! `fanlight policy`: prints the schema and the policies in force, explains decisions, and runs
+//! test cases.
 
 mod cases;
 mod question;
@@ -23,7 +24,8 @@ use crate::policy;
 use crate::show::plain;
 use question::{Answer, Question};
 
-/// Carries out a command about policies. No server is started: what tools say of themselves, a running gateway tells.
+/// Runs a subcommand of `fanlight policy`. It starts no server: a running gateway supplies the
+/// tools' annotations.
 pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
     if let PolicyCommand::Schema { admin } = command {
         let listed = match Admin::for_command(admin, common).await? {
@@ -53,7 +55,7 @@ pub(crate) async fn command(command: &PolicyCommand, common: &CommonArgs) -> Res
     }
 }
 
-/// What a running gateway lists.
+/// The items that a running gateway lists.
 async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
     let broken = |error: &dyn std::fmt::Display| {
         Failure::other(format!("the gateway's lists cannot be read: {error}"))
@@ -124,7 +126,7 @@ async fn explain(
             .into_iter()
             .find(|item| item.kind == *kind && item.name == *name);
         is_unknown = found.is_none();
-        // One that says nothing of itself stands for one that is not known.
+        // An unknown tool counts as one without annotations.
         question.definition = Some(found.map_or_else(Json::empty_object, |item| item.definition));
     }
     let answer = question.ask(config, policies).map_err(Failure::usage)?;

@@ -1,4 +1,4 @@
-//! A question to the policies: whether this client may do this with that item.
+//! A question to the policies: may this client do this with that item?
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 /// A question to the policies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Question {
-    /// The issuer, `#` and the subject; empty for a client that is not authenticated.
+    /// The client, as issuer#subject; empty for a client without authentication.
     pub(super) principal: String,
-    /// `None` for those of the key in the configuration.
+    /// The client's groups; `None` for the groups of its key in the configuration.
     pub(super) groups: Option<Vec<String>>,
-    /// `None` for those of the key in the configuration, else all.
+    /// The client's scopes; `None` for the scopes of its key in the configuration, else all.
     pub(super) scopes: Option<Vec<String>>,
     pub(super) claims: BTreeMap<String, Vec<String>>,
-    /// The path; `None` for that of the default endpoint.
+    /// The path of the endpoint; `None` for the default endpoint.
     pub(super) endpoint: Option<String>,
     pub(super) item: Option<(PolicyKind, String)>,
-    /// JSON text.
+    /// The arguments as JSON text.
     pub(super) arguments: Option<String>,
-    /// What the server says of the tool; JSON text.
+    /// The tool's annotations as JSON text.
     pub(super) annotations: Option<String>,
-    /// The definition of the tool, if a gateway has told it.
+    /// The tool's definition, if a gateway has supplied it.
     pub(super) definition: Option<Json>,
 }
 
-/// What the policies answer.
+/// The answer of the policies.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// `allow`, `ask`, `deny` or `hidden`.
     pub(super) outcome: &'static str,
     /// The policies that decided it.
     pub(super) policies: Vec<String>,
-    /// What the caller is asked, or why the arguments cannot be decided about.
+    /// The question for the approver, or the reason why the arguments cannot be judged.
     pub(super) text: Option<String>,
-    /// What went wrong in policies, and how that was taken.
+    /// Errors in policies, and their effect.
     pub(super) notes: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// What is wrong with the question.
+    /// If the question is invalid.
     pub(super) fn ask(&self, config: &Config, policies: &Policies) -> Result<Answer, String> {
         let client = self.client(config);
         let Some((kind, name)) = &self.item else {
@@ -172,7 +172,7 @@ fn answer(kind: PolicyKind, explained: Explanation) -> Answer {
         Ok(verdict) => {
             let (outcome, text) = match &verdict.outcome {
                 PolicyOutcome::Asked { text, .. } => ("ask", Some(text.to_string())),
-                // Nobody is told that a server does not exist because they may not sign in there.
+                // A denied sign-in does not hide the server.
                 PolicyOutcome::Hidden if kind != PolicyKind::Server => ("hidden", None),
                 other => (other.as_str(), None),
             };

@@ -1,7 +1,9 @@
-//! The listeners of the configuration in force: their sockets, and the settings that a reload changes.
+//! The listeners of the configuration in force: their sockets, and the settings that a reload
+//! changes.
 //!
-//! Addresses that have changed are bound before anything else of a configuration takes effect, so that one that cannot be
-//! bound changes nothing. An address that has not changed keeps its socket, and two listeners can exchange theirs.
+//! New addresses are bound before anything else of a configuration takes effect, so a failure to
+//! bind changes nothing. A listener with the same address keeps its socket, and two listeners can
+//! exchange theirs.
 
 use std::sync::Arc;
 
@@ -23,12 +25,12 @@ use crate::{admin, files, listening, protection};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {
-    /// `None` where the client is on standard input and output.
+    /// The clients' listener; `None` if the client uses standard input and output.
     pub(crate) clients: Option<Listener>,
     pub(crate) operators: Listener,
     /// The hosts and origins that clients may name.
     pub(crate) guard: LiveGuard,
-    /// What clients need to use the endpoints.
+    /// The clients' requirements for using the endpoints.
     pub(crate) protection: LiveProtection,
     /// The limits of clients over HTTP.
     pub(crate) limits: Option<Arc<LiveLimits>>,
@@ -36,32 +38,32 @@ pub(crate) struct Listeners {
     pub(crate) replicas: Option<ReplicaCertificates>,
     /// The settings of the admin listener.
     pub(crate) admin: LiveSettings,
-    /// The limit of open files, if it is known.
+    /// The limit of open files, if known.
     pub(crate) files: Option<u64>,
     pub(crate) telemetry: Telemetry,
 }
 
 /// One listener.
 pub(crate) struct Listener {
-    /// The option with its address.
+    /// The option with the listener's address.
     pub(crate) option: &'static str,
-    /// Where the configuration wants it to listen.
+    /// The address in the configuration.
     pub(crate) configured: Option<ListenAddress>,
-    /// Whether the command line or the service manager says where it listens.
+    /// Whether the command line or the service manager has set the address.
     pub(crate) is_fixed: bool,
-    /// Whether it listens only if the configuration names the address.
+    /// Whether it listens only if the configuration has the address.
     pub(crate) needs_address: bool,
     pub(crate) sockets: SocketSender,
-    /// Its TLS, as the listener reads it.
+    /// The listener's TLS, shared with its tasks.
     pub(crate) tls: LiveTls,
-    /// What changes with that.
+    /// The digests of the files of its TLS.
     tls_marks: Option<TlsMarks>,
 }
 
-/// The effect of a changed configuration on one listener.
+/// The effect of a changed configuration on a listener.
 enum Step {
     Keep,
-    /// Listen here instead, or nowhere.
+    /// Use this socket instead, or none.
     Take(Option<Arc<ListeningSocket>>),
 }
 
@@ -74,17 +76,17 @@ pub(crate) struct Change {
     replicas: Renewed,
 }
 
-/// A listener that listens somewhere else now.
+/// A listener that changed its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// The option with its address.
+    /// The option with the listener's address.
     pub(crate) option: &'static str,
-    /// `None` if it does not listen any more.
+    /// The new address; `None` if it no longer listens.
     pub(crate) to: Option<ListenAddress>,
 }
 
 impl Listener {
-    /// One that begins with `socket` and `tls`, and its sockets.
+    /// A listener that starts with `socket` and `tls`, and the receiver of its sockets.
     pub(crate) fn new(
         option: &'static str,
         socket: Option<ListeningSocket>,
@@ -109,21 +111,22 @@ impl Listener {
         )
     }
 
-    /// Its address, if it listens.
+    /// The listener's address, if it listens.
     pub(crate) fn address(&self) -> Option<ListenAddress> {
         self.sockets
             .current()
             .and_then(|socket| socket.address().ok())
     }
 
-    /// The address that it is to have instead of its own, if another.
+    /// The listener's new address, if it changes.
     fn next_address(&self, configured: Option<ListenAddress>) -> Option<Option<ListenAddress>> {
         let is_new =
             !self.is_fixed && configured != self.configured && configured != self.address();
         is_new.then_some(configured)
     }
 
-    /// What `tls` does to it: if clients must show something else, those that have not end, as if the listener had moved.
+    /// The step if TLS changes. If client certificates have new requirements, the listener counts
+    /// as moved, so that connections under the old ones end.
     fn step_for(&self, step: Step, tls: Option<&LoadedTls>) -> Step {
         let demands = |marks: TlsMarks| marks.clients;
         let is_demanding_else = self.tls_marks.map(demands) != tls.map(|tls| demands(tls.marks));
@@ -136,7 +139,7 @@ impl Listener {
         }
     }
 
-    /// Has TLS take effect on connections that are accepted from now on.
+    /// Sets the TLS of new connections.
     fn set_tls(&mut self, tls: Option<LoadedTls>) {
         let marks = tls.as_ref().map(|tls| tls.marks);
         if marks == self.tls_marks {
@@ -153,12 +156,12 @@ impl Listener {
 }
 
 impl Listeners {
-    /// Where clients connect, if over HTTP.
+    /// The address that clients connect to, if over HTTP.
     pub(crate) fn address(&self) -> Option<ListenAddress> {
         self.clients.as_ref().and_then(Listener::address)
     }
 
-    /// The URL of clients, up to the path of their endpoint.
+    /// The base URL for clients, without the path of their endpoint.
     pub(crate) fn url(&self, config: &Config) -> Option<String> {
         let address = self.address()?;
         let public = self.guard.load().public_url().map(ToString::to_string);
@@ -168,7 +171,7 @@ impl Listeners {
         }))
     }
 
-    /// Binds the addresses of `config` that are new, and reads the files of its TLS.
+    /// Binds the new addresses of `config`, and reads the files of its TLS.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Change, Unusable> {
         let clients = self
             .clients
@@ -195,7 +198,7 @@ impl Listeners {
             .map(|own| own.prepare(config))
             .transpose();
         let replicas = replicas.map_err(Unusable::Other)?.unwrap_or_default();
-        // Others can share an address only with sockets that allow it.
+        // An address can be shared only if all its sockets allow it.
         let made_shared: Vec<_> = if config.reuse_port {
             self.tcp_sockets().collect()
         } else {
@@ -239,7 +242,7 @@ impl Listeners {
         clients: Option<Option<ListenAddress>>,
         operators: Option<Option<ListenAddress>>,
     ) -> Result<(Step, Step), Unusable> {
-        // A socket that one of them leaves is free for the other.
+        // A socket that one listener gives up is free for the other.
         let left_by = |listener: Option<&Listener>, next: &Option<_>| {
             next.as_ref()
                 .and(listener)
@@ -306,7 +309,7 @@ impl Listeners {
         ))
     }
 
-    /// Has the sockets and the settings of `config` take effect. Returns which listeners listen somewhere else now; their
+    /// Puts the sockets and settings of `config` in force. Returns the listeners that moved; their
     /// connections have `timeouts.drain` or `timeouts.adminDrain` to end.
     pub(crate) async fn commit(&mut self, change: Change, config: &Config) -> Vec<Moved> {
         let Change {
@@ -335,8 +338,8 @@ impl Listeners {
         if let Some(limits) = &self.limits {
             limits.replace(&self.frontend_settings(config));
         }
-        // Until operators are asked for what the new settings require, nothing is served: the old address may be reached
-        // by others than the new one.
+        // Operators are served again only under the new settings, since others may reach the old
+        // address.
         let earlier = self.operators.address();
         if let Step::Take(_) = &operators {
             self.operators.sockets.exchange(None).await;
@@ -382,7 +385,7 @@ impl Listeners {
         moved
     }
 
-    /// `config` with the addresses and limits that came to be in force.
+    /// Changes `config` to the addresses and limits that are in force.
     pub(crate) fn in_force(&self, config: &mut Config) {
         config.listen = self.address().unwrap_or_else(|| config.listen.clone());
         config.admin.listen = self.operators.address();
@@ -403,13 +406,13 @@ impl Listeners {
             .filter(|_| !(self.operators.needs_address && config.admin.is_default))
     }
 
-    /// Those of TCP.
+    /// The TCP sockets in use.
     fn tcp_sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
         self.sockets()
             .filter(|socket| socket.address().is_ok_and(|address| address.ip().is_some()))
     }
 
-    /// The sockets in use, but for those of the service manager.
+    /// The sockets in use, without the service manager's.
     fn sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
         let listeners = self.clients.iter().chain([&self.operators]);
         listeners
@@ -418,7 +421,7 @@ impl Listeners {
     }
 }
 
-/// Has a listener that was at `from` use `socket`; returns where it is now, unless it is the same.
+/// Makes a listener use `socket`. Returns its new address, if it differs from `from`.
 async fn take(
     listener: &Listener,
     socket: Option<Arc<ListeningSocket>>,
@@ -440,7 +443,7 @@ async fn take(
     Some(Moved { option, to })
 }
 
-/// Warns of clients on other machines that are not authenticated, which `auth: none` allows.
+/// Warns if `auth: none` allows clients on other machines without authentication.
 pub(crate) fn warn_if_open(config: &Config, address: &ListenAddress) {
     if config.auth.methods().is_none() && !address.is_local() {
         warn!(%address, "no authentication (`auth: none`): anyone who can reach this address can \

@@ -1,8 +1,9 @@
-//! The configuration in force, and what changes it while Fanlight runs.
+//! The configuration in force, and its changes at run time.
 //!
-//! One task, [`Keeper`], owns the running servers and is asked for each change in turn: to read the configuration again
-//! (a signal, a changed file, the API), or to switch a server off or on or start it anew. A configuration takes effect as
-//! a whole or, if it cannot be used, not at all. What was changed at run time outlasts a reload, and ends with the process.
+//! One task, [`Keeper`], owns the running servers and handles each change in turn: a reload
+//! (requested by a signal, a changed file or the API), switching a server off or on, and restarting
+//! a server. A configuration takes effect as a whole, or not at all if it cannot be used. Changes
+//! by operators survive a reload and end with the process.
 
 mod listeners;
 mod operations;
@@ -44,26 +45,26 @@ use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
 
-/// Requests for changes that wait for the running one. No option: requests beyond these wait.
+/// The limit of queued requests. There is no option, since further requests wait as well.
 const WAITING: usize = 16;
 
-/// Reads the configuration as at the start: the same files, the same options of the command line.
+/// Reads the configuration as at the start: the same files and the same command-line options.
 pub(crate) type Source = Box<dyn Fn() -> Result<Loaded, Unusable> + Send + Sync>;
 
-/// What is asked of the [`Keeper`].
+/// A request to the [`Keeper`].
 enum Request {
     Reload(Trigger, Option<oneshot::Sender<Arc<Outcome>>>),
     Switch(String, bool, oneshot::Sender<Result<(), NoServer>>),
     Restart(String, oneshot::Sender<Result<(), NoServer>>),
-    /// Look whether unknown keys have just been made.
+    /// Check whether unknown keys are in a changed file.
     LookForKeys(Shown),
-    /// Look what operators have switched and approved at other replicas.
+    /// Check for operators' changes at other replicas.
     LookAtOthers,
     /// Approve a definition at all replicas.
     Approve(String, oneshot::Sender<Result<String, OperationError>>),
 }
 
-/// No server of this name is configured, or, to be restarted, none is enabled.
+/// No server of this name is configured; for a restart, none is enabled.
 #[derive(Debug)]
 pub(crate) struct NoServer;
 
@@ -71,17 +72,18 @@ pub(crate) struct NoServer;
 pub(crate) struct Keeper {
     source: Arc<Source>,
     assembly: Assembly,
-    /// The configuration at the start, as in the files and as it came into force.
+    /// The configuration at the start: as read from the files, and as put in force.
     started: (Config, Config),
-    /// As in the files.
+    /// The configuration as last read from the files.
     config: Config,
-    /// What was changed at run time: whether servers are enabled.
+    /// The servers that operators have switched on or off.
     switched: BTreeMap<String, bool>,
-    /// The same at the other replicas; `None` if there are none.
+    /// The switched servers in common with other replicas; `None` if there are none.
     switches: Option<Switches>,
-    /// What is approved on top of files of pins, at all replicas; `None` if there are no others.
+    /// Definitions approved at all replicas beyond the file of pins; `None` if there are no other
+    /// replicas.
     common_pins: Option<CommonPins>,
-    /// The file of pins, and what stands in its place because more was approved.
+    /// The text of the file of pins, and the text that replaces it because more was approved.
     approved: Option<(String, String)>,
     telemetry: Telemetry,
     state: Arc<ArcSwap<State>>,
@@ -93,7 +95,7 @@ pub(crate) struct Keeper {
     watch: Option<Watch>,
 }
 
-/// What was opened and read for a configuration before it takes effect.
+/// The opened parts of a configuration that does not yet take effect.
 struct Prepared {
     loaded: Loaded,
     authentication: Option<fanlight_auth::Settings>,
@@ -102,7 +104,7 @@ struct Prepared {
     hooks: Option<Arc<dyn CallHook>>,
 }
 
-/// Asks for changes of the configuration in force.
+/// A handle that requests changes of the configuration in force.
 #[derive(Clone)]
 pub(crate) struct Control {
     requests: mpsc::Sender<Request>,
@@ -111,9 +113,9 @@ pub(crate) struct Control {
     gateway: Arc<Gateway>,
     pins: Arc<ArcSwapOption<Pins>>,
     protection: LiveProtection,
-    /// Whether what is approved counts at other replicas, too.
+    /// Whether approvals also count at other replicas.
     has_common_pins: bool,
-    /// What tells this gateway from others.
+    /// The instance id of this gateway.
     instance: Option<Arc<str>>,
 }
 
@@ -123,46 +125,46 @@ pub(crate) struct Keeping {
     end: CancellationToken,
 }
 
-/// What a keeper begins with.
+/// The parts that a keeper starts with.
 pub(crate) struct Start {
     /// Reads the configuration again.
     pub(crate) source: Source,
-    /// What was read at the start.
+    /// The configuration read at the start.
     pub(crate) loaded: Loaded,
-    /// The configuration in force, with options of the command line.
+    /// The configuration in force, including command-line options.
     pub(crate) in_force: Config,
     /// The running servers.
     pub(crate) assembly: Assembly,
-    /// What operators switch at other replicas; `None` if there are none.
+    /// The switched servers in common with other replicas; `None` if there are none.
     pub(crate) switches: Option<Switches>,
-    /// What they approve of servers there.
+    /// The approved definitions in common with other replicas.
     pub(crate) common_pins: Option<CommonPins>,
     /// Counts reloads.
     pub(crate) telemetry: Telemetry,
     /// The listeners for clients and operators.
     pub(crate) listeners: Listeners,
-    /// The record of who called what.
+    /// The audit log.
     pub(crate) record: Recorder,
-    /// Guardrails of the operator's own.
+    /// The operator's guardrails.
     pub(crate) hooks: LiveHooks,
-    /// Tells clients apart.
+    /// The authentication of clients.
     pub(crate) authenticator: Arc<Authenticator>,
-    /// Asks for keys that have just been made.
+    /// Receives requests with unknown keys, which may be new.
     pub(crate) unknown_keys: UnknownKeys,
-    /// Notices changed files, if they are to be watched.
+    /// The watch on the files, if they are watched.
     pub(crate) watch: Option<Watch>,
     /// SIGHUP, from [`hangups`].
     pub(crate) hangups: Signal,
 }
 
-/// Receives SIGHUP from now on; until then it ends the process.
+/// Receives SIGHUP from now on; without this, SIGHUP ends the process.
 pub(crate) fn hangups() -> Result<Signal, Failure> {
     signal(SignalKind::hangup())
         .map_err(|error| Failure::other(format!("cannot listen for signals: {error}")))
 }
 
 impl Keeper {
-    /// Starts to listen to signals, files and requests.
+    /// Starts to handle signals, changed files and requests.
     pub(crate) fn start(start: Start) -> (Control, Keeping) {
         let Start {
             source,
@@ -262,7 +264,7 @@ impl Keeper {
     }
 
     async fn carry_out(&mut self, request: Request) {
-        // An answer that is not waited for any more is not missed.
+        // Nobody may be waiting for the answer any more.
         match request {
             Request::Reload(trigger, answer) => {
                 let outcome = Arc::new(Box::pin(self.reload(trigger)).await);
@@ -284,7 +286,7 @@ impl Keeper {
         }
     }
 
-    /// Reads the configuration again if its file with keys has changed.
+    /// Reloads the configuration if its file with keys has changed.
     async fn look_for_keys(&mut self) {
         let (Some(watch), Some(file)) = (&self.watch, key_file(&self.config)) else {
             return;
@@ -296,12 +298,12 @@ impl Keeper {
 
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
         service_manager::reloading();
-        // Later changes are compared with this reading.
+        // Compare later changes with this reading.
         self.watch
             .iter_mut()
             .for_each(|watch| _ = watch.take_changes());
         let source = Arc::clone(&self.source);
-        // Reads files, and parses text of up to a megabyte.
+        // This reads files and parses up to a megabyte of text.
         let read = tokio::task::spawn_blocking(move || source()).await;
         let read =
             read.unwrap_or_else(|_| Err(Unusable::Other("reading it has failed".to_owned())));
@@ -340,7 +342,7 @@ impl Keeper {
         outcome
     }
 
-    /// Puts a configuration in force, whose listening sockets and record are open already.
+    /// Puts a configuration in force. Its sockets and audit log are already open.
     async fn take_over(&mut self, prepared: Prepared, trigger: Trigger) -> Outcome {
         let Prepared {
             loaded,
@@ -355,19 +357,19 @@ impl Keeper {
             warn!(file = %problem.file().display(), line, "{}", problem.message());
         }
         let is_same = self.config == loaded.config;
-        // By the lists of now: those of new servers are not known yet.
+        // Use the current lists; new servers' lists are unknown.
         let known = KnownLists::of(&self.assembly.gateway);
         let names = NameRules::of(&self.config).changed_by(&NameRules::of(&loaded.config), &known);
         self.config = loaded.config;
-        // A switch that the files have now is no longer one.
+        // A switch that the files now agree with is forgotten.
         self.switched.retain(|name, enabled| {
             self.config
                 .servers
                 .iter()
                 .any(|server| server.name == *name && server.enabled != *enabled)
         });
-        // Clients that lose access never see the new servers, and clients that newly need no credentials are let in only after the
-        // listener has left an address that others can reach.
+        // Clients that lose access must not see the new servers. Clients that no longer need
+        // credentials are let in only after the listener has left an address that others can reach.
         if authentication.is_some() {
             self.authenticator.replace(authentication.as_ref());
         }
@@ -457,7 +459,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Switches servers as operators have at other replicas.
+    /// Takes over servers that operators switched at other replicas.
     async fn look_for_switches(&mut self) {
         let Some(switches) = &mut self.switches else {
             return;
@@ -478,7 +480,7 @@ impl Keeper {
         }
     }
 
-    /// Takes over what was approved at other replicas on top of the file of pins.
+    /// Takes over definitions that were approved at other replicas beyond the file of pins.
     async fn look_for_pins(&mut self) {
         let (Some(pins), Some(file)) = (&self.common_pins, self.config.pins.text.clone()) else {
             return;
@@ -554,7 +556,7 @@ impl Keeper {
         difference
     }
 
-    /// The configuration with what was changed and approved at run time.
+    /// The configuration with the operators' switches and approvals.
     fn effective(&self) -> Config {
         let mut config = self.config.clone();
         for server in &mut config.servers {
@@ -574,7 +576,7 @@ impl Keeper {
         config
     }
 
-    /// The configuration in force, as it may be shown.
+    /// The configuration in force, without secrets.
     fn shown(&self) -> serde_json::Map<String, serde_json::Value> {
         let (_, in_force) = &self.started;
         let mut config = self.effective();
@@ -599,7 +601,7 @@ fn key_file(config: &Config) -> Option<&Path> {
         .map(|keys| Path::new(&keys.file))
 }
 
-/// Where clients connect.
+/// The address that clients connect to.
 fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
     match listeners.url(config) {
         Some(url) => format!("{url}{}", config.shown_path()).into(),
@@ -607,7 +609,7 @@ fn endpoint(listeners: &Listeners, config: &Config) -> Arc<str> {
     }
 }
 
-/// How clients are set up to connect.
+/// How clients can connect.
 fn target(listeners: &Listeners, config: &Config, files: &[ConfigFile]) -> Target {
     let base = listeners.url(config).filter(|url| url.starts_with("http"));
     let needs_token = config.auth.methods().is_some();
@@ -620,12 +622,12 @@ fn target(listeners: &Listeners, config: &Config, files: &[ConfigFile]) -> Targe
 }
 
 impl Control {
-    /// The configuration in force and how it came to be.
+    /// The configuration in force and its history.
     pub(crate) fn state(&self) -> Arc<State> {
         self.state.load_full()
     }
 
-    /// Reads the configuration again. `None` if Fanlight is ending.
+    /// Reloads the configuration. `None` if Fanlight is ending.
     pub(crate) async fn reload(&self, trigger: Trigger) -> Option<Arc<Outcome>> {
         let (answer, outcome) = oneshot::channel();
         self.requests
@@ -655,7 +657,7 @@ impl Control {
         done.await.ok()
     }
 
-    /// Replaces a server by a new start of itself. `None` if Fanlight is ending.
+    /// Restarts a server. `None` if Fanlight is ending.
     pub(crate) async fn restart(&self, name: String) -> Option<Result<(), NoServer>> {
         let (answer, done) = oneshot::channel();
         self.requests
@@ -667,7 +669,7 @@ impl Control {
 }
 
 impl Keeping {
-    /// Ends the keeper, then the servers that run.
+    /// Ends the keeper, then the running servers.
     pub(crate) async fn stop(self) {
         self.end.cancel();
         match self.task.await {

@@ -1,4 +1,4 @@
-//! The operators' view of the configuration in force, and their changes of it.
+//! The operators' view of the configuration in force, and the changes that they can make.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::unmatched;
 impl Operations for Control {
     fn config(&self) -> Json {
         let state = self.state();
-        // By the lists of now, since most are read after the configuration was.
+        // Use the current lists, since most were read after the configuration.
         let unmatched = unmatched::warnings(&state.effective, &KnownLists::of(&self.gateway));
         parsed(state.to_json(&unmatched))
     }

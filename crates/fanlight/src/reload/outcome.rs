@@ -1,4 +1,4 @@
-//! The outcome of a reload, as the log, the API and the command line show it.
+//! The outcome of a reload, for the log, the API and the command line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::failure::Unusable;
 use crate::servers::Difference;
 use crate::shown_names::ChangedNames;
 
-/// Why the configuration was read again.
+/// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// SIGHUP.
@@ -24,7 +24,7 @@ pub(crate) enum Trigger {
     Files,
     /// A request to the API.
     Api,
-    /// The time for which a secret is kept is over.
+    /// A secret has to be read again.
     Secrets,
 }
 
@@ -47,17 +47,17 @@ pub(crate) struct Outcome {
     result: Result,
 }
 
-/// What a configuration has changed that was put in force.
+/// The effects of a new configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Applied {
     pub(super) servers: Difference,
-    /// Listeners that listen somewhere else now.
+    /// Listeners that changed their address.
     pub(super) moved: Vec<Moved>,
     /// Changed options that take effect after a restart.
     pub(super) needs_restart: Vec<String>,
     /// Names that clients see differently.
     pub(super) names: ChangedNames,
-    /// What is said of patterns that match nothing.
+    /// Warnings about patterns that match nothing.
     pub(super) unmatched: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ enum Result {
     Applied(Applied),
     Unchanged,
     Failed {
-        /// Laid out for a terminal.
+        /// The problems, laid out for a terminal.
         text: String,
         problems: Value,
     },
@@ -105,7 +105,7 @@ impl Outcome {
         matches!(self.result, Result::Failed { .. })
     }
 
-    /// The problems, laid out for a terminal; empty without any.
+    /// The problems, laid out for a terminal; empty if there are none.
     pub(super) fn text(&self) -> &str {
         match &self.result {
             Result::Failed { text, .. } => text.trim_end(),
@@ -139,7 +139,7 @@ impl Outcome {
         unmatched.iter().for_each(|line| warn!("{line}"));
     }
 
-    /// For the API.
+    /// The outcome for the API.
     pub(crate) fn to_json(&self) -> Value {
         let mut object = Map::new();
         let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
@@ -199,24 +199,24 @@ fn problems(errors: &ConfigErrors) -> Value {
     errors.problems().iter().map(problem).collect()
 }
 
-/// The configuration in force and how it came to be.
+/// The configuration in force and its history.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Incremented by each configuration that differs from the one before.
+    /// A counter that grows with each configuration that differs from the previous one.
     pub(super) generation: u64,
-    /// When it came into force.
+    /// The time when it came into force.
     pub(super) since: SystemTime,
-    /// The configuration with what was changed at run time, without secrets.
+    /// The configuration with the operators' changes, without secrets.
     pub(super) config: Map<String, Value>,
-    /// The same as it is in force.
+    /// The same configuration as a value.
     pub(super) effective: Arc<Config>,
     pub(super) files: Vec<ConfigFile>,
-    /// The latest reading after the start.
+    /// The latest reload.
     pub(super) last: Option<Outcome>,
     pub(super) switched: BTreeMap<String, bool>,
-    /// Where clients connect.
+    /// The address that clients connect to.
     pub(super) endpoint: Arc<str>,
-    /// How clients are set up to connect.
+    /// How clients can connect.
     pub(super) target: Target,
 }
 
@@ -241,17 +241,18 @@ impl State {
         }
     }
 
-    /// Where clients connect.
+    /// The address that clients connect to.
     pub(crate) fn endpoint(&self) -> Arc<str> {
         Arc::clone(&self.endpoint)
     }
 
-    /// How clients are set up to connect.
+    /// How clients can connect.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// The configuration, with the state of reloading as the member `reload`, as JSON. `unmatched` is said of its patterns.
+    /// The configuration as JSON, with the state of reloading in the member `reload`. `unmatched`
+    /// has the warnings about its patterns.
     pub(crate) fn to_json(&self, unmatched: &[String]) -> String {
         let mut shown = self.config.clone();
         let switched = |to: bool| -> Vec<&String> {

@@ -1,12 +1,12 @@
-//! Which changed options take effect only after a restart.
+//! Changed options that take effect only after a restart.
 
 use std::collections::BTreeSet;
 
 use fanlight_config::{Config, is_live};
 use serde_json::{Map, Value};
 
-/// Sections whose options are looked at one by one. Of options that servers use too, the servers' part takes effect at once,
-/// and the clients' part after a restart: they are named.
+/// Sections whose options are compared one by one. Some of them concern servers, too: that part
+/// takes effect at once, the clients' part after a restart, so they are named.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 
 /// The changed options that take effect after a restart, such as `limits.workers`.
@@ -33,14 +33,15 @@ pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
             }
         }
     }
-    // Secrets are shown alike.
+    // The shown configuration hides secrets, so compare these directly.
     if old.keys != new.keys {
         changed.insert("keys".to_owned());
     }
     changed.into_iter().collect()
 }
 
-/// The configuration in force where Fanlight was started with one and has read another since, as it may be shown.
+/// The shown configuration in force, if Fanlight started with one configuration and has read
+/// another since.
 pub(super) fn in_force(started: &Config, new: &Config) -> Map<String, Value> {
     let (before, mut shown) = (shown(started), shown(new));
     for option in needed(started, new) {

@@ -1,8 +1,9 @@
-//! Noticing that files of the configuration have changed.
+//! Detects changes of the configuration files.
 //!
-//! Folders are watched, not files: editors replace a file by another, and Kubernetes replaces the target of a symlink
-//! beside it (`..data`). A change of anything in these folders is collected for a moment; then the content of the files
-//! is compared, so that what touches no file of the configuration, or writes the same again, reloads nothing.
+//! Folders are watched instead of files: editors replace a file by another, and Kubernetes replaces
+//! the target of a symlink beside it (`..data`). Changes in these folders are collected for a
+//! moment. Then the contents of the files are compared, so that nothing is reloaded unless the
+//! content of a configuration file has changed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,20 +16,20 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
-/// The longest that a series of changes is collected for, in times of `timeouts.configSettle`.
+/// The longest time for collecting changes, in multiples of `timeouts.configSettle`.
 const LONGEST: u32 = 10;
 
 /// Watches the files of the configuration.
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
     touched: Arc<Notify>,
-    /// The fingerprint of each; `None` for one that cannot be read.
+    /// The fingerprint of each file; `None` for an unreadable one.
     files: BTreeMap<PathBuf, Option<u64>>,
     folders: Vec<PathBuf>,
 }
 
 impl Watch {
-    /// `None` where the system cannot watch files, which is logged.
+    /// Creates a watch; `None` if the system cannot watch files, which is logged.
     pub(crate) fn new() -> Option<Self> {
         let touched = Arc::new(Notify::new());
         let notified = Arc::clone(&touched);
@@ -51,7 +52,8 @@ impl Watch {
         }
     }
 
-    /// Watches these files, which were read as they say, and folders for files in them, instead of those before.
+    /// Watches these files and folders instead of the previous ones. The files' fingerprints are
+    /// from when they were read.
     pub(crate) fn follow(&mut self, files: &[ConfigFile]) {
         let mut folders: Vec<PathBuf> = files
             .iter()
@@ -81,12 +83,12 @@ impl Watch {
             .iter()
             .map(|file| (file.path.clone(), file.fingerprint))
             .collect();
-        // They may have changed since they were read, before they were watched.
+        // Files may have changed between being read and being watched.
         self.touched.notify_one();
     }
 
-    /// Waits until a file has another content; for ever if nothing is watched.
-    /// `settle`: without a change for this long, the files are complete.
+    /// Waits until a file has another content; forever if nothing is watched. Files count as
+    /// complete after `settle` without a change.
     pub(crate) async fn changed(watch: &mut Option<Self>, settle: Duration) {
         let Some(watch) = watch else {
             return std::future::pending().await;
@@ -94,7 +96,7 @@ impl Watch {
         loop {
             watch.touched.notified().await;
             let latest = Instant::now() + settle * LONGEST;
-            // In a folder that others write to all the time, it never becomes quiet.
+            // A folder that others constantly write to never settles.
             while Instant::now() < latest
                 && timeout_at(
                     latest.min(Instant::now() + settle),
@@ -109,14 +111,14 @@ impl Watch {
         }
     }
 
-    /// Whether this file has another content than when it was last compared.
+    /// Whether this file's content has changed since it was last compared.
     pub(super) fn has_changed(&self, file: &Path) -> bool {
         self.files
             .get(file)
             .is_some_and(|before| *before != fingerprint(file))
     }
 
-    /// Whether a file has another content than before.
+    /// Whether a file's content has changed.
     pub(super) fn take_changes(&mut self) -> bool {
         let now: BTreeMap<_, _> = self
             .files
@@ -129,7 +131,7 @@ impl Watch {
     }
 }
 
-/// The folders in which a change may be one of `file`: its own, and that of what it links to.
+/// The folders to watch for changes of `file`: its own, and the folder of its link's target.
 fn folders_of(file: &Path) -> Vec<PathBuf> {
     let folder = |path: &Path| match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),

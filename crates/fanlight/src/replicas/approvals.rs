@@ -1,7 +1,7 @@
-//! Approvals that all replicas have in common: asked at one, answered at any, and used up by one run at any.
+//! Approvals in common: requested at one replica, answered at any, and used up by one call at any.
 //!
-//! Valkey has what is needed to find a question; what approvers are shown and what they have said is sealed, so that whoever can
-//! write there can approve nothing.
+//! Valkey can read only what is needed to find a question. The approvers' view and their answers
+//! are sealed, so that write access to Valkey is not enough to approve a call.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -20,19 +20,18 @@ use serde::{Deserialize, Serialize};
 use super::{CLOCKS, NESTING, digest, millis};
 
 const TAG: &str = "approvals";
-/// How long a call counts as waiting after it has looked for its answer.
+/// How long a call counts as waiting after it has checked for its answer.
 const WAITS: Duration = Duration::from_secs(2);
-/// How many questions one answer of Valkey shows: each may be long.
+/// How many questions Valkey returns at once, since each may be long.
 const SHOWN_AT_ONCE: usize = 16;
-/// The name of approved calls between two of their rounds.
+/// The name of the table of approved calls between two of their rounds.
 const ROUNDS: &str = "rounds";
-/// The word for one, which no approver says.
+/// The word in the seal of such a call, which is no approver's answer.
 const CONTINUED: &str = "continued";
-/// What seals what approvers are shown.
+/// The purpose of the seal on questions.
 const PURPOSE: &[u8] = b"approval in common: ";
 
-/// What all scripts begin with: `one` is the entry of an id and `all` are those of all, unless they have expired. `KEYS`: entries by
-/// id, what is shown of them by id.
+/// The beginning of all scripts. `one` returns the entry of an id, `all` all entries, without expired ones. `KEYS`: entries by id, the approvers' view of them by id.
 const ENTRIES: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -67,8 +66,9 @@ fn script(rest: &str) -> Script {
     Script::new(&[ENTRIES, rest].concat())
 }
 
-/// `ARGV`: the call, its principal, a new id, the waiter, what is shown, limits of all and of one, and in milliseconds how long
-/// the question stands and the call counts as waiting.
+/// Requests an approval. `ARGV`: the call, its principal, a new id, the waiter, the approvers'
+/// view, the limits of all calls and of one principal, and in milliseconds the lifetimes of the
+/// question and of the waiting state.
 static ASK: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -102,7 +102,7 @@ return {'waiting', ARGV[3], ARGV[8]}
     )
 });
 
-/// `ARGV`: id, waiter, how long it counts as waiting.
+/// Checks for an answer. `ARGV`: id, waiter, how long it counts as waiting.
 static LOOK: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -119,7 +119,7 @@ return {entry.status, entry.by or ''}
     )
 });
 
-/// `ARGV`: id, waiter.
+/// Stops waiting. `ARGV`: id, waiter.
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -133,7 +133,8 @@ return 'done'
     )
 });
 
-/// `ARGV`: id, the call that it has to be about, the answer, the sealed approver, how long the answer is good.
+/// Stores an answer. `ARGV`: id, the expected call, the answer, the sealed approver, the lifetime
+/// of the answer.
 static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -152,7 +153,8 @@ return {'done', ''}
 /// The ids of all entries.
 static IDS: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('HKEYS', KEYS[1])"));
 
-/// `ARGV`: ids. Returns for each that there is: id, what is shown, status, approver, milliseconds left, whether it waits.
+/// Reads questions. `ARGV`: ids. Returns for each existing one: id, approvers' view, status,
+/// approver, milliseconds left, whether it waits.
 static SHOW: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -172,8 +174,9 @@ return shown
     )
 });
 
-/// An approved call between two of its rounds, of which nothing is shown. `ARGV`: the call, its principal, a new id, the state that
-/// its server has given, the sealed approval, limits of all and of one, and for how many milliseconds it is kept.
+/// Stores an approved call between two of its rounds, invisible to approvers. `ARGV`: the call, its
+/// principal, a new id, the server's state, the sealed approval, the limits of all calls and of one
+/// principal, the lifetime in milliseconds.
 static CONTINUES: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -190,7 +193,8 @@ return 'done'
     )
 });
 
-/// `ARGV`: the call, the state. Returns the sealed approval, or nothing.
+/// Uses up the approval of such a call. `ARGV`: the call, the state. Returns the sealed approval,
+/// or nothing.
 static IS_CONTINUED: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
@@ -205,13 +209,13 @@ return ''
     )
 });
 
-/// The approvals of all replicas.
+/// The approvals in common with other replicas.
 pub(super) struct ApprovalsInCommon {
     shared: Shared,
     seal: Arc<Seal>,
 }
 
-/// What approvers are shown of a call.
+/// The approvers' view of a call.
 #[derive(Serialize, Deserialize)]
 struct Written {
     principal: Vec<u8>,
@@ -228,7 +232,7 @@ struct Written {
 }
 
 impl ApprovalsInCommon {
-    /// Sealed by these keys.
+    /// Creates the approvals, sealed with these keys.
     pub(super) fn new(shared: Shared, keys: &fanlight_protocol::seal::Keys) -> Option<Self> {
         Some(Self {
             shared,
@@ -244,7 +248,7 @@ impl ApprovalsInCommon {
         self.run_on("entries", script, arguments).await
     }
 
-    /// Runs a script on the entries of this name.
+    /// Runs a script on the table of this name.
     async fn run_on<T: fanlight_shared::FromRedisValue>(
         &self,
         entries: &str,
@@ -288,7 +292,7 @@ impl ApprovalsInCommon {
             .seal_for(&serde_json::to_vec(&written).ok()?, call_digest.as_bytes())
     }
 
-    /// The questions of an answer of [`SHOW`] that one of the keys opens.
+    /// The questions in an answer of [`SHOW`] that one of the keys decrypts.
     async fn show(&self, ids: &[&str]) -> Result<Vec<OpenQuestion>, NotDecided> {
         let parts: Vec<String> = self.run(&SHOW, ids).await.map_err(|_| NotDecided::Away)?;
         Ok(parts
@@ -300,7 +304,7 @@ impl ApprovalsInCommon {
     }
 
     fn question(&self, [id, shown, status, by, left, waits]: &[String; 6]) -> Option<OpenQuestion> {
-        // The seal is for the call, which is inside: the text names it in front.
+        // The seal is bound to the call's digest, which precedes it in clear.
         let (call_digest, sealed) = shown.split_once(' ')?;
         let written: Written =
             serde_json::from_slice(&self.seal.open_for(sealed, call_digest.as_bytes())?).ok()?;
@@ -343,7 +347,8 @@ impl ApprovalsInCommon {
 }
 
 impl ApprovalsInCommon {
-    /// What is said of a question, or of the state of a call, sealed for it and for this word, with when it expires.
+    /// Seals an answer to a question, or the state of a call. It is bound to its id, call and word,
+    /// and includes when it expires.
     fn statement(
         &self,
         id: &str,
@@ -359,7 +364,8 @@ impl ApprovalsInCommon {
         )
     }
 
-    /// The text of a [`statement`](Self::statement), if that was made here and has not expired: it may have been put back.
+    /// The text of a [`statement`](Self::statement), if a replica has sealed it and it has not
+    /// expired. The expiry prevents somebody from putting an old one back.
     fn opened(&self, id: &str, call_digest: &str, word: &str, sealed: &str) -> Option<String> {
         let text = self
             .seal
@@ -373,7 +379,7 @@ impl ApprovalsInCommon {
         .then(|| name.to_owned())
     }
 
-    /// What an approver has said, if it was said here.
+    /// The approver's answer, if its seal is genuine.
     fn said(&self, id: &str, call_digest: &str, word: &str, by: &str) -> Option<Status> {
         let name = self.opened(id, call_digest, word, by)?.into();
         match word {
@@ -424,7 +430,7 @@ impl CommonApprovals for ApprovalsInCommon {
                 NotAsked::Away
             })?;
             match (outcome.as_str(), left.parse()) {
-                // It is used up, whether or not it was genuine.
+                // The approval is used up, whether or not it was genuine.
                 ("approved", _) => match self.said(&id, &call_digest, "approved", &left) {
                     Some(_) => Ok(CommonAsked::Approved { id }),
                     None => Err(NotAsked::Away),
@@ -472,7 +478,8 @@ impl CommonApprovals for ApprovalsInCommon {
             id.to_owned(),
             waiter.to_owned(),
         );
-        // Ends by itself, soon; should it fail, the call does not count as waiting after a while.
+        // This ends by itself soon. Should it fail, the call stops counting as waiting after a
+        // while.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime
                 .spawn(async move { drop(common.run::<String>(&GIVE_UP, &[&id, &waiter]).await) });
@@ -589,7 +596,7 @@ impl CommonApprovals for ApprovalsInCommon {
     }
 }
 
-/// What two calls have in common only if one approval is for both.
+/// The digest of a call: equal only for calls that share an approval.
 fn digest_of(call: &CallToApprove) -> String {
     let text = |json: &Option<Json>| {
         json.as_ref()
@@ -607,7 +614,7 @@ fn digest_of(call: &CallToApprove) -> String {
     ])
 }
 
-/// What two states have in common only if they are the same, however they are written.
+/// The digest of a state: equal only for the same state.
 fn digest_of_state(state: &Json) -> String {
     match state.as_str() {
         Some(text) => digest(&[b"text", text.as_bytes()]),

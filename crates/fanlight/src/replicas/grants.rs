@@ -1,5 +1,5 @@
-//! What users have granted, registered clients and begun sign-ins, as all replicas have them. All of it is sealed before it gets
-//! here.
+//! Users' grants, registered clients and pending sign-ins in common with all replicas. All of them
+//! are sealed before they get here.
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,13 +9,15 @@ use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pen
 use fanlight_shared::{Script, ScriptInvocation, Shared, SharedError};
 use futures_util::future::try_join_all;
 
-/// What the tags of the keys begin with. Entries of an owner and the index with that owner change together, so one server of a
-/// cluster has both: each of so many parts has its own index, and a tag with its number.
+/// The prefix of the keys' tags. An owner's entries and the index with that owner change together,
+/// so one server of a cluster must have both. Owners are divided into parts; each part has its own
+/// index, and a tag with its number.
 const TAG: &str = "grants";
 const PARTS: u8 = 64;
-/// How many owners a part has at most, as a multiple of its share: owners fall into parts by chance.
+/// The limit of owners in a part, as a multiple of its share, since owners are distributed by
+/// chance.
 const UNEVEN: u64 = 4;
-/// How long a renewed grant waits to be at a replica of Valkey, too.
+/// How long a renewed grant waits for a confirmation by a replica of Valkey.
 const REPLICATED: Duration = Duration::from_millis(200);
 
 static NOW: LazyLock<Script> = LazyLock::new(|| Script::new("return redis.call('TIME')[1]"));
@@ -26,12 +28,14 @@ static ALL: LazyLock<Script> =
 static OWNERS: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
-/// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: name, owner, what the entry has to be, what it becomes,
-/// each after `+`, or empty for nothing, when it ends, most entries of the owner, most owners, and whether the oldest entry gives
-/// way where the owner has most. 1 if it was exchanged, 0 if it is another, -1 if there are too many.
+/// Replaces an entry if it has the expected value. `KEYS`: the owner's entries, the owners, the
+/// entries' expiry times. `ARGV`: name, owner, the expected and the new value (each after `+`, or
+/// empty for none), when the entry expires; the limits of entries and of owners, and whether the
+/// oldest entry gives way at the limit. Returns 1 if it was replaced, 0 if it has another value, -1
+/// if there are too many.
 ///
-/// The entries of an owner end with the last of them if all of them end. Owners without any are forgotten once there are too
-/// many, whose keys are on the same server.
+/// If all entries of an owner expire, their keys expire with the last one. Once there are too many
+/// owners, those without entries are removed from the index; their keys are on the same server.
 static EXCHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -76,7 +80,8 @@ return 1
     )
 });
 
-/// `KEYS`: the entries of the owner, the owners, when entries end. `ARGV`: owner.
+/// Removes an owner's entries. `KEYS`: the owner's entries, the owners, the entries' expiry times.
+/// `ARGV`: owner.
 static REMOVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -88,7 +93,7 @@ return count
     )
 });
 
-/// The entries of all replicas.
+/// The entries in common with all replicas.
 #[derive(Debug)]
 pub(super) struct GrantsInCommon {
     shared: Shared,
@@ -134,13 +139,13 @@ impl GrantsInCommon {
     }
 }
 
-/// Where the entries of an owner are.
+/// The part that an owner belongs to.
 fn part_of(owner: &str) -> u8 {
     let digest = digest(&SHA256, owner.as_bytes());
     digest.as_ref().first().map_or(0, |byte| byte % PARTS)
 }
 
-/// The owner and the rest of a name.
+/// The owner in a name, and the rest of it.
 fn parts(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }
@@ -219,8 +224,8 @@ impl CommonEntries for GrantsInCommon {
                 0 => Exchanged::Changed,
                 _ => return Ok(Exchanged::Full),
             };
-            // The earlier refresh token may be worth nothing any more. Should a failover lose the new one all the same, its user
-            // has to sign in anew.
+            // The earlier refresh token may be invalid now. If a failover loses the new one, the
+            // user has to sign in again.
             if done == Exchanged::Done && kind == Kind::Grant && !exchange.is_of_lease {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
@@ -250,7 +255,7 @@ impl CommonEntries for GrantsInCommon {
         })
     }
 
-    /// A second, so that what another replica changes is noticed after one.
+    /// The current second, so that another replica's change is noticed after a second.
     fn stamp(&self) -> Stamp {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Limits on how often clients may ask, counted by all replicas together.
+//! Rate limits of clients, counted by all replicas together.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -11,19 +11,23 @@ use tokio::runtime::Handle;
 
 use super::{Replicas, digest};
 
-/// The tag of the keys of limits that clients have in common: one server of a cluster has all of them, since a request takes from
-/// all of its limits or from none. In a cluster, those that count each client apart have a tag for each client, and so are spread.
+/// The tag of the keys of limits that clients share. They have to be on one server of a cluster,
+/// since a request takes from all of its limits or from none. Limits that count each client
+/// separately have a tag per client, and so are spread over a cluster.
 const TAG: &str = "rates";
-/// Hexadecimal digits of a client in the tag. Clients with the same ones share a server, and no limit.
+/// The number of hexadecimal digits of a client in its tag. Clients with the same digits share a
+/// server, but no limit.
 const CLIENT_DIGITS: usize = 16;
 
-/// Warnings that Valkey has refused.
+/// Limits warnings about refusals by Valkey.
 static REFUSALS: LogLimit = LogLimit::new(1);
 
-/// Takes one from each limit, or from none: the generic cell rate algorithm, as in `fanlight_fair::Rate`, by the clock of the
-/// server. Returns 0 and how long it is until the turn, or 1 and how long until one more could be taken, in microseconds.
+/// Takes one from each limit, or from none: the generic cell rate algorithm, as in
+/// `fanlight_fair::Rate`, with the server's clock. Returns 0 and the wait until the turn, or 1 and
+/// the time until one more could be taken, in microseconds.
 ///
-/// `KEYS`: a limit each. `ARGV`: of each the time that one takes, how many at once, and how long a turn may be waited for.
+/// `KEYS`: a limit each. `ARGV`: for each the time that one takes, the burst, and the longest wait
+/// for a turn.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -52,7 +56,7 @@ return {0, math.ceil(turn)}
     )
 });
 
-/// Gives back what [`TAKE`] has taken. `KEYS`: a limit each. `ARGV`: of each the time that one takes.
+/// Returns what [`TAKE`] has taken. `KEYS`: a limit each. `ARGV`: for each the time that one takes.
 static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -80,7 +84,8 @@ impl CommonLimits for Replicas {
             if !self.shared.is_cluster() {
                 return self.take_together(&limits).await;
             }
-            // The client's own first: one that has none left takes nothing from others, not even for a moment.
+            // The client's own limits come first: a client that has used them up takes nothing from
+            // shared limits, not even for a moment.
             let (own, shared): (Vec<_>, Vec<_>) =
                 limits.into_iter().partition(|limit| limit.client.is_some());
             let wait = self.take_together(&own).await?;
@@ -100,7 +105,7 @@ impl CommonLimits for Replicas {
 }
 
 impl Replicas {
-    /// Takes from limits that one server has.
+    /// Takes from limits on the same server.
     async fn take_together(&self, limits: &[CommonLimit]) -> Result<Duration, NotTaken> {
         if limits.is_empty() {
             return Ok(Duration::ZERO);
@@ -120,7 +125,7 @@ impl Replicas {
             })),
             Err(error) => {
                 match error {
-                    // This does not pass by itself, as it does when Valkey is away.
+                    // Unlike an absence of Valkey, this does not end by itself.
                     SharedError::Refused(_) if REFUSALS.is_due() => {
                         tracing::warn!(%error, "limits are not counted across replicas");
                     }
@@ -131,7 +136,7 @@ impl Replicas {
         }
     }
 
-    /// Gives back what was taken from limits that one server has. What cannot be given back stays used.
+    /// Returns quota to limits on the same server. If this fails, the quota stays used.
     async fn give_back(&self, limits: &[CommonLimit]) {
         let mut script = GIVE_BACK.prepare_invoke();
         for limit in limits {
@@ -154,7 +159,7 @@ impl Replicas {
     }
 }
 
-/// What a request has taken from limits that one server has. It is given back unless it is kept, also when the request is dropped.
+/// The quota that a request has taken from limits on the same server. Dropping this returns the quota, unless the request has kept it.
 struct Taken<'a> {
     replicas: &'a Replicas,
     limits: Vec<CommonLimit>,
@@ -172,14 +177,14 @@ impl Drop for Taken<'_> {
             return;
         }
         let (replicas, limits) = (self.replicas.clone(), std::mem::take(&mut self.limits));
-        // Nobody waits for it. It ends by itself, soon.
+        // Nobody waits for this, and it ends by itself soon.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move { replicas.give_back(&limits).await });
         }
     }
 }
 
-/// The time that one takes, in microseconds.
+/// The time that one request takes, in microseconds.
 fn part_of(limit: &CommonLimit) -> u64 {
     (micros(limit.per) / u64::try_from(limit.most).unwrap_or(u64::MAX).max(1)).max(1)
 }

@@ -1,4 +1,4 @@
-//! The link to the other replicas: where they pass requests on to this one, and how this one does to them.
+//! The link between replicas: they pass requests on to this one, and this one to them.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -19,27 +19,28 @@ use crate::failure::Failure;
 use crate::listening::{LoadedTls, TlsMarks, tls_of_replicas};
 use crate::wiring::keys;
 
-/// The option with the address.
+/// The option with the listener's address.
 const OPTION: &str = "replicas.listen";
 
-/// The link and the listener of the others, with what renews the certificates of both.
+/// The link, the listener for other replicas, and the certificates of both.
 pub(crate) type Linking = (Arc<Link>, ReplicaListener, LinkCertificates);
 
-/// The certificates of the link, which are read again when the configuration is.
+/// The certificates of the link, which a reload reads again.
 pub(crate) struct LinkCertificates {
     link: Arc<Link>,
     listener: LiveTls,
     marks: TlsMarks,
 }
 
-/// Certificates of the link that are not in use yet.
+/// New certificates of the link, not yet in use.
 pub(super) struct RenewedLink {
     listener: LoadedTls,
     link: LinkTls,
 }
 
 impl Replicas {
-    /// The link, if the configuration has an address for it. Others know the address as soon as this replica has joined them.
+    /// Creates the link, if the configuration has an address for it. Others learn the address when
+    /// this replica joins them.
     pub(crate) fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
         let Some(options) = &config.replicas else {
             return Ok(None);
@@ -72,14 +73,15 @@ impl Replicas {
 }
 
 impl LinkCertificates {
-    /// What the files have now, if they have changed.
+    /// The files' new certificates, if they have changed.
     pub(super) fn prepare(&self, tls: &Tls) -> Result<Option<RenewedLink>, String> {
         let (listener, link) = tls_of_replicas(tls)?;
         Ok((listener.marks != self.marks).then_some(RenewedLink { listener, link }))
     }
 
-    /// Has connections from now on use these, in both directions. What runs goes on: what is passed on is sealed with `keys`, so
-    /// that a certificate that is accepted no more was good for nothing alone.
+    /// Uses these certificates for new connections in both directions. Existing connections stay:
+    /// forwarded requests are sealed with `keys`, so a certificate that is no longer accepted is
+    /// useless on its own.
     pub(super) fn commit(&mut self, RenewedLink { listener, link }: RenewedLink) {
         info!(
             option = "replicas.tls",

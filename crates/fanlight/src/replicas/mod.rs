@@ -1,4 +1,5 @@
-//! Several processes of Fanlight that are one to their clients: the connection to Valkey, and who they are.
+//! Replicas: several Fanlight processes that act as one towards their clients. This module connects
+//! them through Valkey.
 
 mod approvals;
 mod grants;
@@ -40,20 +41,20 @@ use self::tasks::TasksInCommon;
 use crate::failure::Failure;
 use crate::wiring::keys;
 
-/// Levels of arguments that are kept: they were checked when the call arrived.
+/// The nesting limit for stored arguments, which were checked when the call arrived.
 const NESTING: usize = 1024;
 
-/// How much the clocks of replicas may differ.
+/// The allowed difference between the clocks of replicas.
 const CLOCKS: Duration = Duration::from_secs(90);
 
-/// What this process shares with others.
+/// The connection to the other replicas, and this one's membership.
 #[derive(Clone, Debug)]
 pub(crate) struct Replicas {
     pub(crate) shared: Shared,
     pub(crate) membership: Membership,
 }
 
-/// Keeps the connection and the lease.
+/// The tasks that maintain the connection and the lease.
 pub(crate) struct Keeping {
     end: CancellationToken,
     membership: JoinHandle<()>,
@@ -61,7 +62,8 @@ pub(crate) struct Keeping {
 }
 
 impl Replicas {
-    /// As the configuration has them; `None` if there is this process alone. Nothing is connected yet.
+    /// The replicas in the configuration; `None` if this process is alone. Nothing is connected
+    /// yet.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(options) = &config.replicas else {
             return Ok(None);
@@ -90,12 +92,13 @@ impl Replicas {
         }))
     }
 
-    /// What users have granted, as all replicas have it.
+    /// Users' grants in common with all replicas.
     pub(crate) fn grants(&self) -> Arc<dyn CommonEntries> {
         Arc::new(GrantsInCommon::new(self.shared.clone()))
     }
 
-    /// Connects without joining the others, for a command that reads what they share: waits until it is connected, or cannot be.
+    /// Connects without joining the replicas, for a command that reads their common data. Waits
+    /// until connected, or until the connection fails.
     pub(crate) async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, Failure> {
         let Some(replicas) = Self::of(config)? else {
             return Ok(None);
@@ -110,17 +113,17 @@ impl Replicas {
         Ok(Some((replicas, end.drop_guard())))
     }
 
-    /// What operators switch at all replicas.
+    /// Servers that operators switched, in common with all replicas.
     pub(crate) fn switches(&self) -> Switches {
         Switches::new(self)
     }
 
-    /// What operators have approved of servers, at all replicas.
+    /// Definitions that operators approved, in common with all replicas.
     pub(crate) fn pins(&self, config: &Config) -> Option<CommonPins> {
         CommonPins::new(self.shared.clone(), &keys(config))
     }
 
-    /// The approvals that all replicas have in common.
+    /// Approvals in common with all replicas.
     pub(crate) fn approvals(&self, config: &Config) -> Result<Approvals, Failure> {
         let common = ApprovalsInCommon::new(self.shared.clone(), &keys(config));
         let common = common.ok_or_else(|| {
@@ -129,7 +132,7 @@ impl Replicas {
         Ok(Approvals::in_common(Arc::new(common)))
     }
 
-    /// The tasks that all replicas know.
+    /// Tasks in common with all replicas.
     pub(crate) fn tasks(&self, config: &Config) -> Result<Arc<dyn CommonTaskOwners>, Failure> {
         let common = TasksInCommon::new(self.shared.clone(), &keys(config));
         let common = common.ok_or_else(|| {
@@ -138,7 +141,8 @@ impl Replicas {
         Ok(Arc::new(common))
     }
 
-    /// Connects and joins the others. The process goes on without them until then. They are told when it is `ending`.
+    /// Connects and joins the other replicas; the process goes on without them until then.
+    /// Cancelling `ending` announces to them that this one ends.
     pub(crate) fn start(&self, ending: CancellationToken) -> Keeping {
         let (end, last) = (CancellationToken::new(), CancellationToken::new());
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
@@ -152,34 +156,35 @@ impl Replicas {
 }
 
 impl Replicas {
-    /// Where sessions are on record for the others.
+    /// The records of sessions for other replicas.
     pub(crate) fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
-        // A session that is not used for longer has ended.
+        // A session that is unused for longer has ended.
         let lifetime = 2 * idle + Duration::from_secs(60);
         let (records, writing) =
             SessionsInValkey::new(self.shared.clone(), self.membership.clone(), lifetime);
-        // Ends with the records.
+        // The task ends when the records are dropped.
         tokio::spawn(writing);
         Arc::new(records)
     }
 }
 
 impl Keeping {
-    /// Leaves the others.
+    /// Leaves the other replicas.
     pub(crate) async fn stop(self) {
         self.end.cancel();
-        // Neither task can fail, and each ends soon.
+        // Neither task can fail, and both end soon.
         let _ = self.membership.await;
         self.connection.1.cancel();
         let _ = self.connection.0.await;
     }
 }
 
-/// The certificates with which Valkey is reached.
+/// The certificates for connections to Valkey.
 fn certificates(options: &ReplicaOptions) -> Result<Certificates, String> {
     let own = options.tls.as_ref().map(|tls| {
         let (certificate, key) = (read(&tls.cert)?, read(&tls.key)?);
-        // The client of Valkey notices only when it connects that the key is that of another certificate.
+        // Check here that the key belongs to the certificate: the Valkey client would notice a
+        // mismatch only when it connects.
         let identity = Identity::from_pem(&[&certificate[..], b"\n", &key].concat());
         let usable = identity.and_then(|identity| Client::builder().tls_certs_only([]).identity(identity).build());
         let unusable = |_| {
@@ -213,7 +218,7 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// A digest of these parts, as text: the name of something in Valkey tells nobody what it is.
+/// A digest of these parts as text. As a name in Valkey, it does not reveal them.
 fn digest(parts: &[&[u8]]) -> String {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -223,7 +228,7 @@ fn digest(parts: &[&[u8]]) -> String {
     HEXLOWER.encode(context.finish().as_ref())
 }
 
-/// A time as scripts take it.
+/// A time in milliseconds, as scripts expect it.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

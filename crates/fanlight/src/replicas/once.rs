@@ -1,4 +1,4 @@
-//! What is good once, at all replicas together.
+//! Values that may be used once across all replicas.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use fanlight_shared::Script;
 
 use super::{CLOCKS, Replicas, digest, millis};
 
-/// Marks a key for a time in milliseconds; 1 if it was not marked.
+/// Marks a key for some milliseconds. Returns 1 if it was not marked before.
 static MARK: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('SET', KEYS[1], '', 'NX', 'PX', ARGV[1]) then return 1 end return 0")
 });
@@ -22,9 +22,9 @@ impl UsedOnce for Replicas {
     ) -> Pin<Box<dyn Future<Output = Result<bool, NotKnown>> + Send + '_>> {
         let name = digest(&[what]);
         Box::pin(async move {
-            // Each name has a tag of its own: any server of a cluster may have it.
+            // Each name has its own tag, so any server of a cluster may have it.
             let mut script = MARK.key(self.shared.key(&name, "used"));
-            // A replica whose clock is behind accepts it for as much longer.
+            // A replica with a slow clock accepts the value for that much longer.
             script.arg(millis(time + CLOCKS));
             self.shared.run::<u8>(&script).await.map(|marked| marked == 1).map_err(|error| {
                 tracing::warn!(%error, "cannot tell whether a proof of possession was used before");

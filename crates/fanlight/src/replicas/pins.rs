@@ -1,7 +1,7 @@
-//! Definitions of servers that operators have approved, at all replicas.
+//! Definitions that operators have approved, in common with all replicas.
 //!
-//! The file of pins is a file of the configuration, which a replica often cannot write. What is approved on top of it is kept in
-//! Valkey, for this very file: with another file, that one alone counts.
+//! The file of pins belongs to the configuration, which a replica often cannot write. So further
+//! approvals are stored in Valkey, for exactly this file. They do not apply to another file.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use tracing::warn;
 use super::{digest, millis};
 
 const TAG: &str = "pins";
-/// How long approvals are kept for a file that nobody uses any more.
+/// How long approvals are stored for an unused file.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
-/// What seals the approved file.
+/// The purpose of the seal on approvals.
 const PURPOSE: &[u8] = b"pins in common: ";
 
-/// `ARGV`: how long what is read is kept.
+/// Reads approvals and extends their lifetime. `ARGV`: the lifetime.
 static READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new("redis.call('PEXPIRE', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])")
 });
 
-/// `ARGV`: the digest of what was approved before, or nothing; what is approved now, with its digest in front; how long that is
-/// kept; and where to publish it. 1 if it was put, 0 if somebody else was faster.
+/// Replaces approvals if they are the expected ones. `ARGV`: the digest of the previous approvals,
+/// or nothing; the new approvals, preceded by their digest; their lifetime; the channel for
+/// announcing them. Returns 1 if they were replaced, 0 if somebody else was faster.
 static APPROVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -37,7 +38,7 @@ return 1
     )
 });
 
-/// What was approved on top of files of pins.
+/// Approvals beyond the files of pins.
 pub(crate) struct CommonPins {
     shared: Shared,
     seal: Seal,
@@ -51,7 +52,7 @@ impl CommonPins {
         })
     }
 
-    /// The text that stands in place of this file, if there is one; `None` if that is not known.
+    /// The text that replaces this file, if there is one; `None` if that is unknown.
     pub(crate) async fn read(&self, file: &str) -> Option<Option<String>> {
         let name = digest(&[file.as_bytes()]);
         let held: Option<String> = self
@@ -73,7 +74,7 @@ impl CommonPins {
         Some(text)
     }
 
-    /// Has this text stand in place of the file, instead of the one `before`; whether it does.
+    /// Replaces the text for this file, if it is still `before`. Returns whether it did.
     pub(crate) async fn approve(&self, file: &str, before: &str, text: &str) -> bool {
         let name = digest(&[file.as_bytes()]);
         let Some(sealed) = self.seal.seal_for(text.as_bytes(), name.as_bytes()) else {

@@ -1,4 +1,4 @@
-//! The certificates with which replicas reach each other and Valkey, which are read again when the configuration is.
+//! The certificates for connections between replicas and to Valkey, which a reload reads again.
 
 use fanlight_config::{Config, ReplicaOptions};
 use fanlight_shared::{Certificates, Shared};
@@ -11,11 +11,11 @@ use super::{Replicas, certificates};
 pub(crate) struct ReplicaCertificates {
     options: ReplicaOptions,
     shared: Shared,
-    /// `None` if others do not reach this replica.
+    /// The certificates of the link; `None` if others do not reach this replica.
     link: Option<LinkCertificates>,
 }
 
-/// Certificates that are not in use yet.
+/// New certificates, not yet in use.
 #[derive(Default)]
 pub(crate) struct Renewed {
     valkey: Option<Certificates>,
@@ -23,7 +23,7 @@ pub(crate) struct Renewed {
 }
 
 impl Replicas {
-    /// The certificates of the replicas of this configuration, with those of the link.
+    /// The replicas' certificates in this configuration, including the link's.
     pub(crate) fn certificates(
         &self,
         config: &Config,
@@ -39,8 +39,8 @@ impl Replicas {
 }
 
 impl ReplicaCertificates {
-    /// What the files in use have now, where they have changed. Other options of `replicas` take effect after a restart, with
-    /// their files: until then the earlier ones may be gone.
+    /// The new content of the certificate files in use, if it has changed. Changed options of
+    /// `replicas` take effect only after a restart; the previous files may be gone until then.
     pub(crate) fn prepare(&self, config: &Config) -> Result<Renewed, String> {
         match self.read() {
             Err(reason) if config.replicas.as_ref() != Some(&self.options) => {
@@ -73,7 +73,7 @@ impl ReplicaCertificates {
         })
     }
 
-    /// Has connections from now on use these.
+    /// Uses these certificates for new connections.
     pub(crate) fn commit(&mut self, Renewed { valkey, link }: Renewed) {
         if let Some(certificates) = valkey {
             info!(

@@ -1,6 +1,8 @@
-//! Sessions on record in Valkey: a hash for each, with the run that keeps it and what another needs to take it over.
+//! Records of sessions in Valkey. Each is a hash with the replica that owns the session, and the
+//! data that another needs to take it over.
 //!
-//! A record can be claimed once its run has released it, or holds no lease any more. Valkey decides who was first.
+//! A record can be claimed once its owner has released it, or has lost its lease. Valkey decides
+//! which claim was first.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -15,15 +17,15 @@ use tokio::time::{Instant, sleep};
 
 use super::millis;
 
-/// Notes that wait to be written. No option: what does not fit expires.
+/// The limit of queued notes. There is no option, since dropped notes only let records expire.
 const WAITING: usize = 4096;
-/// Sessions that are released, or about which something noted is written, at the same time.
+/// The number of sessions released or updated at the same time.
 const AT_ONCE: usize = 64;
-/// How often it is looked whether a run that does not answer has lost its lease.
+/// How often to check whether an unresponsive replica has lost its lease.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Writes, prolongs, removes or releases the record of a session that this run keeps; a record that is given is written before.
-/// Returns the run that has kept it, nobody if there is no record, and no run if that was released.
+/// Writes, prolongs, removes or releases the record of a session that this replica owns. A given
+/// record is written first. Returns the previous owner: an empty text if there was no record, `released` if it had been released.
 static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -55,8 +57,7 @@ return owner or ''
     )
 });
 
-/// Has this run keep a session that was released, or whose run is the one that has ended. One that it has got by the same claim, whose
-/// answer was lost, is its own.
+/// Makes this replica the owner of a session that was released, or that belongs to the given replica, which has ended. Repeating a claim whose answer was lost succeeds again.
 static CLAIM: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -75,7 +76,7 @@ return {'', redis.call('HGET', KEYS[1], 'record')}
     )
 });
 
-/// Releases a session that this run has got by this claim, and by no other since.
+/// Releases a session that this replica owns by this claim and no later one.
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -88,12 +89,12 @@ return 0
     )
 });
 
-/// What is noted about a session, without waiting for it.
+/// A change of a session's record that nobody waits for.
 enum Note {
     Prolong,
-    /// Told whether this run has kept it.
+    /// Removes the record. The sender reports whether this replica owned it.
     Forget(watch::Sender<Option<bool>>),
-    /// With the number of the claim.
+    /// Gives up the claim with this number.
     GiveUp(u64),
 }
 
@@ -103,17 +104,18 @@ pub(crate) struct SessionsInValkey {
     notes: mpsc::Sender<(Note, Box<str>)>,
 }
 
-/// The records.
+/// Access to the records.
 #[derive(Clone)]
 struct Table {
     shared: Shared,
     membership: Membership,
-    /// How long a record is kept.
+    /// The lifetime of a record.
     lifetime: Duration,
 }
 
 impl SessionsInValkey {
-    /// Keeps records for so long after they were written or prolonged; the future writes what is noted, until this is dropped.
+    /// Creates the records with this lifetime after each write. The future writes the queued notes
+    /// until the records are dropped.
     pub(crate) fn new(
         shared: Shared,
         membership: Membership,
@@ -133,7 +135,7 @@ impl SessionsInValkey {
             let table = table.clone();
             async move {
                 match note {
-                    // One that was forgotten meanwhile has no record.
+                    // A forgotten session has no record to prolong.
                     Note::Prolong => drop(table.change("prolong", &name, "", Instant::now()).await),
                     Note::Forget(told) => {
                         told.send_replace(
@@ -148,7 +150,8 @@ impl SessionsInValkey {
     }
 }
 
-/// Does something with each value that is sent, [`AT_ONCE`] at the same time: many sessions end together, and each waits for its word.
+/// Runs `work` for each sent value, for [`AT_ONCE`] of them concurrently. Many sessions end
+/// together, and each waits for its result.
 async fn each<T, F: Future<Output = ()>>(mut sent: mpsc::Receiver<T>, work: impl FnMut(T) -> F) {
     stream::poll_fn(move |cx| sent.poll_recv(cx))
         .for_each_concurrent(AT_ONCE, work)
@@ -156,8 +159,9 @@ async fn each<T, F: Future<Output = ()>>(mut sent: mpsc::Receiver<T>, work: impl
 }
 
 impl Table {
-    /// Changes a record, if this run keeps the session; whether it does, or there is none. One that was released is nobody's, and not
-    /// this run's: another may have kept it before. It is tried until `deadline`.
+    /// Changes a record if this replica owns the session. Returns whether it does, or whether there
+    /// is no record. A released session has no owner: another replica may have owned it before.
+    /// Retries until `deadline`.
     async fn change(
         &self,
         operation: &str,
@@ -175,8 +179,9 @@ impl Table {
         Ok(keeper.is_empty() || keeper == self.membership.id())
     }
 
-    /// Has this run keep a session by a claim with this number, if it was released or `gone` kept it; returns the run that keeps it
-    /// else, or its record. Should `gone` live, it asks before it goes on with its sessions.
+    /// Claims a session with this number, if it was released or belonged to `gone`. Returns the
+    /// current owner, or an empty name and the record if the claim succeeded. If `gone` is still
+    /// alive, it has to check its sessions before it continues.
     async fn try_claim(
         &self,
         name: &str,
@@ -194,14 +199,14 @@ impl Table {
             .run_until(Instant::now() + LEASE, &script)
             .await?;
         if claimed.0.is_empty() && !gone.is_empty() {
-            // A session that two could serve is served by nobody here.
+            // Never serve a session that two replicas might serve.
             self.membership.doubt(gone, Instant::now() + LEASE).await?;
         }
         Ok(claimed)
     }
 
-    /// Lets any run claim a session that this one has got by this claim, as soon as Valkey is there: until then it is nobody's, though
-    /// on record as this run's.
+    /// Releases a session that was claimed with this number, as soon as Valkey is reachable. Until
+    /// then nobody serves it, although its record names this replica.
     async fn give_up(&self, name: &str, claim: u64) {
         let mut script = GIVE_UP.key(self.key(name));
         script.arg(self.membership.id()).arg(claim);
@@ -249,12 +254,13 @@ impl SessionRecords for SessionsInValkey {
                 let gone = if is_gone { run.clone() } else { String::new() };
                 let (table, notes, name) =
                     (self.table.clone(), self.notes.clone(), name.to_owned());
-                // A task, which goes on if the client disconnects: what is claimed is to be doubted where it was, and then given up.
+                // A separate task, so that it goes on if the client disconnects: after a claim the
+                // previous owner must be doubted, and an unused claim given up.
                 let claiming = tokio::spawn(async move {
                     let number = fastrand::u64(..);
                     let claimed = table.try_claim(&name, &gone, number).await;
                     let give_up = move || drop(notes.try_send((Note::GiveUp(number), name.into())));
-                    // Without an answer, it may have been claimed all the same.
+                    // Without an answer, the claim may still have succeeded.
                     let may_be_ours = claimed
                         .as_ref()
                         .map_or(true, |(keeper, _)| keeper.is_empty());
@@ -268,21 +274,22 @@ impl SessionRecords for SessionsInValkey {
                         tracing::debug!(%error, "cannot take over a session");
                         return Claimed::NotKnown;
                     }
-                    // This process ends.
+                    // This process is ending.
                     Err(_) => return Claimed::NotKnown,
                 };
                 let Some(other) = ProcessRun::parse(&keeper) else {
                     return Claimed::Nobody;
                 };
                 if keeper == self.table.membership.id() {
-                    // By its record alone: it has ended, or was claimed in vain, and that is being written.
+                    // Only the record names this replica: the session has ended or was claimed in
+                    // vain, and that is being written.
                     if Instant::now() >= deadline {
                         return Claimed::Nobody;
                     }
                     sleep(LOOK).await;
                     continue;
                 }
-                // It may have ended just now.
+                // The replica may have ended just now.
                 let is_asked_about = keeper == run;
                 if (!is_asked_about || Instant::now() >= deadline)
                     && self.table.membership.is_living(&keeper, deadline).await
@@ -355,7 +362,7 @@ impl fmt::Debug for SessionsInValkey {
 mod tests {
     use super::*;
 
-    /// Notes that only end together.
+    /// Queues notes that can only finish together.
     #[tokio::test]
     async fn notes_about_several_sessions_are_written_at_the_same_time() {
         let (notes, noted) = mpsc::channel(WAITING);

@@ -1,4 +1,4 @@
-//! Servers that operators have switched off or on, at all replicas.
+//! Servers that operators switched off or on, in common with all replicas.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,13 +12,14 @@ use tracing::warn;
 use super::Replicas;
 
 const TAG: &str = "switches";
-/// How long it takes until the others are told again what they could not be told.
+/// The interval for repeating announcements that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
 static READ: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('HGETALL', KEYS[1])"));
 
-/// `ARGV`: server, `on`, `off` or nothing for as configured, and where to publish that.
+/// Stores a switch. `ARGV`: server; `on`, `off` or nothing for the configured state; the channel
+/// for announcing it.
 static TELL: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -33,11 +34,12 @@ return 1
     )
 });
 
-/// What operators have switched, at whichever replica.
+/// The servers that operators switched at any replica.
 pub(crate) struct Switches {
     shared: Shared,
     changes: watch::Receiver<u64>,
-    /// What was switched here while Valkey was away, or refused to write: by server, whether it is enabled, or as configured.
+    /// Switches made here while Valkey was away or refused to write, by server; `None` means the
+    /// configured state.
     untold: BTreeMap<String, Option<bool>>,
 }
 
@@ -45,7 +47,7 @@ impl Switches {
     pub(super) fn new(replicas: &Replicas) -> Self {
         let shared = replicas.shared.clone();
         let mut changes = shared.changes();
-        // What is there already was not heard of.
+        // Read the existing switches first.
         changes.mark_changed();
         Self {
             changes,
@@ -54,8 +56,8 @@ impl Switches {
         }
     }
 
-    /// Waits until something may have changed, or the others can be told again what they do not know. Without other replicas it
-    /// waits for ever.
+    /// Waits until something may have changed, or failed announcements can be repeated. Without
+    /// other replicas it waits forever.
     pub(crate) async fn changed(switches: &mut Option<Self>) {
         let Some(switches) = switches else {
             return std::future::pending().await;
@@ -72,7 +74,7 @@ impl Switches {
         }
     }
 
-    /// Tells the others that a server was switched; now, or when Valkey is there again.
+    /// Announces a switched server to the others, now or when Valkey is back.
     pub(crate) async fn tell(&mut self, server: &str, enabled: Option<bool>) {
         let word = enabled.map_or("", |enabled| if enabled { "on" } else { "off" });
         let mut script = TELL.key(self.shared.key(TAG, "servers"));
@@ -80,7 +82,7 @@ impl Switches {
         match self.shared.run::<u8>(&script).await {
             Ok(_) => drop(self.untold.remove(server)),
             Err(error) => {
-                // It is tried again and again.
+                // The announcement is repeated until it succeeds.
                 if self.untold.insert(server.to_owned(), enabled).is_none() {
                     warn!(server, %error, "the other replicas learn later that this server was switched");
                 }
@@ -88,7 +90,7 @@ impl Switches {
         }
     }
 
-    /// What is switched, by server, after the others were told what they did not know; `None` if that is not known.
+    /// The switched servers, after repeating failed announcements; `None` if Valkey cannot be read.
     pub(crate) async fn read(&mut self) -> Option<BTreeMap<String, bool>> {
         for (server, enabled) in self.untold.clone() {
             self.tell(&server, enabled).await;

@@ -1,7 +1,7 @@
-//! Which server has which task, and which call has made it, as all replicas know it.
+//! The server of each task and the call that created it, in common with all replicas.
 //!
-//! What is known is sealed for its task and client: whoever can write in Valkey can have a task forgotten, but neither say that
-//! another server has it, nor that another call has made it.
+//! Each record is sealed for its task and client. Write access to Valkey is enough to make a task
+//! forgotten, but not to change its server or its call.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -17,22 +17,24 @@ use serde::{Deserialize, Serialize};
 
 use super::{NESTING, digest, millis};
 
-/// What seals what is known of a task.
+/// The purpose of the seal on records.
 const PURPOSE: &[u8] = b"task in common: ";
-/// The largest text that is sealed with a call, in bytes. No option: arguments are bounded before, and names are short.
+/// The size limit of a text that is sealed with a call, in bytes. There is no option: arguments
+/// were checked before, and names are short.
 const LARGEST: usize = 4 << 10;
-/// The longest record that is opened.
+/// The size limit of a record.
 const LONGEST: usize = 2 * LARGEST;
 
-/// Returns what is known, and for how many milliseconds.
+/// Returns the record of a task and its remaining lifetime in milliseconds.
 static FIND: LazyLock<Script> = LazyLock::new(|| {
     Script::new("return {redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}")
 });
 static FORGET: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('DEL', KEYS[1])"));
 
-/// `ARGV`: the digest of the server, what is known, how long in milliseconds, and 1 if the server made the task. What is known
-/// already stays unless another server made it.
+/// Stores a record. `ARGV`: the digest of the server, the record, its lifetime in milliseconds, and
+/// 1 if the server created the task. An existing record stays, unless another server created the
+/// task.
 static LEARN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -47,20 +49,20 @@ return 1
     )
 });
 
-/// The tasks that all replicas know.
+/// The tasks in common with all replicas.
 pub(super) struct TasksInCommon {
     shared: Shared,
     seal: Seal,
 }
 
-/// What is known of a task, as it is sealed.
+/// The record of a task before it is sealed.
 #[derive(Serialize, Deserialize)]
 struct Written {
     server: Box<str>,
     call: Option<WrittenCall>,
 }
 
-/// The call that has made a task, as a policy decided about it, but for its server.
+/// The call that created a task, as policies judged it, without its server.
 #[derive(Serialize, Deserialize)]
 struct WrittenCall {
     action: String,
@@ -71,7 +73,7 @@ struct WrittenCall {
 }
 
 impl TasksInCommon {
-    /// Sealed by these keys.
+    /// Creates the tasks, sealed with these keys.
     pub(super) fn new(shared: Shared, keys: &Keys) -> Option<Self> {
         Some(Self {
             shared,
@@ -79,7 +81,7 @@ impl TasksInCommon {
         })
     }
 
-    /// Each task has a tag of its own: any server of a cluster may have it.
+    /// The key of a task. Each has its own tag, so any server of a cluster may have it.
     fn key(&self, task: &[u8]) -> String {
         self.shared.key(&digest(&[task]), "task")
     }
@@ -101,7 +103,7 @@ impl TasksInCommon {
         self.seal.seal_for(&text, task)
     }
 
-    /// What was learnt of this task, if one of the keys has sealed it.
+    /// The record of this task, if it was sealed with one of the keys.
     fn opened(&self, task: &[u8], held: &str, left: i64) -> Option<CommonTask> {
         let (_, sealed) = held.split_once(' ').filter(|_| held.len() <= LONGEST)?;
         let Written { server, call } =
@@ -187,7 +189,7 @@ impl fmt::Debug for TasksInCommon {
     }
 }
 
-/// Without it, servers are asked whose task it is.
+/// If Valkey cannot be read, Fanlight asks the servers who owns a task.
 fn known<T>(answer: Result<T, SharedError>) -> Option<T> {
     answer
         .inspect_err(|error| tracing::debug!(%error, "cannot read or write the owner of a task"))

@@ -1,4 +1,4 @@
-//! The replicas as operators see them.
+//! The operators' view of replicas.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

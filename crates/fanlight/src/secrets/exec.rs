@@ -1,4 +1,4 @@
-//! Secrets that programs write to their standard output.
+//! Secrets from the standard output of programs.
 
 use std::process::Stdio;
 
@@ -9,10 +9,11 @@ use tokio::process::Command;
 
 use super::MAX_SIZE;
 
-/// Characters shown of what a program says of its failure.
+/// The limit of characters shown of a program's error.
 const SHOWN: usize = 200;
 
-/// What a program writes, without the line break at its end. It is ended with its process group if this is dropped.
+/// The output of a program, without the final line break. Dropping the future kills the program
+/// with its process group.
 pub(super) async fn output(command: &[String]) -> Result<String, String> {
     let (program, arguments) = command.split_first().ok_or("no program is named")?;
     let own = std::env::vars_os()
@@ -60,17 +61,17 @@ pub(super) async fn output(command: &[String]) -> Result<String, String> {
     }
 }
 
-/// What comes out of a pipe, up to one byte more than a secret may have.
+/// The content of a pipe, up to one byte more than a secret may have.
 async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut read = Vec::new();
     if let Some(pipe) = pipe {
-        // What was read before an error is judged by how the program ends.
+        // If reading fails, the program's exit status decides.
         let _ = pipe.take(MAX_SIZE as u64 + 1).read_to_end(&mut read).await;
     }
     read
 }
 
-/// The processes that a program has started, which end when this is dropped.
+/// The process group of a program, killed when this is dropped.
 struct Group(Option<rustix::process::Pid>);
 
 impl Group {
@@ -87,7 +88,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // There is none any more if all have ended.
+            // The group no longer exists if all its processes have ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
@@ -110,7 +111,7 @@ mod tests {
     #[tokio::test]
     async fn output_is_taken_without_its_line_break() {
         assert_eq!(of(&["printf", "a b\\n"]).await.as_deref(), Ok("a b"));
-        // No shell reads the words.
+        // No shell interprets the words.
         assert_eq!(of(&["echo", "$HOME;id"]).await.as_deref(), Ok("$HOME;id"));
     }
 
@@ -149,7 +150,7 @@ mod tests {
         drop(running);
         let _ = std::fs::remove_file(&file);
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        // Nobody but the system waits for it, which takes a moment.
+        // Only the system reaps this process, which takes a moment.
         let ended = async {
             while rustix::process::test_kill_process(pid).is_ok() && !is_zombie(pid) {
                 tokio::task::yield_now().await;

@@ -9,10 +9,10 @@ use keyring::v1::Entry;
 
 use super::LIMIT;
 
-/// What Fanlight's own entries are of.
+/// The service name of Fanlight's own entries.
 const SERVICE: &str = "fanlight";
 
-/// The keyring, for the keys that Fanlight makes itself.
+/// The system's keyring, for Fanlight's own keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemKeyring;
 
@@ -41,8 +41,7 @@ impl Keyring for SystemKeyring {
     }
 }
 
-/// Works in a thread of its own, which is left to itself if its answer takes too long: its user may not be there to unlock the
-/// keyring.
+/// Runs `work` in a separate thread, and abandons the thread after a time limit: nobody may be there to unlock the keyring.
 fn within_limit<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -65,7 +64,7 @@ fn entry(service: &str, account: &str) -> Result<Entry, String> {
 
 /// The secret of an account.
 pub(super) fn get(service: &str, account: &str) -> Result<String, String> {
-    // Asks another process, which may ask its user to unlock the keyring: that takes as long as the user does.
+    // Another process answers, and may first ask the user to unlock the keyring.
     entry(service, account)?
         .get_password()
         .map_err(|error| format!("the keyring has none for {account:?} of {service:?}: {error}"))

@@ -1,6 +1,6 @@
-//! Secrets that the configuration refers to and that are in no file: outputs of programs, entries of the system's keyring, and
-//! of Vault or OpenBao. They are read with the configuration, and after a while again: what was rotated then takes effect as any
-//! change of the configuration does.
+//! Secrets outside the configuration files: output of programs, entries of the system's keyring,
+//! and entries of Vault or OpenBao. They are read with the configuration, and again after a while.
+//! A rotated secret takes effect like any change of the configuration.
 
 mod exec;
 #[cfg(feature = "keyring")]
@@ -20,19 +20,19 @@ use tracing::warn;
 #[cfg(feature = "keyring")]
 pub(crate) use self::keyring::SystemKeyring;
 
-/// Reading one secret. No option: what takes longer hangs.
+/// The time limit for reading a secret. There is no option: whatever takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Bytes of a secret, and of what a server of secrets answers.
+/// The size limit of a secret in bytes, and of a secret server's answer.
 const MAX_SIZE: usize = 64 << 10;
 
-/// When a secret is read again whose source does not say for how long it is good.
+/// The lifetime of a secret whose source does not specify one.
 const LASTS: Duration = Duration::from_secs(5 * 60);
 
-/// When a secret that could not be read is tried again.
+/// When to retry a secret that could not be read.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What has been read, for as long as this process runs.
+/// The secrets read so far.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
@@ -45,13 +45,13 @@ struct Known {
 /// One secret.
 struct Entry {
     value: Result<Secret, String>,
-    /// When it is to be read again.
+    /// When it has to be read again.
     due: Instant,
     /// The last reading of the configuration that referred to it.
     reading: u64,
 }
 
-/// A reading of the configuration begins: what the one before did not refer to is forgotten.
+/// Begins a reading of the configuration: forgets secrets that the previous one did not refer to.
 pub(crate) fn begin_reading() {
     let mut known = known();
     let last = known.reading;
@@ -59,11 +59,12 @@ pub(crate) fn begin_reading() {
     known.reading += 1;
 }
 
-/// The secret at a place, read now unless the output of a program is still good. One that cannot be read again stays as it was.
+/// The secret at a place. It is read now, unless it is a program's output that is still valid. If
+/// it cannot be read again, the previous value stays.
 ///
 /// # Errors
 ///
-/// Why there is none, without anything of a secret.
+/// The reason, without parts of a secret.
 pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
     let exposed = |value: &Result<Secret, String>| {
         value
@@ -75,7 +76,8 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
         let mut known = known();
         let reading = known.reading;
         known.entries.get_mut(reference).map(|entry| {
-            // The output of a program is good for as long as it says, everything else for one reading.
+            // A program's output is valid for its stated lifetime, any other secret for one
+            // reading.
             let is_of_now =
                 matches!(reference, SecretReference::Exec { .. }) || entry.reading == reading;
             entry.reading = reading;
@@ -107,7 +109,7 @@ pub(crate) fn get(reference: &SecretReference) -> Result<String, String> {
     result
 }
 
-/// Waits until a secret is to be read again; for ever if there is none.
+/// Waits until a secret has to be read again; forever if there is none.
 pub(crate) async fn due() {
     let due = {
         let known = known();
@@ -137,7 +139,7 @@ fn lasts(reference: &SecretReference) -> Duration {
 
 fn read(reference: &SecretReference) -> Result<String, String> {
     match reference {
-        // The reader of the configuration does that, and follows the file.
+        // The reader of the configuration reads files itself, and watches them.
         SecretReference::File { .. } => Err("files are read with the configuration".to_owned()),
         SecretReference::Exec { command, .. } => within_limit(exec::output(command)),
         #[cfg(feature = "keyring")]
@@ -150,7 +152,7 @@ fn read(reference: &SecretReference) -> Result<String, String> {
     }
 }
 
-/// Runs in a thread of its own, since the configuration is read with a runtime around it and without.
+/// Runs in a separate thread, since the configuration is read both inside and outside a runtime.
 fn within_limit<T: Send>(
     reading: impl Future<Output = Result<T, String>> + Send,
 ) -> Result<T, String> {

@@ -1,4 +1,4 @@
-//! The listener for operators: opened before anything runs, served until the end.
+//! The operators' listener: opened before anything runs, served until the end.
 
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_config::Config;
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::reload::Listener;
 use crate::{admin, listening};
 
-/// The listener for operators, open and not yet served.
+/// The operators' listener, open but not yet served.
 pub(super) struct Operators {
     pub(super) listener: Listener,
     pub(super) live: LiveSettings,
@@ -18,7 +18,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// With this socket, if it listens; `configured` is the address that the configuration gives it.
+    /// Creates the listener with this socket, if it listens; `configured` is its address in the
+    /// configuration.
     pub(super) fn new(
         socket: Option<ListeningSocket>,
         configured: Option<ListenAddress>,
@@ -55,7 +56,7 @@ impl AdminListener {
 
     pub(super) async fn stop(self) {
         self.end.cancel();
-        // It has nothing to drain, and an error at this point changes nothing.
+        // It has nothing to drain, and an error no longer matters.
         let _ = self.task.await;
     }
 }

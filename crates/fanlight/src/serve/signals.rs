@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGXFSZ does nothing.
+//! SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGXFSZ is ignored.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +21,8 @@ impl Signals {
         let cannot = |error| Failure::other(format!("cannot listen for signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        // A file that may not grow is an error of writing, which whoever writes reports, and not the end of the process.
+        // When a file exceeds its size limit, the writer should get an error instead of SIGXFSZ
+        // ending the process.
         let file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(cannot)?;
         let (shutdown, immediate) = (CancellationToken::new(), CancellationToken::new());
         let (first, second) = (shutdown.clone(), immediate.clone());
@@ -43,7 +44,7 @@ impl Signals {
         })
     }
 
-    /// Runs `work` until it ends or the second signal arrives. Dropping it then ends its child
+    /// Runs `work` until it ends or the second signal arrives. Dropping `work` then ends its child
     /// processes.
     pub(super) async fn run_until_second(
         &self,

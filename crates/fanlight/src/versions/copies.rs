@@ -1,9 +1,11 @@
-//! Copies of requests for a mirror: which requests, how many at a time, and what became of them.
+//! Copies of requests for a mirror: which requests are copied, how many at a time, and with which
+//! results.
 //!
-//! A copy is sent once the request itself has been answered, so that it delays nobody, and only if the request is *safe*: both
-//! servers say that it does no harm if it runs twice, as for `retry: safe`. It belongs to no session, declares nothing that a
-//! server could ask of a client, and what the mirror sends besides its answer is dropped. It has the mirror's own credentials:
-//! where these are each user's, those of the same principal; for a principal that has none, nothing is sent.
+//! A copy is sent after the request itself was answered, so that it delays nobody. It is sent only
+//! if the request is *safe*: both servers declare that running it twice does no harm, as for
+//! `retry: safe`. A copy belongs to no session and declares no capabilities that let a server ask a
+//! client. Everything that the mirror sends besides its answer is dropped. A copy has the mirror's own credentials. If these differ between users, it has the caller's. Nothing is sent for
+//! a principal without credentials.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,30 +27,32 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::difference::{self, Differences};
 use crate::show::plain;
 
-/// Copies that are on their way at the same time. No option: it bounds what a slow mirror holds.
+/// The limit of simultaneous copies. There is no option, since it limits the memory of a slow
+/// mirror.
 const AT_ONCE: usize = 16;
-/// The most bytes of the parameters and the answer of a request that is copied. No option, likewise.
+/// The size limit of a copied request's parameters and of its answer, in bytes. There is no option
+/// either.
 const MOST_BYTES: usize = 1 << 20;
-/// How long a copy may take. No option, likewise.
+/// The time limit of a copy. There is no option either.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Differing answers that are kept for operators, and lines that are kept of each.
+/// The number of differing answers stored for operators, and of lines in each.
 const KEPT: usize = 20;
 const KEPT_LINES: usize = 20;
-/// Characters of what a request names that are kept.
+/// The limit of stored characters of a request's item.
 const NAMED: usize = 200;
-/// What lets a server ask something of a client, or begin a task.
+/// The capabilities that let a server ask a client, or begin a task.
 const ASKING: [&str; 4] = ["elicitation", "sampling", "roots", "tasks"];
 
-/// A mirror, and what is sent there.
+/// A mirror, and the requests it gets.
 #[derive(Clone)]
 pub(crate) struct MirrorSettings {
-    /// Sends requests to it.
+    /// The client that sends requests to it.
     pub(crate) client: Arc<dyn BackendClient>,
-    /// The share of requests that are copied, from 0 to 1.
+    /// The share of copied requests, from 0 to 1.
     pub(crate) share: f64,
-    /// Whether values of answers may be kept: traces of the server have them, too.
+    /// Whether answers' values may be stored, as in traces of the server.
     pub(crate) keeps_values: bool,
-    /// Counts what becomes of the copies.
+    /// Counts the results of copies.
     pub(crate) telemetry: Telemetry,
 }
 
@@ -62,7 +66,7 @@ impl PartialEq for MirrorSettings {
 /// The copies of a server's requests.
 pub(super) struct Copies {
     shared: Arc<Shared>,
-    /// Ends those that are on their way.
+    /// Ends the running copies when dropped.
     _end: DropGuard,
 }
 
@@ -72,7 +76,7 @@ struct Shared {
     permits: Arc<Semaphore>,
     counts: [AtomicU64; 4],
     metrics: Option<Arc<BackendMetrics>>,
-    /// The last differing answers, the newest first.
+    /// The latest differing answers, newest first.
     last: Mutex<VecDeque<MirrorDifference>>,
     end: CancellationToken,
 }
@@ -100,14 +104,14 @@ impl Copies {
         }
     }
 
-    /// Whether a request is one of those that are drawn, and could be safe.
+    /// Whether this request is drawn for copying, and could be safe.
     pub(super) fn wants(&self, call: &Call) -> bool {
         fastrand::f64() < self.shared.mirror.share
             && !call.context.runs_once()
             && may_be_copied(call)
     }
 
-    /// Has a request answered, and then sends its copy.
+    /// Sends a request, and its copy after the answer.
     pub(super) async fn request(&self, call: Call) -> Result<Response, BackendError> {
         let Call {
             method,
@@ -171,7 +175,7 @@ impl Copies {
 impl Shared {
     /// Sends the copy of a request that was answered with `response`.
     async fn copy(&self, call: Call, response: Response, _permit: OwnedSemaphorePermit) {
-        // Where it came from, it counts as memory for what the server has sent.
+        // Release the original memory, which counts towards the server's messages.
         let answer = response.detached();
         drop(response);
         let nobody = of_nobody(&call.context);
@@ -199,7 +203,7 @@ impl Shared {
             self.count(MirrorOutcome::Failed);
             return span.finish(MirrorOutcome::Failed.as_str());
         };
-        // It may be long.
+        // Comparing may take long.
         let compared = tokio::task::spawn_blocking(move || compare(&answer, &other)).await;
         let Ok(Compared {
             is_other_kind,
@@ -225,8 +229,9 @@ impl Shared {
         ));
     }
 
-    /// Whether both servers say that a request is safe; an error if the mirror cannot be asked. One that is down has said
-    /// nothing: connecting to it is tried for that, and never by the copy, which may be one that it would not call safe.
+    /// Whether both servers declare a request safe; an error if the mirror cannot be asked. A
+    /// mirror that is down has declared nothing yet: this connects to it first, so that the copy
+    /// itself never does, which the mirror might not consider safe.
     async fn may_send(&self, call: &Call, copy: &Call) -> Result<bool, BackendError> {
         let client = &self.mirror.client;
         if !self.server.is_safe(call).await {
@@ -284,8 +289,8 @@ impl Shared {
     }
 }
 
-/// Whether a request could be answered by another server as well: what continues something that one server has begun, such as
-/// a further page, a task or a round of input, has no meaning at another one.
+/// Whether another server could answer a request as well. A request that continues something on one
+/// server, such as a further page, a task or a round of input, has no meaning on another.
 fn may_be_copied(call: &Call) -> bool {
     let reads = matches!(
         call.method,
@@ -302,11 +307,11 @@ fn may_be_copied(call: &Call) -> bool {
         return true;
     };
     let continues = params.find_distinct(&["cursor", "requestState", "inputResponses", "task"]);
-    // One that cannot be read is not copied.
+    // Unreadable parameters are not copied.
     continues.is_ok_and(|found| found.iter().all(Option::is_none))
 }
 
-/// The context of the copy: of nobody's session, for the same principal, who cannot be asked.
+/// The context of the copy: no session, the same principal, and no client that can be asked.
 fn of_nobody(context: &CallContext) -> CallContext {
     let caller = match context.caller.is_gateway() {
         true => Caller::gateway(),
@@ -326,7 +331,7 @@ fn of_nobody(context: &CallContext) -> CallContext {
     }
 }
 
-/// Capabilities of a client without those by which a server could ask it something, or make a task.
+/// A client's capabilities without those that let a server ask it or create a task.
 fn without_asking(capabilities: &Json) -> Json {
     if !capabilities.is_object() {
         return Json::empty_object();
@@ -352,7 +357,7 @@ fn without_asking(capabilities: &Json) -> Json {
     rewrite_object(capabilities, keep, &added)
 }
 
-/// What a request names, for operators: a tool, or a resource as traces have it.
+/// The item of a request, for operators: a tool, or a resource in the form used by traces.
 fn named(call: &Call) -> Option<Box<str>> {
     let params = call.params.as_ref()?;
     let text = |member| params.get(member)?.as_str().map(|text| text.into_owned());
@@ -363,16 +368,16 @@ fn named(call: &Call) -> Option<Box<str>> {
     Some(plain(&named, NAMED).into())
 }
 
-/// What a comparison has found.
+/// The result of a comparison.
 struct Compared {
-    /// One is an error, the other a result.
+    /// Whether one answer is an error, and the other one a result.
     is_other_kind: bool,
     differences: Differences,
 }
 
 fn compare(answer: &Response, other: &Response) -> Compared {
     let bodies = [answer, other].map(|answer| without_server(&answer.body()));
-    // A cursor is good at the server alone that has made it: no two give the same one.
+    // A cursor is valid only on its own server, so two servers' cursors always differ.
     let is_cursor = |body: &Json| {
         body.get("nextCursor")
             .is_some_and(|cursor| cursor.as_str().is_some())
@@ -389,7 +394,7 @@ fn compare(answer: &Response, other: &Response) -> Compared {
     }
 }
 
-/// An answer without what says which server gave it: that differs between versions by its nature.
+/// An answer without its server's identity, which always differs between versions.
 fn without_server(body: &Json) -> Json {
     let Some(meta) = body
         .get("_meta")

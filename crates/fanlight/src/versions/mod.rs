@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use copies::Copies;
 pub(crate) use copies::MirrorSettings;
 
-/// What a server's versions are made of.
+/// The parts of a server with canary and mirror.
 #[derive(Clone)]
 pub(crate) struct VersionSettings {
     /// The server itself.
@@ -50,7 +50,7 @@ pub(crate) struct Versions {
 }
 
 impl VersionSettings {
-    /// Whether these are the same servers, with the same shares.
+    /// Whether these are the same servers with the same shares.
     fn is_same(&self, other: &Self) -> bool {
         let canary = |settings: &Self| {
             settings
@@ -63,7 +63,7 @@ impl VersionSettings {
 }
 
 impl Versions {
-    /// `earlier`, if that is the same.
+    /// Returns `earlier` if its settings are the same.
     pub(crate) fn new(settings: VersionSettings, earlier: Option<&Arc<Self>>) -> Arc<Self> {
         match earlier.filter(|earlier| earlier.settings.is_same(&settings)) {
             Some(earlier) => Arc::clone(earlier),
@@ -77,12 +77,12 @@ impl Versions {
         }
     }
 
-    /// Its canary.
+    /// The server's canary.
     pub(crate) fn canary(&self) -> Option<&Canary> {
         self.settings.canary.as_ref()
     }
 
-    /// The version that serves a caller, if that is not the server itself.
+    /// The canary, if it serves this caller.
     fn moved(&self, caller: &Caller) -> Option<&Arc<dyn BackendClient>> {
         let canary = self
             .settings
@@ -147,7 +147,7 @@ impl BackendClient for Versions {
     }
 
     fn end_session(&self, session: SessionKey) {
-        // The core tells the canary itself, which may have been that of others before.
+        // The core tells the canary itself, which may have served others before.
         self.settings.server.end_session(session);
     }
 
