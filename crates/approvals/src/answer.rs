@@ -1,4 +1,4 @@
-//! What approvers are asked and say, and why something is not asked, decided or approved.
+//! Approvers' questions and answers, and the errors of asking, deciding and waiting.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,20 +7,20 @@ use fanlight_identity::Principal;
 
 use crate::call::{ApproverRule, CallToApprove, Question};
 
-/// Bounds of the table.
+/// The limits of the table of calls that wait for approval.
 #[derive(Clone, Copy, Debug)]
 pub struct ApprovalLimits {
-    /// Calls in it.
+    /// The most calls in the table.
     pub calls: usize,
-    /// Calls of one principal.
+    /// The most calls of one principal.
     pub calls_of_one: usize,
-    /// Bytes of a call that can be shown to an approver.
+    /// The most bytes of a call that can be shown to an approver.
     pub call_bytes: usize,
-    /// How long a question can be answered, and from then on how long the answer is good.
+    /// How long a question can be answered, and then how long the answer is valid.
     pub lifetime: Duration,
 }
 
-/// No option: what is more than this, nobody reads.
+/// No option: nobody reads more than this.
 impl Default for ApprovalLimits {
     fn default() -> Self {
         Self {
@@ -32,67 +32,67 @@ impl Default for ApprovalLimits {
     }
 }
 
-/// What has been said of a call.
+/// The state of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing yet.
+    /// Nobody has answered.
     Open,
-    /// It may run once, says the approver of this name.
+    /// The approver of this name has approved one run of the call.
     Approved(Arc<str>),
-    /// It may not run, says the approver of this name.
+    /// The approver of this name has refused the call.
     Refused(Arc<str>),
 }
 
-/// Who answers.
+/// The person who answers.
 #[derive(Clone, Debug)]
 pub struct Approver {
-    /// The name for people.
+    /// The approver's name for people.
     pub name: Arc<str>,
-    /// The principal; `None` if nothing shows who it is.
+    /// The approver's principal; `None` if the approver is not authenticated as one.
     pub principal: Option<Principal>,
 }
 
-/// Why an answer changes nothing.
+/// The reason why an answer changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotDecided {
-    /// There is no such question.
+    /// There is no such question (any more).
     #[error(
         "no call waits for approval under this id: it has expired, the call has run, or the gateway has been restarted since"
     )]
     Unknown,
-    /// Somebody else was faster.
+    /// Another approver has answered first.
     #[error("this was decided already, by {0}")]
     Decided(Arc<str>),
-    /// The rule wants another person.
+    /// The rule requires an approver who is not the caller.
     #[error(
         "the rule wants another person's approval, and it is not certain that you are another than the caller"
     )]
     NotAnother,
-    /// What all processes have in common cannot be reached.
+    /// The store that the replicas share cannot be reached.
     #[error("the approvals of all replicas cannot be reached now; try again later")]
     Away,
 }
 
-/// A call of the table, for approvers.
+/// A call of the table, as approvers see it.
 #[derive(Clone, Debug)]
 pub struct OpenQuestion {
-    /// The name under which it is answered.
+    /// The id by which approvers answer.
     pub id: String,
     /// The call.
     pub call: CallToApprove,
-    /// What is asked about it.
+    /// The question about the call.
     pub question: Question,
-    /// When it was asked first.
+    /// When the call was first asked about.
     pub asked: SystemTime,
-    /// How long it can still be answered, or the answer is good.
+    /// The time left to answer, or for using the answer.
     pub left: Duration,
-    /// What has been said.
+    /// The state of the question.
     pub status: Status,
-    /// Whether the call itself still waits; otherwise its client has to send it again.
+    /// Whether the call itself still waits. If not, its client has to send it again.
     pub is_waiting: bool,
 }
 
-/// Why a call can't wait for approval.
+/// The reason why a call cannot wait for approval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAsked {
     /// An approver has refused it.
@@ -101,12 +101,12 @@ pub enum NotAsked {
         /// The id of the question.
         id: String,
     },
-    /// Too many calls wait.
+    /// Too many calls are waiting.
     #[error(
         "this call needs approval, and too many calls wait for that already; wait for one to be decided"
     )]
     TooMany,
-    /// An approver could not be shown all of it.
+    /// The call is too large to show all of it to an approver.
     #[error(
         "this call needs approval, and is too large to be shown to an approver: the limit is {limit} bytes"
     )]
@@ -114,28 +114,28 @@ pub enum NotAsked {
         /// The limit in bytes.
         limit: usize,
     },
-    /// What all processes have in common cannot be reached.
+    /// The store that the replicas share cannot be reached.
     #[error(
         "this call needs approval, and the approvals of all replicas cannot be reached now; try again later"
     )]
     Away,
 }
 
-/// Why a call that has waited does not run.
+/// The reason why a waiting call does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotApproved {
     /// An approver has refused it.
     Refused,
-    /// The time to answer is over.
+    /// Nobody answered in time.
     Over,
 }
 
 impl OpenQuestion {
-    /// Checks that an approver may answer this now.
+    /// Checks that this approver may answer the question now.
     ///
     /// # Errors
     ///
-    /// If somebody has answered, or the rule wants somebody else.
+    /// If somebody has answered already, or the rule requires another approver.
     pub fn check(&self, approver: &Approver, is_approved: bool) -> Result<(), NotDecided> {
         match &self.status {
             Status::Approved(by) | Status::Refused(by) => {
@@ -154,7 +154,7 @@ impl OpenQuestion {
 }
 
 impl Approver {
-    /// Whether it is certain that this is another person than the one who calls.
+    /// Whether the approver is certainly not the caller.
     fn is_another_than(&self, call: &CallToApprove) -> bool {
         let principal = self
             .principal

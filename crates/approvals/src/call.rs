@@ -1,31 +1,32 @@
-//! The call that an approval is for, and what is asked about it.
+//! The call that an approval is for, and the question about it.
 
 use std::sync::Arc;
 
 use fanlight_identity::Principal;
 use fanlight_protocol::Json;
 
-/// A call, as far as an approval is bound to it: a call that differs in any of this is another.
+/// The properties of a call that an approval is bound to. A call that differs in any of them is
+/// another call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallToApprove {
-    /// Whose call it is.
+    /// The caller.
     pub principal: Principal,
     /// The path of the endpoint.
     pub endpoint: Arc<str>,
-    /// The name that the configuration gives the server.
+    /// The server's name in the configuration.
     pub server: Box<str>,
     /// The server's own name for the tool.
     pub tool: Box<str>,
-    /// `arguments` as the server is going to get them.
+    /// The `arguments` for the server.
     pub arguments: Option<Json>,
-    /// `arguments` as the client has sent them, without what the configuration adds.
+    /// The `arguments` that the client sent, without those that the configuration adds.
     pub own: Option<Json>,
-    /// The number of the rule by which approval is needed.
+    /// The number of the rule that requires approval.
     pub rules: u64,
 }
 
 impl CallToApprove {
-    /// The same without the messages that its arguments are parts of.
+    /// A copy of the call that does not keep the received message in memory.
     pub(crate) fn detached(&self) -> Self {
         let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
         Self {
@@ -35,7 +36,7 @@ impl CallToApprove {
         }
     }
 
-    /// Bytes of what an approver is shown.
+    /// The bytes that an approver is shown.
     pub(crate) fn len(&self) -> usize {
         self.server.len()
             + self.tool.len()
@@ -43,22 +44,22 @@ impl CallToApprove {
     }
 }
 
-/// What approvers are told of a call, besides the call.
+/// The question that approvers see beside the call.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The text that the rule asks with.
+    /// The text of the rule.
     pub text: Arc<str>,
-    /// The name of the client for people.
+    /// The client's name for people.
     pub client: Arc<str>,
-    /// Who may answer.
+    /// The approvers who may answer.
     pub approver: ApproverRule,
 }
 
-/// Which approvers may answer.
+/// The approvers who may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApproverRule {
     /// Every approver.
     Any,
-    /// An approver who is certainly not the one who calls.
+    /// An approver who is certainly not the caller.
     Other,
 }

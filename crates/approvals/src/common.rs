@@ -1,4 +1,5 @@
-//! Approvals that several processes have in common: whoever asked, whoever answers, and wherever the call is sent again.
+//! Approvals that several replicas share. Any replica may ask, receive the answer, or get the call
+//! again.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,17 +12,17 @@ use tokio::time::{Instant, sleep};
 use crate::answer::{ApprovalLimits, Approver, NotApproved, NotAsked, NotDecided, OpenQuestion};
 use crate::call::{CallToApprove, Question};
 
-/// How often a call that waits looks for its answer.
+/// How often a waiting call looks for its answer.
 const LOOKING: Duration = Duration::from_millis(500);
 
-/// What takes a while.
+/// The future of a method of [`CommonApprovals`].
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Keeps approvals for several processes. Everything takes a bounded time, whatever happens, and what is not certain is not
-/// approved.
+/// Stores approvals for several replicas. Each method takes a limited time, and nothing is approved
+/// in doubt.
 pub trait CommonApprovals: fmt::Debug + Send + Sync {
-    /// Whether a call may run: it may if it has been approved, which uses the approval up; else it waits, under the name of
-    /// this `waiter`.
+    /// Looks for an approval of the call. If there is one, it is used up and the call may run.
+    /// Otherwise the call waits under the name `waiter`.
     fn ask(
         &self,
         call: CallToApprove,
@@ -30,7 +31,7 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         limits: ApprovalLimits,
     ) -> Pending<'_, Result<CommonAsked, NotAsked>>;
 
-    /// What has been said of a call that waits, and that it still does. An approval is used up.
+    /// Returns the answer to a waiting call, and notes that it still waits. An approval is used up.
     fn look<'a>(
         &'a self,
         call: &'a CallToApprove,
@@ -38,11 +39,11 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         waiter: &'a str,
     ) -> Pending<'a, CommonAnswer>;
 
-    /// The call does not wait any more. Returns at once.
+    /// Notes that the call no longer waits. Returns at once.
     fn give_up(&self, id: &str, waiter: &str);
 
-    /// The server of a call that runs by the approval `id` has asked for input, and given this state. What cannot be kept is asked
-    /// about again.
+    /// Notes that the server of a call under the approval `id` has asked for input and given this
+    /// state. If the store cannot keep it, the next round needs a new approval.
     fn continues<'a>(
         &'a self,
         id: &'a str,
@@ -51,14 +52,14 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         limits: ApprovalLimits,
     ) -> Pending<'a, ()>;
 
-    /// The approval by which a call goes on with this state, which is used up; `None` also if that is not certain.
+    /// The approval under which a call goes on with this state; it is used up. `None` in doubt.
     fn is_continued<'a>(
         &'a self,
         call: &'a CallToApprove,
         state: &'a Json,
     ) -> Pending<'a, Option<String>>;
 
-    /// Puts down what an approver says, as [`Approvals::decide`](crate::Approvals::decide) does.
+    /// Records an approver's answer, as [`Approvals::decide`](crate::Approvals::decide) does.
     fn decide<'a>(
         &'a self,
         id: &'a str,
@@ -67,41 +68,41 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         limits: ApprovalLimits,
     ) -> Pending<'a, Result<OpenQuestion, NotDecided>>;
 
-    /// All calls that wait, or have been answered.
+    /// All calls that wait or have been answered.
     fn list(&self) -> Pending<'_, Result<Vec<OpenQuestion>, NotDecided>>;
 }
 
-/// What a call that needs approval does next.
+/// The next step of a call that needs approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommonAsked {
-    /// It runs: it has been approved before, under this id.
+    /// The call runs, because it was approved before.
     Approved {
         /// The id of the approval, which is used up.
         id: String,
     },
-    /// It waits.
+    /// The call waits.
     Waiting {
         /// The id of the question.
         id: String,
-        /// How long that can be answered.
+        /// The time left to answer.
         left: Duration,
     },
 }
 
-/// What has been said of a call that waits.
+/// The answer to a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommonAnswer {
-    /// Nothing, or that cannot be known now.
+    /// Nobody has answered, or the store cannot be reached.
     Nothing,
-    /// It runs.
+    /// The call runs.
     Approved,
-    /// It does not run.
+    /// The call does not run.
     Refused,
-    /// There is no such question any more.
+    /// The question no longer exists.
     Over,
 }
 
-/// A call that waits. If it is dropped, the question stays.
+/// A waiting call. If it is dropped, the question stays.
 #[derive(Debug)]
 pub(crate) struct CommonWaiting {
     common: Arc<dyn CommonApprovals>,

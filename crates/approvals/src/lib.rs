@@ -1,8 +1,10 @@
-//! Calls that wait for the word of an approver.
+//! Calls that wait for approval.
 //!
-//! An approval is for one call: the principal, the endpoint, the server, the tool, the arguments as they are written, and the
-//! rules that asked for it. It is good for one run of that call, for a limited time. All of it is in memory, so that after a restart
-//! nothing is approved and a call asks again, or in a store that several processes have in common.
+//! An approval is for one call: its principal, endpoint, server, tool, arguments as written, and
+//! the rules that required it. It permits one run of that call within a limited time.
+//!
+//! Approvals are in memory, so after a restart nothing is approved and calls ask again. With
+//! replicas they are in a store that the replicas share.
 
 mod answer;
 mod call;

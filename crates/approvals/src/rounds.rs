@@ -1,4 +1,5 @@
-//! Approved calls whose servers have asked for input: the next round is the same call, and needs no approval of its own.
+//! Approved calls whose servers have asked for input. The next round belongs to the same call and
+//! needs no new approval.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 use crate::answer::ApprovalLimits;
 use crate::call::CallToApprove;
 
-/// Bytes of a server's state that is remembered. No option: with a longer one the next round is asked about.
+/// The longest state of a server that is remembered, in bytes. No option: with a longer state the
+/// next round asks again.
 const LONGEST_STATE: usize = 4096;
 
 /// Approved calls between two of their rounds.
@@ -17,16 +19,17 @@ pub(crate) struct Rounds(Mutex<Vec<Round>>);
 
 #[derive(Debug)]
 struct Round {
-    /// The approval.
+    /// The id of the approval.
     id: String,
     call: CallToApprove,
-    /// What the server has given to the client, who brings it back (2026-07-28 basic/patterns/mrtr).
+    /// The server's state, which the client sends back (2026-07-28 basic/patterns/mrtr).
     state: Json,
     expires: Instant,
 }
 
 impl Rounds {
-    /// Remembers a call that can go on with `state`. If there are too many it is not, and asked about again.
+    /// Remembers a call that can go on with `state`. Beyond the limits it is not remembered, and
+    /// the next round asks again.
     pub(crate) fn add(&self, limits: ApprovalLimits, id: &str, call: &CallToApprove, state: &Json) {
         let mut rounds = self.lock();
         let own = rounds
@@ -51,7 +54,7 @@ impl Rounds {
         }
     }
 
-    /// Takes the approval by which `call` goes on with `state`.
+    /// Takes the approval under which `call` goes on with `state`.
     pub(crate) fn take(&self, call: &CallToApprove, state: &Json) -> Option<String> {
         let mut rounds = self.lock();
         let is_same = |known: &Json| match (known.as_str(), state.as_str()) {
@@ -64,7 +67,7 @@ impl Rounds {
         Some(rounds.swap_remove(at).id)
     }
 
-    /// Those that have not expired.
+    /// The rounds that have not expired.
     fn lock(&self) -> MutexGuard<'_, Vec<Round>> {
         // Nothing that can panic runs under this lock.
         let mut rounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);

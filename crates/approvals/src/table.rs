@@ -1,4 +1,4 @@
-//! The calls that wait, and what approvers have said of them.
+//! The calls that wait for approval, and the answers of approvers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::call::{CallToApprove, Question};
 use crate::common::{CommonApprovals, CommonAsked, CommonWaiting};
 use crate::rounds::Rounds;
 
-/// The calls that wait for approval, or have been approved and not run yet.
+/// The calls that wait for approval, or were approved and have not run yet.
 #[derive(Clone, Debug)]
 pub struct Approvals(Arc<Shared>);
 
@@ -23,7 +23,7 @@ pub struct Approvals(Arc<Shared>);
 struct Shared {
     limits: ApprovalLimits,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Has all of them where several processes have them in common; `entries` and `rounds` are empty then.
+    /// The store that the replicas share. If there is one, `entries` and `rounds` are empty.
     common: Option<Arc<dyn CommonApprovals>>,
     rounds: Rounds,
 }
@@ -35,7 +35,7 @@ struct Entry {
     asked: SystemTime,
     expires: Instant,
     status: Status,
-    /// Wakes the call that waits, if it still does.
+    /// Wakes the waiting call, if it still waits.
     waiter: Option<oneshot::Sender<()>>,
 }
 
@@ -45,19 +45,20 @@ impl Default for Approvals {
     }
 }
 
-/// What a call that needs approval does next.
+/// The next step of a call that needs approval.
 #[derive(Debug)]
 pub enum Asked {
-    /// It runs: it has been approved before, under this id.
+    /// The call runs, because it was approved before.
     Approved {
         /// The id of the approval, which is used up.
         id: String,
     },
-    /// It waits.
+    /// The call waits.
     Waiting(Waiting),
 }
 
-/// A call that waits. If it is dropped, the question stays: the answer is for the same call, should its client send it again.
+/// A waiting call. If it is dropped, the question stays. The answer then counts for the same call
+/// if its client sends it again.
 #[derive(Debug)]
 pub struct Waiting(Wait);
 
@@ -74,13 +75,13 @@ enum Wait {
 }
 
 impl Approvals {
-    /// A table without calls.
+    /// An empty table.
     #[must_use]
     pub fn new(limits: ApprovalLimits) -> Self {
         Self::with(limits, None)
     }
 
-    /// Those that several processes have in common.
+    /// Approvals in the store that replicas share.
     #[must_use]
     pub fn in_common(common: Arc<dyn CommonApprovals>) -> Self {
         Self::with(ApprovalLimits::default(), Some(common))
@@ -95,8 +96,8 @@ impl Approvals {
         }))
     }
 
-    /// The server of a call that runs by the approval `id` has asked for input, and given this state. Whoever brings that back
-    /// with the same call goes on with it, once.
+    /// Notes that the server of a call under the approval `id` has asked for input and given this
+    /// state. A client that sends the state back with the same call may go on once.
     pub async fn continues(&self, id: &str, call: &CallToApprove, state: &Json) {
         match &self.0.common {
             Some(common) => common.continues(id, call, state, self.0.limits).await,
@@ -104,7 +105,8 @@ impl Approvals {
         }
     }
 
-    /// The approval by which `call` goes on, if it is the next round of an approved call; that is used up.
+    /// The approval under which `call` goes on, if it is the next round of an approved call. The
+    /// approval of that round is used up.
     pub async fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
         match &self.0.common {
             Some(common) => common.is_continued(call, state).await,
@@ -126,11 +128,12 @@ impl Approvals {
         }
     }
 
-    /// Whether `call` may run: it may if it has been approved, which uses the approval up; else it has to wait.
+    /// Asks for approval of `call`. It may run if it was approved before, which uses the approval
+    /// up. Otherwise it has to wait.
     ///
     /// # Errors
     ///
-    /// If it has been refused, or cannot be asked about.
+    /// If the call was refused, or cannot wait for approval.
     pub async fn ask(&self, call: CallToApprove, question: Question) -> Result<Asked, NotAsked> {
         self.check_size(&call)?;
         let Some(common) = &self.0.common else {
@@ -206,8 +209,8 @@ impl Approvals {
         })
     }
 
-    /// Puts down what an approver says of a call. If that waits, it goes on at once; otherwise the answer is for the same
-    /// call, should its client send it again.
+    /// Records an approver's answer about a call. If the call waits, it goes on at once. Otherwise
+    /// the answer counts for the same call if its client sends it again.
     ///
     /// # Errors
     ///
@@ -247,17 +250,17 @@ impl Approvals {
         };
         let shown = entry.shown(id, now);
         if let Some(waiter) = entry.waiter.take() {
-            // An error means that the call does not wait any more.
+            // An error means that the call no longer waits.
             let _ = waiter.send(());
         }
         Ok(shown)
     }
 
-    /// All calls of the table, those that were asked about first in front.
+    /// All calls of the table, oldest question first.
     ///
     /// # Errors
     ///
-    /// If they cannot be reached.
+    /// If the store that the replicas share cannot be reached.
     pub async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided> {
         match &self.0.common {
             Some(common) => common.list().await,
@@ -275,7 +278,7 @@ impl Approvals {
         all
     }
 
-    /// Takes the answer for a call that has waited: an approval is used up.
+    /// Takes the answer for a call that has waited. An approval is used up.
     fn take(&self, id: &str) -> Option<Status> {
         let mut entries = self.entries();
         match entries.get(id)?.status {
@@ -299,7 +302,7 @@ impl Approvals {
 }
 
 impl Waiting {
-    /// The name under which the call is answered.
+    /// The id by which approvers answer.
     #[must_use]
     pub fn id(&self) -> &str {
         match &self.0 {
@@ -308,11 +311,11 @@ impl Waiting {
         }
     }
 
-    /// Waits for the answer. An approval is used up by this call, which has to run then.
+    /// Waits for the answer. An approval is used up, so the call has to run then.
     ///
     /// # Errors
     ///
-    /// If there is none that lets it run.
+    /// If nobody approved the call.
     pub async fn answer(&mut self) -> Result<(), NotApproved> {
         let (approvals, id, woken, expires) = match &mut self.0 {
             Wait::Here {
@@ -323,7 +326,7 @@ impl Waiting {
             } => (approvals, id, woken, *expires),
             Wait::Common(waiting) => return waiting.answer().await,
         };
-        // Whatever has woken it, the table says what has become of the question.
+        // The table has the state of the question, whatever has woken the call.
         let _ = timeout_at(expires, woken).await;
         match approvals.take(id) {
             Some(Status::Approved(_)) => Ok(()),
@@ -335,7 +338,7 @@ impl Waiting {
 
 impl Entry {
     fn is_approved(&self, call: &CallToApprove) -> bool {
-        // One that is waited for belongs to the call that waits.
+        // An approval that a call waits for belongs to that call.
         matches!(self.status, Status::Approved(_)) && !self.is_waited_for() && self.call == *call
     }
 
@@ -358,7 +361,7 @@ impl Entry {
     }
 }
 
-/// An id that no entry has: short, since people type it. Only approvers can use it.
+/// An unused id. It is short because people type it, and only approvers can use it.
 fn new_id(entries: &BTreeMap<String, Entry>) -> String {
     loop {
         let id = format!("{:08x}", fastrand::u32(..));

@@ -1,4 +1,4 @@
-//! No call runs unapproved, and none twice on one approval.
+//! No call runs without approval, and none runs twice on one approval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn call_that_could_not_wait_runs_once_when_it_is_sent_again() {
     let approvals = Approvals::new(LIMITS);
     let id = waiting(&approvals, call("ann", "a")).await.id().to_owned();
     assert!(!approvals.list().await.unwrap()[0].is_waiting);
-    // Sent again before anybody has answered, it is the same question.
+    // The same call sent again before the answer is the same question.
     let again = waiting(&approvals, call("ann", "a")).await;
     assert_eq!(again.id(), id);
     drop(again);
@@ -153,7 +153,7 @@ async fn two_calls_need_two_approvals_even_if_they_are_the_same() {
         .decide(one.id(), &approver("bob"), true)
         .await
         .unwrap();
-    // The approval belongs to the call that waits for it, and that one is on its way.
+    // The approval belongs to the call that waits for it.
     assert_eq!(one.answer().await, Ok(()));
     assert_eq!(
         approvals
@@ -262,7 +262,7 @@ async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
             "{one:?}"
         );
     }
-    // Whoever it is may refuse.
+    // An approver of any identity may refuse.
     approvals.decide(&anonymous, &nobody, false).await.unwrap();
     approvals
         .decide(&named, &approver("bob"), true)
@@ -296,7 +296,7 @@ async fn number_and_size_of_questions_are_limited_for_each_principal() {
     assert_eq!(approvals.list().await.unwrap().len(), 6);
 }
 
-/// What may happen to calls, at random.
+/// Random events in the life of calls.
 #[derive(Clone, Debug)]
 enum Step {
     /// A client sends the call with these arguments.
@@ -321,7 +321,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens in whichever order, a call runs no more often than it was approved under the rules of its time.
+    /// Whatever happens in whichever order, a call runs no more often than it was approved under
+    /// the rules of its time.
     #[test]
     fn no_call_runs_more_often_than_it_was_approved(steps in prop::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

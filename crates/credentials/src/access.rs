@@ -1,4 +1,4 @@
-//! How a listener asks who a client is.
+//! The interface by which a listener authenticates clients.
 
 use std::fmt;
 use std::future::Future;
@@ -10,16 +10,16 @@ use fanlight_identity::Identity;
 use crate::sign_in::{IdToken, SignInError, Signing};
 use crate::{Credentials, Denial};
 
-/// The answer to who a client is: at once, in nearly all cases, or after others have been asked.
+/// A client's identity, which is known at once or needs requests to an issuer.
 pub enum Authentication<'a> {
-    /// It is known.
+    /// The identity is known.
     Ready(Result<Arc<Identity>, Denial>),
     /// An issuer has to be asked.
     Pending(Pin<Box<dyn Future<Output = Result<Arc<Identity>, Denial>> + Send + 'a>>),
 }
 
 impl Authentication<'_> {
-    /// Waits for it.
+    /// Waits for the identity.
     ///
     /// # Errors
     ///
@@ -41,20 +41,20 @@ impl fmt::Debug for Authentication<'_> {
     }
 }
 
-/// Tells the identity behind requests.
+/// Authenticates requests.
 pub trait Authenticate: Send + Sync + fmt::Debug {
-    /// The identity behind a request with these credentials. Asked once for each request.
+    /// The identity of a request with these credentials. Called once for each request.
     fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a>;
 
-    /// The user that an ID token names, which an issuer of access tokens has given to Fanlight as its client: the same principal
-    /// as by that issuer's access tokens.
+    /// The identity of a user by an ID token that an issuer has given to Fanlight as its client.
+    /// The principal is the same as with that issuer's access tokens.
     fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
         let _ = shown;
         Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
     }
 }
 
-/// Serves everyone as [`Identity::anonymous`].
+/// Gives everyone the identity [`Identity::anonymous`].
 #[derive(Clone, Debug)]
 pub struct Open(Arc<Identity>);
 

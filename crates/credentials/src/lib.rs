@@ -1,5 +1,5 @@
-//! What a request shows of its client, and how a listener finds out who that is: the types between the listeners, which
-//! have requests, and the crate `auth`, which verifies what they carry.
+//! The types between the listeners, which receive requests with credentials, and the crate `auth`,
+//! which verifies the credentials.
 
 mod access;
 mod credentials;

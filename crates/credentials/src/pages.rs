@@ -1,4 +1,4 @@
-//! Pages for people on the listener of clients, beside the endpoints.
+//! Pages for people, which the clients' listener serves beside the endpoints.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,35 +10,35 @@ use http::request::Parts;
 
 use crate::ConnectionFacts;
 
-/// A page, once it is there: HTML or JSON as its header says, or nothing.
+/// The future of a page: HTML or JSON as its header says, or an empty body.
 pub type PendingPage<'a> = Pin<Box<dyn Future<Output = Response<String>> + Send + 'a>>;
 
-/// Pages on the listener of clients. A path of an endpoint is never asked for here.
+/// The pages of the clients' listener. It never asks here for the path of an endpoint.
 pub trait Pages: Send + Sync + fmt::Debug {
     /// Whether there is a page at this path.
     fn serves(&self, path: &str) -> bool;
 
-    /// Answers a request for a path that is served.
+    /// Answers a request for a served path.
     fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a>;
 }
 
-/// A request for a page. What may change something is no request of another site's page.
+/// A request for a page. The listener has rejected cross-site requests that could change something.
 #[derive(Clone, Copy)]
 pub struct PageRequest<'a> {
-    /// All but its body.
+    /// The head of the request.
     pub head: &'a Parts,
-    /// Its body: a form, or nothing.
+    /// The body: a form, or nothing.
     pub form: &'a [u8],
-    /// Its connection.
+    /// The request's connection.
     pub connection: &'a ConnectionFacts,
-    /// The address whose share of limits it takes.
+    /// The address whose share of limits the request uses.
     pub client: Option<IpAddr>,
-    /// The URL under which clients reach the listener, if it is known.
+    /// The URL by which clients reach the listener, if Fanlight knows it.
     pub public_url: Option<&'a str>,
 }
 
 impl fmt::Debug for PageRequest<'_> {
-    /// Without what may be secret.
+    /// Without possible secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageRequest")
             .field("method", &self.head.method)
@@ -46,7 +46,7 @@ impl fmt::Debug for PageRequest<'_> {
     }
 }
 
-/// Text for HTML, also within an attribute.
+/// Escapes text for HTML, including attributes.
 #[must_use]
 pub fn escaped_html(text: &str) -> Cow<'_, str> {
     if !text.contains(['&', '<', '>', '"', '\'']) {

@@ -1,4 +1,4 @@
-//! How operators and users sign in at an OpenID Connect issuer.
+//! The sign-in of operators and users at an OpenID Connect issuer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use fanlight_identity::Identity;
 
-/// The client that is registered at an issuer for the sign-in of operators.
+/// The registration of Fanlight at an issuer, for the sign-in of operators.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SignInSettings {
     /// The issuer's identifier.
     pub issuer: String,
     /// The client's identifier.
     pub client_id: String,
-    /// Its secret, if it has one.
+    /// The client's secret, if it has one.
     pub client_secret: Option<String>,
-    /// Where the issuer sends browsers back to.
+    /// The URL to which the issuer sends browsers back.
     pub redirect_uri: String,
     /// The scopes that are requested besides `openid`.
     pub scopes: Vec<String>,
-    /// The claim with the name for people; `None` for the usual ones.
+    /// The claim with the name for people; `None` uses the common ones.
     pub name_claim: Option<String>,
     /// The claim with groups.
     pub groups_claim: String,
-    /// The claim with scopes, if they are read.
+    /// The claim with scopes, if scopes are read.
     pub scopes_claim: Option<String>,
 }
 
@@ -39,15 +39,17 @@ impl fmt::Debug for SignInSettings {
     }
 }
 
-/// The answer of an issuer, once it is there.
+/// The future of an issuer's answer.
 pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + Send + 'a>>;
 
 /// Signs operators in by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
 pub trait SignIn: Send + Sync + fmt::Debug {
-    /// Begins a sign-in: where the browser goes, and what it must show when it comes back.
+    /// Begins a sign-in. Returns the URL for the browser, and the secrets that the browser must
+    /// present when it comes back.
     fn begin(&self) -> Signing<'_, Begun>;
 
-    /// Ends the sign-in `attempt`, whose browser has been sent back with `answer`: who has signed in.
+    /// Completes the sign-in `attempt`, whose browser came back with `answer`. Returns the
+    /// identity.
     fn finish<'a>(
         &'a self,
         attempt: &'a Attempt,
@@ -58,20 +60,21 @@ pub trait SignIn: Send + Sync + fmt::Debug {
 /// A sign-in that has begun.
 #[derive(Debug)]
 pub struct Begun {
-    /// The URL at the issuer to which the browser goes.
+    /// The URL at the issuer that the browser goes to.
     pub location: String,
-    /// What the browser that began it keeps.
+    /// The secrets that the browser keeps.
     pub attempt: Attempt,
 }
 
-/// The secrets of one sign-in, each of 256 random bits. They are for the browser that began it alone.
+/// The secrets of one sign-in, each of 256 random bits. Only the browser that began the sign-in
+/// gets them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Returned by the issuer with its answer: shows that the answer belongs to this attempt.
+    /// Returned by the issuer with its answer; proves that the answer belongs to this attempt.
     pub state: String,
-    /// Within the ID token: shows that the token was made for this attempt.
+    /// Contained in the ID token; proves that the token was made for this attempt.
     pub nonce: String,
-    /// Shown with the code, which the issuer gives tokens for only then (RFC 7636).
+    /// Sent with the code, because the issuer gives out tokens for the code only then (RFC 7636).
     pub verifier: String,
 }
 
@@ -81,7 +84,7 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// What a browser brings back from the issuer (RFC 6749, 4.1.2; RFC 9207).
+/// The parameters with which a browser comes back from the issuer (RFC 6749, 4.1.2; RFC 9207).
 #[derive(Clone, Copy, Default)]
 pub struct IssuerAnswer<'a> {
     /// The authorization code.
@@ -90,7 +93,7 @@ pub struct IssuerAnswer<'a> {
     pub state: Option<&'a str>,
     /// The issuer, if it names itself.
     pub iss: Option<&'a str>,
-    /// Why there is no code.
+    /// The error, if there is no code.
     pub error: Option<&'a str>,
 }
 
@@ -104,16 +107,16 @@ impl fmt::Debug for IssuerAnswer<'_> {
     }
 }
 
-/// An ID token, and what it has to be for.
+/// An ID token, and the values that it must contain.
 #[derive(Clone, Copy)]
 pub struct IdToken<'a> {
     /// The token.
     pub token: &'a str,
-    /// The issuer that has given it.
+    /// The issuer that gave it.
     pub issuer: &'a str,
     /// The client that it was given to.
     pub client_id: &'a str,
-    /// The nonce of the sign-in that it was given for.
+    /// The nonce of its sign-in.
     pub nonce: &'a str,
 }
 
@@ -127,13 +130,14 @@ impl fmt::Debug for IdToken<'_> {
     }
 }
 
-/// Why nobody was signed in. The texts are for the person who tries: they name no secret.
+/// The reason why nobody was signed in. The texts are for the person who tries, and contain no
+/// secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignInError {
-    /// The answer does not belong to the attempt, or what it brings is not accepted.
+    /// The answer does not belong to the attempt, or its contents are not accepted.
     #[error("{0}")]
     Refused(Cow<'static, str>),
-    /// The issuer cannot be asked at the moment, or does not answer as an issuer does.
+    /// The issuer cannot be reached at the moment, or does not answer as an issuer should.
     #[error("{0}")]
     Unavailable(Cow<'static, str>),
 }

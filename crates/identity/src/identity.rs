@@ -9,30 +9,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Principal;
 
-/// A client whose credentials have been verified. Another token of the same client makes another identity with the same
-/// principal.
+/// A client whose credentials have been verified. Another token of the same client gives another
+/// identity with the same principal.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Whom everything that the client makes belongs to.
+    /// The principal, which owns everything that is made for the client.
     pub principal: Principal,
     /// Its name for operators and logs: a subject, or the name of a key. Not unique.
     pub name: Arc<str>,
-    /// What has shown the identity.
+    /// The kind of credentials that proved the identity.
     pub source: Source,
-    /// The groups it belongs to.
+    /// The client's groups.
     pub groups: Arc<[Arc<str>]>,
-    /// What it may do.
+    /// The client's scopes.
     pub scopes: Scopes,
-    /// What its credentials say of it besides: texts by the names of claims.
+    /// Other claims of the credentials: texts by claim name.
     pub claims: Claims,
     /// The paths of the endpoints that it may use; `None` for all.
     pub endpoints: Option<Arc<[Arc<str>]>>,
-    /// Until when all of this holds.
+    /// The time until which the identity is valid.
     pub validity: Validity,
 }
 
 impl Identity {
-    /// A client that is not authenticated, where that is allowed.
+    /// The identity of clients without authentication.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Identity {
         }
     }
 
-    /// Whether it may use the endpoint at `path`.
+    /// Whether the client may use the endpoint at `path`.
     #[must_use]
     pub fn may_use(&self, path: &str) -> bool {
         self.endpoints
@@ -56,14 +56,14 @@ impl Identity {
     }
 }
 
-/// What has shown an identity.
+/// The kind of credentials that proved an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Nothing: the client is not authenticated.
+    /// None: the client is not authenticated.
     Anonymous,
     /// An OAuth access token.
     Token,
-    /// A key of the configured file.
+    /// A key of the configured file of keys.
     Key,
     /// A TLS client certificate.
     Certificate,
@@ -74,7 +74,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Its name for operators.
+    /// The source's name for operators.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -97,20 +97,20 @@ impl fmt::Display for Source {
 /// OAuth scopes (RFC 6749, 3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes {
-    /// Every scope: nothing restricts the client.
+    /// Every scope, so that nothing restricts the client.
     All,
-    /// These.
+    /// Only these scopes.
     Only(Arc<BTreeSet<Arc<str>>>),
 }
 
 impl Scopes {
-    /// Those in a space-separated list.
+    /// Parses a space-separated list.
     #[must_use]
     pub fn parse(list: &str) -> Self {
         list.split(' ').filter(|scope| !scope.is_empty()).collect()
     }
 
-    /// Whether `scope` is one of them.
+    /// Whether `scope` is included.
     #[must_use]
     pub fn contains(&self, scope: &str) -> bool {
         match self {
@@ -126,20 +126,21 @@ impl<'a> FromIterator<&'a str> for Scopes {
     }
 }
 
-/// Claims by name, each with its texts: a list has several.
+/// Claims by name. Each has its texts; a list has several.
 pub type Claims = Arc<BTreeMap<Box<str>, Box<[Box<str>]>>>;
 
-/// Until when an identity may be used.
+/// The time until which an identity may be used.
 #[derive(Clone, Debug, Default)]
 pub struct Validity {
-    /// When its credentials expire; `None` if they do not.
+    /// The time when the credentials expire; `None` if they do not.
     pub expires: Option<SystemTime>,
-    /// Cancelled when its credentials are revoked, or the configuration does not accept them any more.
+    /// Cancelled when the credentials are revoked, or when the configuration no longer accepts
+    /// them.
     pub revoked: CancellationToken,
 }
 
 impl Validity {
-    /// Whether it may be used at `now`.
+    /// Whether the identity may be used at `now`.
     #[must_use]
     pub fn holds_at(&self, now: SystemTime) -> bool {
         !self.revoked.is_cancelled() && self.expires.is_none_or(|expires| now < expires)

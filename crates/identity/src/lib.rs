@@ -1,4 +1,5 @@
-//! Who a client is, and what it may do: the same for every listener, the core and the server edge.
+//! The identity and rights of a client, which are the same for every listener, the core and the
+//! server edge.
 
 mod identity;
 mod principal;

@@ -1,14 +1,14 @@
-//! Whom everything belongs to that is made for a client.
+//! Principals, which own everything that is made for a client.
 
 use std::sync::Arc;
 
-/// How the issuers of Fanlight itself begin.
+/// The prefix of Fanlight's own issuers.
 const OWN: &str = "fanlight:";
 
-/// Whom things belong to. Nothing that belongs to one principal may reach another: sessions, connections to
-/// servers, tasks, subscriptions, suspended calls, kept results.
+/// The owner of state: sessions, connections to servers, tasks, subscriptions, suspended calls and
+/// kept results. Nothing that belongs to one principal may reach another.
 ///
-/// Where clients are not authenticated, each is [`Principal::anonymous`].
+/// All clients without authentication are [`Principal::anonymous`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(Kind);
 
@@ -16,15 +16,15 @@ pub struct Principal(Kind);
 enum Kind {
     /// Fanlight itself, for requests that no client has made.
     Gateway,
-    /// An operator, for calls made from the operators' page.
+    /// Any operator, for calls from the operators' page.
     Operator,
-    /// Every client that has not been authenticated.
+    /// Every client without authentication.
     Anonymous,
-    /// A client that has been authenticated.
+    /// An authenticated client.
     Named(Arc<Name>),
 }
 
-/// Unique as a whole: the same subject of two issuers is two principals.
+/// The pair is unique: the same subject of two issuers is two principals.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Name {
     issuer: Box<str>,
@@ -38,7 +38,7 @@ impl Principal {
         Self(Kind::Gateway)
     }
 
-    /// Every client that has not been authenticated.
+    /// Every client without authentication.
     #[must_use]
     pub const fn anonymous() -> Self {
         Self(Kind::Anonymous)
@@ -53,26 +53,27 @@ impl Principal {
         })))
     }
 
-    /// An operator, for calls made from the operators' page.
+    /// Any operator, for calls from the operators' page.
     #[must_use]
     pub const fn operator() -> Self {
         Self(Kind::Operator)
     }
 
-    /// Whether it is every client that has not been authenticated: then only sessions tell clients apart.
+    /// Whether it stands for every client without authentication. Then only sessions distinguish
+    /// clients.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         matches!(self.0, Kind::Anonymous)
     }
 
-    /// Whether it is a client that has been authenticated: what is private is for it alone.
+    /// Whether this is an authenticated client. Private data are for such a client alone.
     #[must_use]
     pub fn is_named(&self) -> bool {
         matches!(self.0, Kind::Named(_))
     }
 
-    /// Who knows it, and as whom; `None` unless it is a client that has been authenticated. The issuers of Fanlight itself are
-    /// `key`, `certificate`, `proxy` and `socket`.
+    /// The issuer and the subject of an authenticated client; otherwise `None`. Fanlight's own
+    /// issuers are `key`, `certificate`, `proxy` and `socket`.
     #[must_use]
     pub fn issuer_and_subject(&self) -> Option<(&str, &str)> {
         match &self.0 {
@@ -84,8 +85,8 @@ impl Principal {
         }
     }
 
-    /// How policies and the record name it: the issuer, `#`, and the subject. `None` unless it is a client that has been
-    /// authenticated.
+    /// The name in policies and in the audit log: the issuer, `#`, and the subject. `None` unless
+    /// it is an authenticated client.
     #[must_use]
     pub fn id(&self) -> Option<String> {
         self.issuer_and_subject()
@@ -113,7 +114,7 @@ impl Principal {
         }
     }
 
-    /// What operators are shown of it.
+    /// A description for operators.
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.0 {
@@ -124,8 +125,8 @@ impl Principal {
         }
     }
 
-    /// Bytes that no other principal has, equal in every process: what is sealed for a client is bound to
-    /// them.
+    /// The principal's bytes, which differ for each principal and are equal in every process. Seals
+    /// for a client are bound to them.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.0 {

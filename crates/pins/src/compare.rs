@@ -1,10 +1,10 @@
-//! What has changed of a definition, and how much that matters.
+//! Compares two versions of a definition, and rates the difference.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Levels of schemas inside of schemas that are compared; what differs deeper counts as breaking.
+/// How many levels of nested schemas are compared. A deeper difference counts as breaking.
 const NESTING: usize = 24;
 /// Members of a schema that only people and models read.
 const WORDS: [&str; 6] = [
@@ -15,7 +15,7 @@ const WORDS: [&str; 6] = [
     "default",
     "deprecated",
 ];
-/// Hints by which a tool is trusted more, and the value that does so.
+/// Hints that make clients trust a tool more, with the value that does so.
 const HINTS: [(&str, bool); 4] = [
     ("readOnlyHint", true),
     ("destructiveHint", false),
@@ -23,21 +23,22 @@ const HINTS: [(&str, bool); 4] = [
     ("openWorldHint", false),
 ];
 
-/// How much a difference matters.
+/// The weight of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Nothing differs.
     Same,
-    /// Only what people and models read.
+    /// Only texts for people and models differ.
     Text,
-    /// Whoever used it before can use it as before.
+    /// Existing callers can use it as before.
     Compatible,
-    /// Calls that were right may not be any more, results may have another form, or it says of itself that it may do more.
+    /// Valid calls may become invalid, results may have another form, or the tool announces that it
+    /// may do more.
     Breaking,
 }
 
 impl Change {
-    /// Its name.
+    /// The weight's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,16 +50,16 @@ impl Change {
     }
 }
 
-/// What differs.
+/// The difference between two definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// How much the whole matters.
+    /// The weight of the whole difference.
     pub change: Change,
-    /// What differs, each in some words.
+    /// Short descriptions of the differences.
     pub reasons: Vec<String>,
 }
 
-/// Compares a definition that was approved with the one of now. `_meta` does not matter.
+/// Compares an approved definition with the current one. `_meta` is ignored.
 #[must_use]
 pub fn compare(approved: &Value, now: &Value) -> Difference {
     let mut found = Found(Vec::new());
@@ -155,7 +156,7 @@ impl Found {
         }
     }
 
-    /// The arguments of a prompt.
+    /// Compares the arguments of a prompt.
     fn arguments(&mut self, before: Option<&Value>, after: Option<&Value>) {
         let list = |all: Option<&Value>| all.and_then(Value::as_array).cloned().unwrap_or_default();
         let name = |one: &Value| {
@@ -200,7 +201,7 @@ impl Found {
         }
     }
 
-    /// A schema of what clients send.
+    /// Compares a schema of client input.
     fn schema(&mut self, place: &str, before: &Value, after: &Value, nesting: usize) {
         let Some(nesting) = nesting.checked_sub(1) else {
             return self.add(Change::Breaking, format!("{place} has changed"));
@@ -275,7 +276,7 @@ impl Found {
         }
     }
 
-    /// Which values or types there may be: fewer are breaking, and so is a choice where there was none.
+    /// Compares the permitted values or types. Fewer are breaking, and so is a new restriction.
     fn choices(&mut self, place: &str, name: &str, before: Option<&Value>, after: Option<&Value>) {
         let (old, new) = (values(before), values(after));
         let is_narrower =
@@ -289,7 +290,7 @@ impl Found {
     }
 }
 
-/// The values of a list, or the one value.
+/// The values of a list, or a single value.
 fn values(value: Option<&Value>) -> Vec<Value> {
     match value {
         Some(Value::Array(all)) => all.clone(),
@@ -298,11 +299,11 @@ fn values(value: Option<&Value>) -> Vec<Value> {
     }
 }
 
-/// A schema without what only people and models read.
+/// A schema without the members that only people and models read.
 fn without_words(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
-            // A property may be called like one of these.
+            // A property may have the name of such a member.
             let kept = members
                 .iter()
                 .filter(|(name, value)| !WORDS.contains(&name.as_str()) || value.is_object());

@@ -1,20 +1,20 @@
-//! What in a definition deserves a look, whether or not it has changed.
+//! Suspicious parts of a definition, whether or not it has changed.
 
 use serde_json::Value;
 
-/// Something that deserves a look.
+/// A suspicious part of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// A text has characters that nobody sees, or that change the direction of writing.
+    /// A text contains invisible characters, or characters that change the direction of writing.
     Invisible {
-        /// Where, as a JSON Pointer.
+        /// The place, as a JSON Pointer.
         place: String,
-        /// The first of them.
+        /// The first such character.
         character: char,
     },
-    /// A name looks like that of another server's tool.
+    /// A name looks like the name of another server's tool.
     Lookalike {
-        /// `server/name` of the other.
+        /// The other tool, as `server/name`.
         other: String,
     },
 }
@@ -34,7 +34,8 @@ impl std::fmt::Display for Flag {
     }
 }
 
-/// What deserves a look in a definition. `others` are the names of other servers' tools, as `server/name` each.
+/// The suspicious parts of a definition. `others` are the tools of other servers, each as server
+/// and name.
 #[must_use]
 pub fn flags<'a>(
     name: &str,
@@ -58,7 +59,8 @@ pub fn flags<'a>(
     found
 }
 
-/// Each text of a value, names of members included, with its place. Deeper than a definition may be nested is not looked at.
+/// Passes each text in a value, including member names, with its place to `take`. Stops at the
+/// depth that a definition may have.
 fn texts(value: &Value, place: &mut String, take: &mut dyn FnMut(&str, &str)) {
     const LONGEST: usize = 1024;
     if place.len() > LONGEST {
@@ -87,8 +89,8 @@ fn texts(value: &Value, place: &mut String, take: &mut dyn FnMut(&str, &str)) {
     }
 }
 
-/// Whether a character is not shown, or changes the direction of writing: those of format (Cf), variation selectors, tags, and
-/// control characters but for line ends and tabs.
+/// Whether a character is invisible or changes the direction of writing: format characters (Cf),
+/// variation selectors, tags, and control characters except line ends and tabs.
 fn is_invisible(character: char) -> bool {
     matches!(u32::from(character),
         0x00..=0x08 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f..=0x9f
@@ -97,7 +99,8 @@ fn is_invisible(character: char) -> bool {
         | 0x1bca0..=0x1bca3 | 0x1d173..=0x1d17a | 0xe0000..=0xe0fff)
 }
 
-/// What a name looks like: in small letters, without what separates words, with letters and digits that look alike as one.
+/// The appearance of a name: in lower case, without word separators, and with look-alike letters
+/// and digits made equal.
 #[must_use]
 pub fn skeleton(name: &str) -> String {
     let shown = name

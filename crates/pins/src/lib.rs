@@ -1,6 +1,6 @@
-//! Definitions of tools, prompts and templates as somebody has approved them, and what has changed of them since.
+//! Pins: approved definitions of tools, prompts and templates, and their changes since.
 //!
-//! This crate has no I/O. Definitions are no part of a call's way: they are compared when a server lists them.
+//! This crate has no I/O. Definitions are compared when a server lists them, not during calls.
 
 mod compare;
 mod flags;

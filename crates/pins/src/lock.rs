@@ -1,4 +1,4 @@
-//! The file with what was approved.
+//! The lock file with the approved definitions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 
 use crate::compare::{Change, Difference, compare};
 
-/// The version of the form of the file.
+/// The version of the file format.
 const VERSION: u32 = 1;
-/// A member of definitions that servers may write differently each time, and no model reads.
+/// A member of definitions that servers may write differently each time, and that no model reads.
 const META: &str = "_meta";
 
-/// What was approved, by server.
+/// The approved definitions, by server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -36,7 +36,7 @@ pub enum LockedKind {
 }
 
 impl LockedKind {
-    /// The word for one of them.
+    /// The word for one item of this kind.
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
@@ -47,19 +47,19 @@ impl LockedKind {
     }
 }
 
-/// A definition that was approved.
+/// An approved definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
-    /// The SHA-256 digest of the definition, whatever the order of its members.
+    /// The SHA-256 digest of the definition, independent of the order of members.
     pub digest: String,
     /// The definition, without `_meta`.
     pub definition: Value,
 }
 
 impl Pinned {
-    /// What differs in a definition of now; `None` if it is as it was approved. What [`compare`] has no words for is at least a
-    /// change of the text.
+    /// The difference of the current definition; `None` if it is as approved. A difference that
+    /// [`compare`] cannot describe counts as a change of the text.
     #[must_use]
     pub fn difference(&self, now: &Value) -> Option<Difference> {
         if self.digest == digest(now) {
@@ -73,12 +73,12 @@ impl Pinned {
     }
 }
 
-/// What is pinned: of which server, what, and the server's own name for it.
+/// The key of a pinned item: its server, its kind, and the server's own name for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
     /// The server.
     pub server: String,
-    /// What it is.
+    /// The kind of the item.
     pub kind: LockedKind,
     /// The server's own name, or the text of the template.
     pub name: String,
@@ -90,16 +90,16 @@ impl fmt::Display for ItemKey {
     }
 }
 
-/// A text is no such file.
+/// The reason why a text is not a valid lock file.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidLock {
-    /// It is no JSON, or has another form.
+    /// The text is not JSON, or has another form.
     #[error("this is not what `fanlight pin` writes: {0}")]
     Form(#[from] serde_json::Error),
-    /// A later version has written it.
+    /// A later version of Fanlight has written it.
     #[error("version {0} of this file is not known here: use a later version of Fanlight")]
     Version(u32),
-    /// A digest does not fit its definition.
+    /// A digest does not match its definition.
     #[error("the digest of {0} is not that of its definition: approve it again")]
     Digest(ItemKey),
 }
@@ -114,11 +114,11 @@ impl Default for Lock {
 }
 
 impl Lock {
-    /// What a file has.
+    /// Parses the text of a lock file.
     ///
     /// # Errors
     ///
-    /// If it is no such file, or a digest does not fit.
+    /// If it is not a lock file, or a digest does not match.
     pub fn parse(text: &str) -> Result<Self, InvalidLock> {
         let lock: Self = serde_json::from_str(text)?;
         if lock.version != VERSION {
@@ -133,7 +133,7 @@ impl Lock {
         }
     }
 
-    /// The text of the file.
+    /// The text of the lock file.
     #[must_use]
     pub fn written(&self) -> String {
         serde_json::to_string_pretty(self)
@@ -141,13 +141,13 @@ impl Lock {
             .unwrap_or_default()
     }
 
-    /// Whether anything of a server is pinned: then what it has besides is new.
+    /// Whether anything of a server is pinned. If so, its other items are new.
     #[must_use]
     pub fn has_server(&self, server: &str) -> bool {
         self.servers.contains_key(server)
     }
 
-    /// What was approved of an item.
+    /// The approved definition of an item.
     #[must_use]
     pub fn get(&self, server: &str, kind: LockedKind, name: &str) -> Option<&Pinned> {
         self.servers.get(server)?.get(&kind)?.get(name)
@@ -167,17 +167,17 @@ impl Lock {
             .insert(key.name.clone(), pinned);
     }
 
-    /// Has a server pinned with nothing, if it was not.
+    /// Adds a server without pinned items, unless it is there.
     pub fn begin(&mut self, server: &str) {
         self.servers.entry(server.to_owned()).or_default();
     }
 
-    /// Forgets everything of a server.
+    /// Removes all pins of a server.
     pub fn forget(&mut self, server: &str) {
         self.servers.remove(server);
     }
 
-    /// Forgets an item.
+    /// Removes the pin of an item.
     pub fn unpin(&mut self, key: &ItemKey) {
         let of_kind = self
             .servers
@@ -186,7 +186,7 @@ impl Lock {
         of_kind.map(|items| items.remove(&key.name));
     }
 
-    /// Everything that is pinned.
+    /// All pinned items.
     pub fn all(&self) -> impl Iterator<Item = (ItemKey, &Pinned)> {
         self.servers.iter().flat_map(|(server, kinds)| {
             kinds.iter().flat_map(move |(kind, items)| {
@@ -205,14 +205,15 @@ impl Lock {
     }
 }
 
-/// The digest of a definition without `_meta`, whatever the order of its members.
+/// The digest of a definition without `_meta`, independent of the order of members.
 #[must_use]
 pub fn digest(definition: &Value) -> String {
     let text = canonical(definition).to_string();
     HEXLOWER.encode(sha256(&SHA256, text.as_bytes()).as_ref())
 }
 
-/// A definition as it is compared and shown: without `_meta`, and with the members of objects in the order of their names.
+/// A definition in the form that is compared and shown: without `_meta`, and with members sorted by
+/// name.
 #[must_use]
 pub fn canonical(definition: &Value) -> Value {
     sorted(&without_meta(definition))
@@ -231,7 +232,7 @@ fn without_meta(definition: &Value) -> Value {
     }
 }
 
-/// A value whose objects have their members in the order of their names.
+/// A value whose objects have their members sorted by name.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

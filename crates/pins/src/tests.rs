@@ -1,4 +1,4 @@
-//! Definitions that were approved, and changes of them.
+//! Approved definitions and their changes.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -201,8 +201,9 @@ proptest! {
     }
 }
 
-/// Prints how well the flags do on a labelled corpus: `FANLIGHT_PIN_CORPUS=security_corpus_v1.json cargo test -p fanlight-pins
-/// corpus -- --ignored --nocapture`.
+/// Prints the accuracy of the flags on a labelled corpus:
+/// `FANLIGHT_PIN_CORPUS=security_corpus_v1.json cargo test -p fanlight-pins corpus -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "the corpus is no part of this repository"]
 fn flags_on_a_labelled_corpus() {

@@ -1,7 +1,7 @@
-//! The arguments of a call as policies see them, from exactly the text that the server gets.
+//! The arguments of a call as policies see them, made from exactly the text that the server gets.
 //!
-//! What two readers could read differently is refused: a member that is there twice, or in another spelling that a lenient
-//! server takes for one that a policy looks at.
+//! Arguments that two readers could read differently are refused: duplicate members, and members
+//! whose spelling a lenient server takes for one that a policy reads.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use fanlight_protocol::member_name::FoldedNames;
 
 use crate::expression::{Arguments, Reads};
 
-/// Levels of nesting that are looked at.
+/// How many levels of nesting are read.
 const NESTING: usize = 32;
-/// Values that are looked at.
+/// How many values are read.
 const MOST: usize = 10_000;
 
-/// Which members are looked at.
+/// The members that policies read.
 #[derive(Debug)]
 pub(crate) struct LookedAt {
-    /// Those of the outermost object; `None` for all.
+    /// The members of the outermost object; `None` for all.
     first: Option<BTreeSet<Box<str>>>,
     names: Vec<Box<str>>,
     folded: FoldedNames,
@@ -43,11 +43,11 @@ impl LookedAt {
         }
     }
 
-    /// The arguments as a record. Without any it is empty.
+    /// The arguments as a record, which is empty without arguments.
     ///
     /// # Errors
     ///
-    /// If two readers could read them differently, or they are too many.
+    /// If two readers could read them differently, or there are too many.
     pub(crate) fn record(
         &self,
         arguments: Option<&Json>,
@@ -109,7 +109,7 @@ impl LookedAt {
             .map_err(|error| AmbiguousArguments::new(&error.to_string()))
     }
 
-    /// A value; `None` for null, which is absent to policies.
+    /// A value; `None` for null, which policies treat as absent.
     fn value(
         &self,
         value: &Json,
@@ -145,13 +145,13 @@ impl LookedAt {
     }
 }
 
-/// A number: a whole one as such however it is written, one with up to four places as a decimal, any other as its text,
-/// which no comparison of numbers takes.
+/// A number. A whole number is a long, however it is written. A number with up to four places is a
+/// decimal. Any other number stays a text, which numeric comparisons do not accept.
 fn number(text: &str) -> RestrictedExpression {
     if let Ok(whole) = text.parse::<i64>() {
         return RestrictedExpression::new_long(whole);
     }
-    // The largest whole numbers that programs with floating point numbers alone can tell apart.
+    // The limit of exact whole numbers for programs that have only floating point numbers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match text.parse::<f64>() {
         Ok(value) if value.fract() == 0.0 && value.abs() < EXACT =>

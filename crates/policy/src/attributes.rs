@@ -1,5 +1,5 @@
-//! What policies see of a client: as entities, and as the key by which what was decided for one client is used for all
-//! others between whom no policy makes a difference.
+//! The attributes of a client that policies see: as entities, and as a key. Clients with equal keys
+//! have equal rights, so they share decisions.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use fanlight_identity::{Identity, Scopes};
 use crate::expression::Reads;
 use crate::rule::Rule;
 
-/// Bytes of the longest name or version of a client that policies see.
+/// The longest client name or version that policies see, in bytes.
 const LONGEST_INFO: usize = 256;
 
-/// The subject, and the id, of all clients that are not authenticated.
+/// The subject and the id of all clients without authentication.
 const ANONYMOUS: &str = "anonymous";
 
-/// The names of entities of a type.
+/// The identifier of an entity of this type.
 pub(crate) fn uid(entity_type: &str, id: &str) -> Option<EntityUid> {
     let name: EntityTypeName = entity_type.parse().ok()?;
     Some(EntityUid::from_type_name_and_id(name, EntityId::new(id)))
 }
 
-/// Between what policies make a difference.
+/// The attributes by which policies distinguish clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Differences {
     reads: Reads,
@@ -32,15 +32,15 @@ pub(crate) struct Differences {
     groups: BTreeSet<Box<str>>,
 }
 
-/// What the policies see of a client.
+/// A client as the policies see it.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenClient {
     pub(crate) user: EntityUid,
-    /// Those of its groups that policies mention.
+    /// The client's groups that policies mention.
     pub(crate) groups: HashSet<EntityUid>,
-    /// The client, with its groups.
+    /// The client as an entity, with its groups.
     pub(crate) entity: Entity,
-    /// The context of its requests, without arguments.
+    /// The context of the client's requests, without arguments.
     pub(crate) context: Vec<(String, RestrictedExpression)>,
 }
 
@@ -65,12 +65,12 @@ impl Differences {
         self.reads.attributes.contains(attribute)
     }
 
-    /// Whether anything depends on what servers say of their tools.
+    /// Whether any policy reads the hints of tools.
     pub(crate) fn reads_hints(&self) -> bool {
         self.reads.hints
     }
 
-    /// The key of the client of a request: equal for clients between whom no policy makes a difference.
+    /// The key of a request's client. It is equal for clients that the policies treat alike.
     pub(crate) fn key(&self, request: &CallContext, identity: &Identity, endpoint: &str) -> String {
         let mut key = format!("{endpoint:?}");
         let mut differ = |is_read: bool, text: &dyn Fn() -> String| {
@@ -112,8 +112,8 @@ impl Differences {
         key
     }
 
-    /// What the policies see of the client of a request. `None` if that cannot be written in their language, which does not
-    /// happen.
+    /// The client of a request as the policies see it. `None` if it cannot be expressed in Cedar,
+    /// which does not happen.
     pub(crate) fn seen(&self, request: &CallContext, identity: &Identity) -> Option<SeenClient> {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let texts =
@@ -165,7 +165,7 @@ impl Differences {
         })
     }
 
-    /// The groups of a client that policies mention.
+    /// The client's groups that policies mention.
     fn groups_of<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a Arc<str>> {
         identity
             .groups
@@ -174,10 +174,11 @@ impl Differences {
     }
 }
 
-/// What a client says of itself: the names in policies, and the members of `clientInfo`.
+/// The client's statements about itself: their names in policies, and the members of `clientInfo`.
 const INFO: [(&str, &str); 2] = [("clientName", "name"), ("clientVersion", "version")];
 
-/// As the client writes it. One that is longer than any that means something is none: what is decided is kept by it.
+/// A member of `clientInfo`, as the client wrote it. An overlong text counts as missing, because
+/// decisions are kept by it.
 fn info(request: &CallContext, member: &str) -> Option<String> {
     let text = request.client_info.as_ref()?.peek(member)?.as_str()?;
     (text.len() <= LONGEST_INFO).then(|| text.into_owned())
@@ -199,7 +200,7 @@ fn id(identity: &Identity) -> String {
         .unwrap_or_else(|| ANONYMOUS.to_owned())
 }
 
-/// The time, to the minute: what was decided holds for that long.
+/// The time to the minute, because decisions are kept that long.
 fn this_minute() -> SystemTime {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)

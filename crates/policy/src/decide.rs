@@ -1,7 +1,8 @@
-//! The decisions: for each client those rules that can be about it, and what they say of an item.
+//! The decisions: selects the rules that may concern a client, and evaluates them for an item.
 //!
-//! What was decided is remembered for all clients between whom no policy makes a difference, unless it depends on arguments.
-//! An error in a policy that forbids counts as met, and in one that permits as not met.
+//! A decision that does not depend on arguments is remembered for all clients that the policies
+//! treat alike. An error in a forbidding policy counts as met; an error in a permitting policy
+//! counts as not met.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,42 +32,43 @@ use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
 use crate::source::{InvalidPolicy, PolicyText};
 
-/// Clients whose rights are kept, counted as one where no policy makes a difference.
+/// The most clients whose rights are kept. Clients that the policies treat alike count as one.
 const CLIENTS: usize = 1_024;
-/// Decisions that are remembered for all of them: 64 clients with 1,000 items each. One takes about 250 bytes.
+/// The most decisions that are remembered: for 64 clients with 1,000 items each. One takes about
+/// 250 bytes.
 const DECISIONS: usize = 65_536;
-/// Bytes of a name that is remembered.
+/// The longest name for which decisions are remembered, in bytes.
 const LONGEST: usize = 256;
 
-/// What policies are made of.
+/// The settings from which policies are made.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySettings {
     /// The files with policies.
     pub texts: Vec<PolicyText>,
-    /// What `allow` says in the configuration.
+    /// The `allow` entries of the configuration.
     pub allowances: Vec<Allowance>,
-    /// Whether what no policy is about may be done.
+    /// Whether an action is permitted if no policy concerns it.
     pub permits_by_default: bool,
     /// The path of the default endpoint.
     pub default_path: String,
-    /// What the configuration says of servers.
+    /// The configured servers.
     pub servers: Vec<ServerFacts>,
 }
 
 impl PolicySettings {
-    /// The [number](Policy::number) of the policies that they mean.
+    /// The [number](Policy::number) of the policies with these settings.
     #[must_use]
     pub fn number(&self) -> u64 {
         foldhash::quality::FixedState::default().hash_one(format!("{self:?}"))
     }
 }
 
-/// What the configuration says of a server.
+/// A configured server, as far as policies depend on it.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// Its tags.
+    /// The server's tags.
     pub tags: Vec<String>,
 }
 
@@ -77,10 +79,10 @@ pub struct Policies {
     clients: Cache<String, Arc<ClientRights>>,
 }
 
-/// What all rights are made of.
+/// The data that all clients' rights share.
 #[derive(Debug)]
 struct Shared {
-    /// Of what the policies are made, without the process: equal for equal policies.
+    /// Computed from the settings alone, so equal policies have equal numbers in every process.
     number: u64,
     rules: Vec<Rule>,
     by_id: HashMap<PolicyId, usize, RandomState>,
@@ -88,16 +90,16 @@ struct Shared {
     default_path: String,
     tags: HashMap<String, Vec<String>, RandomState>,
     authorizer: Authorizer,
-    /// What was decided, as far as it does not depend on arguments.
+    /// The decisions that do not depend on arguments.
     decided: Cache<DecisionKey, Verdict>,
 }
 
 impl Policies {
-    /// The policies that `settings` mean.
+    /// Creates the policies from `settings`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of them.
+    /// All faults in them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
         let number = settings.number();
         let PolicySettings {
@@ -143,7 +145,7 @@ impl Policies {
         })
     }
 
-    /// The policies in the language Cedar, with those that the configuration means by `allow`.
+    /// The policies in the language Cedar, including those made from `allow`.
     pub fn written(&self) -> impl Iterator<Item = (&str, String)> {
         self.shared
             .rules
@@ -170,7 +172,7 @@ impl Policies {
         Some(rights)
     }
 
-    /// Why an item exists for a client or not, and what it may do with it.
+    /// Explains whether an item exists for a client, and whether the client may use it.
     #[must_use]
     pub fn explain(
         &self,
@@ -198,14 +200,14 @@ impl Policies {
     }
 }
 
-/// Why an item exists for a client or not, and what it may do with it.
+/// The explanation whether an item exists for a client, and whether the client may use it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// Whether it is in the client's lists.
+    /// Whether the item is in the client's lists.
     pub is_listed: bool,
-    /// What using it comes to.
+    /// The verdict about using the item.
     pub verdict: Result<Verdict, AmbiguousArguments>,
-    /// What went wrong in policies, and how that was taken.
+    /// Errors in policies, and their consequences.
     pub notes: Vec<String>,
 }
 
@@ -219,37 +221,38 @@ impl Policy for Policies {
     }
 }
 
-/// What clients may do between whom no policy makes a difference.
+/// The rights of all clients that the policies treat alike.
 #[derive(Debug)]
 struct ClientRights {
     number: u64,
     shared: Arc<Shared>,
-    /// `None` for one that may do nothing.
+    /// `None` for a client without any rights.
     client: Option<SeenClient>,
     endpoint: Option<Entity>,
-    /// By the action.
+    /// The rules, by action.
     actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
-    /// Whether there may be anything of a server that the client may use, by the server's name.
+    /// Whether the client might use anything of a server, by server name.
     reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
 }
 
-/// The rules that can be about an action of a client.
+/// The rules that may concern an action of a client.
 #[derive(Debug)]
 struct ActionRules {
-    /// As they are where the arguments are not known.
+    /// The rules for unknown arguments.
     without_arguments: ByItem,
-    /// As they are, if any reads arguments.
+    /// The rules for known arguments, if any rule reads arguments.
     whole: Option<(ByItem, LookedAt)>,
-    /// Whether any [hides](Rule::hides) something.
+    /// Whether any rule [hides](Rule::hides) something.
     hides: bool,
 }
 
-/// Policies by what they are about: most that name an item are about another one, and need not be evaluated.
+/// Policies by item. Most policies that name an item concern another one, and need not be
+/// evaluated.
 #[derive(Debug, Default)]
 struct ByItem {
-    /// Those that name no item.
+    /// The policies that name no item.
     others: PolicySet,
-    /// By the item that they name.
+    /// The other policies, by the item that they name.
     named: HashMap<Box<str>, Vec<CedarPolicy>, RandomState>,
 }
 
@@ -269,7 +272,7 @@ impl ByItem {
             .unwrap_or_default()
     }
 
-    /// Those that can be about an item.
+    /// The policies that may concern an item.
     fn about(&self, item: &PolicyItem<'_>) -> Cow<'_, PolicySet> {
         if self.named.is_empty() {
             return Cow::Borrowed(&self.others);
@@ -288,7 +291,8 @@ fn id(item: &PolicyItem<'_>) -> String {
     format!("{}/{}", item.server, item.name)
 }
 
-/// What a decision is about. Decisions are looked up with borrowed names, and kept with their own.
+/// The key of a remembered decision. Keys are looked up with borrowed names, and stored with owned
+/// names.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DecisionKey<Name = Box<str>> {
     /// The [number](Rights::number) of the client's rights.
@@ -322,7 +326,7 @@ impl Equivalent<DecisionKey> for DecisionKey<&str> {
     }
 }
 
-/// What a server says of its tool.
+/// The hints that a server gives about a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Hints([Option<bool>; 4]);
 
@@ -349,10 +353,10 @@ impl Hints {
     }
 }
 
-/// What a set of rules says.
+/// The result of evaluating a set of rules.
 struct Said {
     decision: Decision,
-    /// The rules that decided it, in their order.
+    /// The rules that decided, in configuration order.
     policies: Vec<usize>,
     notes: Vec<String>,
 }
@@ -375,7 +379,7 @@ impl ClientRights {
         }
     }
 
-    /// Those of nobody.
+    /// The rights of a client that may do nothing.
     fn none(shared: &Arc<Shared>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
@@ -398,7 +402,7 @@ impl ClientRights {
         kept.get_or_init(|| self.rules_about(action))
     }
 
-    /// The rules that can be about an action of the client.
+    /// The rules that may concern an action of the client.
     fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
         let client = self.client.as_ref();
         let is_about_client =
@@ -413,7 +417,7 @@ impl ClientRights {
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
         let takes_arguments = matches!(action, PolicyAction::Call | PolicyAction::Get);
         let about: Vec<_> = self.about(action).collect();
-        // What takes no arguments is no matter of a rule about them.
+        // Rules about arguments do not matter for actions without arguments.
         let listed = about
             .iter()
             .filter(|rule| takes_arguments || !rule.reads_arguments());
@@ -434,14 +438,15 @@ impl ClientRights {
         }
     }
 
-    /// Whether the client is shown an item, and by which rules.
+    /// Whether the client is shown an item, and which rules decide that.
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
         let rules = |action| self.rules(action).without_arguments.about(item);
         self.shown(item, self.rules(PolicyAction::List).hides, rules)
     }
 
-    /// Whether the client is shown an item by the policies that `rules` has for an action, and by which. `hides`: whether
-    /// any about lists [hides](Rule::hides) something.
+    /// Whether the client is shown an item by the policies that `rules` has for an action, and
+    /// which of them decide. `hides` tells whether any rule about lists [hides](Rule::hides)
+    /// something.
     fn shown<'a>(
         &self,
         item: &PolicyItem<'_>,
@@ -453,7 +458,7 @@ impl ClientRights {
         // A server is in no list.
         if used.decision == Decision::Allow && hides && item.kind != PolicyKind::Server {
             let said = self.say(PolicyAction::List, item, &rules(PolicyAction::List), None);
-            // Nothing need permit it: whoever may use it is shown it.
+            // No policy need permit listing: a client that may use an item is shown it.
             if said.decision == Decision::Deny && !said.policies.is_empty() {
                 return (self.verdict(&said, PolicyOutcome::Hidden), said.notes);
             }
@@ -461,7 +466,8 @@ impl ClientRights {
         (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
     }
 
-    /// Whether there may be an item of a server that the client may use, as far as its policies say that of the server alone.
+    /// Whether the client might use an item of a server, judged by the policies about the server
+    /// alone.
     fn may_reach(&self, server: &str) -> bool {
         let rules = |action| {
             let about = self
@@ -483,7 +489,7 @@ impl ClientRights {
         })
     }
 
-    /// What comes of an action with an item that the client is shown.
+    /// The verdict about an action with an item that the client is shown.
     fn decided(
         &self,
         action: PolicyAction,
@@ -509,7 +515,7 @@ impl ClientRights {
                 .iter()
                 .filter_map(|at| self.shared.rules.get(*at))
         };
-        // The strictest counts; of those that are equally strict, the first.
+        // The strictest rule counts; of equally strict ones, the first.
         let asked = rules()
             .rev()
             .filter_map(|rule| rule.ask.clone())
@@ -529,7 +535,7 @@ impl ClientRights {
         }
     }
 
-    /// What `policies` say of an action with an item.
+    /// Evaluates `policies` for an action with an item.
     fn say(
         &self,
         action: PolicyAction,
@@ -582,7 +588,7 @@ impl ClientRights {
             (Decision::Deny, false) => (Decision::Deny, reasons.chain(failed).collect()),
             (Decision::Allow, false) => (Decision::Deny, failed),
         };
-        // The authorizer gives them in no order.
+        // The authorizer returns them unordered.
         policies.sort_unstable();
         Said {
             decision,
@@ -661,14 +667,14 @@ impl ClientRights {
         Request::new(client.user.clone(), action, resource, context, None).ok()
     }
 
-    /// Whether something depends on what the server says of a tool, and that is not known.
+    /// Whether policies read the tool's hints and the hints are unknown.
     fn is_unknown(&self, item: &PolicyItem<'_>) -> bool {
         item.kind == PolicyKind::Tool
             && item.definition.is_none()
             && self.shared.differences.reads_hints()
     }
 
-    /// A decision that was made before, or is made now.
+    /// Returns a remembered decision, or makes it now.
     fn remembered(
         &self,
         action: PolicyAction,
@@ -716,7 +722,8 @@ struct CallArguments<'a> {
 }
 
 impl CallArguments<'_> {
-    /// Whether a rule failed for want of an argument that the tool does not have at all: such a rule is about other tools.
+    /// Whether a rule failed because it reads an argument that the tool does not have. Such a rule
+    /// concerns other tools.
     fn are_others(&self, error: &EvaluationError, rule: &Rule, item: &PolicyItem<'_>) -> bool {
         let EvaluationError::RecordAttrDoesNotExist(_) = error else {
             return false;
@@ -737,7 +744,7 @@ impl CallArguments<'_> {
     }
 }
 
-/// Whether the scope of a rule can be met by a client.
+/// Whether a client may be in the scope of a rule.
 fn may_be_about(rule: &Rule, client: &SeenClient) -> bool {
     let is_in = |uid: &EntityUid| *uid == client.user || client.groups.contains(uid);
     match rule.policy.principal_constraint() {

@@ -1,41 +1,41 @@
-//! What the expressions of a policy read.
+//! Finds the attributes that the expressions of a policy read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cedar_policy::pst::{BinaryOp, Clause, EntityUID, Expr, Literal, Template, UnaryOp, Var};
 
-/// The member of the context that has the arguments.
+/// The member of the context that contains the arguments.
 pub(crate) const ARGUMENTS: &str = "arguments";
 
-/// What policies read.
+/// The attributes that policies read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
-    /// The names of all attributes, of whatever but the resource.
+    /// The names of all attributes of anything except the resource.
     pub(crate) attributes: BTreeSet<Box<str>>,
-    /// Whether anything is read that servers say of their tools.
+    /// Whether the policies read hints of tools.
     pub(crate) hints: bool,
-    /// Whether the action is read.
+    /// Whether the policies read the action.
     pub(crate) action: bool,
-    /// Whether claims are read.
+    /// Whether the policies read claims.
     pub(crate) claims: bool,
-    /// Which arguments are read; `None` for none.
+    /// The arguments that the policies read; `None` for none.
     pub(crate) arguments: Option<Arguments>,
-    /// Whether anything of the resource is read besides its server and what that is at: its endpoint, and its tags.
+    /// Whether the policies read more of the resource than its server, tags and endpoint.
     pub(crate) resource: bool,
 }
 
-/// Which arguments are read.
+/// The arguments that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arguments {
-    /// These.
+    /// Only these.
     Named(BTreeSet<Box<str>>),
     /// All of them, as a whole.
     All,
 }
 
 impl Reads {
-    /// What the conditions of a policy read.
+    /// The reads in the conditions of a policy.
     pub(crate) fn of(policy: &Template) -> Self {
         let mut reads = Self::default();
         for Clause::When(expression) | Clause::Unless(expression) in policy.clauses() {
@@ -44,7 +44,7 @@ impl Reads {
         reads
     }
 
-    /// What an expression reads.
+    /// The reads in an expression.
     pub(crate) fn of_expression(expression: &Expr) -> Self {
         let mut reads = Self::default();
         reads.add(expression);
@@ -56,12 +56,12 @@ impl Reads {
         self.arguments.is_none()
     }
 
-    /// Whether nothing is read that differs between the items of a server, or between calls.
+    /// Whether all reads have the same value for all items and calls of a server.
     pub(crate) fn server_alone(&self) -> bool {
         self.arguments.is_none() && !self.resource
     }
 
-    /// With what others read.
+    /// Adds the reads of another policy.
     pub(crate) fn and(&mut self, other: &Self) {
         self.attributes.extend(other.attributes.iter().cloned());
         self.claims |= other.claims;
@@ -102,7 +102,7 @@ impl Reads {
 
     fn add(&mut self, expression: &Expr) {
         match expression {
-            // The context as a whole has the arguments in it.
+            // The context as a whole contains the arguments.
             Expr::Var(Var::Context) => self.argument(None),
             Expr::GetAttr { expr, attr } => {
                 self.attribute(expr, attr);
@@ -162,7 +162,7 @@ impl Reads {
             Expr::Var(Var::Resource) => self.resource = true,
             Expr::Var(Var::Action) => self.action = true,
             Expr::Literal(_) | Expr::Var(_) | Expr::Slot(_) => {}
-            // What a later version of the language has may read anything.
+            // An expression of a later version of Cedar may read anything.
             _ => {
                 self.argument(None);
                 (self.resource, self.hints, self.action) = (true, true, true);
@@ -175,7 +175,7 @@ fn is_arguments(expression: &Expr) -> bool {
     matches!(expression, Expr::GetAttr { expr, attr } if attr == ARGUMENTS && matches!(&**expr, Expr::Var(Var::Context)))
 }
 
-/// Whether all items of a server have the attribute, with the same value.
+/// Whether the attribute has the same value for all items of a server.
 fn is_of_server(attribute: &str) -> bool {
     matches!(attribute, "server" | "tags")
 }
@@ -197,7 +197,8 @@ fn are_places(expression: &Expr) -> bool {
     }
 }
 
-/// An expression for the check of types, with something in place of each condition on arguments, whose types nobody knows.
+/// An expression for the type checker. Conditions on arguments are replaced, because their types
+/// are unknown.
 pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
     match &**expression {
         Expr::BinaryOp {
@@ -230,7 +231,7 @@ pub(crate) fn without_arguments(expression: &Arc<Expr>) -> Arc<Expr> {
     }
 }
 
-/// A condition that may be met or not.
+/// A placeholder condition, which may be met or not.
 fn some_condition() -> Expr {
     let era = Expr::GetAttr {
         expr: Arc::new(Expr::Var(Var::Context)),

@@ -1,9 +1,8 @@
-//! What clients may do, by policies in the language Cedar.
+//! Decides what clients may do, by policies in the language Cedar.
 //!
-//! `source` finds the policies in their files, `link` those that are made of templates, `rule` makes of each what is needed to
-//! decide, `attributes` and `arguments`
-//! say what a policy sees of a client and of a call, and [`Policies`] decides. Nothing here is asked for anything but what
-//! the gateway has resolved.
+//! `source` finds the policies in their files, `link` reads links of templates, and `rule` prepares
+//! each policy for decisions. `attributes` and `arguments` define what a policy sees of a client
+//! and of a call. [`Policies`] decides, only about requests that the gateway has resolved.
 //!
 //! This crate has no I/O.
 

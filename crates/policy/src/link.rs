@@ -1,4 +1,4 @@
-//! Links of templates: which policies are to be made of a template. They are written as Cedar's own command line keeps them.
+//! Links, which make policies of templates. They have the format of Cedar's own command line.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,27 @@ use fanlight_protocol::json::Kind;
 
 use crate::source::{self, InvalidPolicy, PolicyText};
 
-/// Levels of nesting in a file of links.
+/// The deepest nesting in a file of links.
 const NESTING: usize = 8;
 
-/// A policy that is to be made of a template.
+/// A policy to be made from a template.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The line that it begins in, from 1.
+    /// The line where the link begins, from 1.
     pub(crate) line: usize,
     /// The id of the template.
     pub(crate) template: String,
     /// The id of the policy.
     pub(crate) id: String,
-    /// What stands for `?principal` and `?resource`.
+    /// The values for `?principal` and `?resource`.
     pub(crate) values: HashMap<pst::SlotId, pst::EntityUID>,
 }
 
-/// The links in a text.
+/// Parses the links in a text.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
+/// The first fault.
 pub(crate) fn links(source: &PolicyText) -> Result<Vec<Link>, InvalidPolicy> {
     let text = source.text.trim();
     let before = source.text.len() - source.text.trim_start().len();
@@ -93,7 +93,7 @@ fn link(object: &Json, line: usize) -> Result<Link, String> {
     }
 }
 
-/// What stands for each slot.
+/// The value for each slot.
 fn values(object: &Json) -> Result<HashMap<pst::SlotId, pst::EntityUID>, String> {
     let value = |member: fanlight_protocol::json::Member| {
         let name = member.name(object).unwrap_or_default();

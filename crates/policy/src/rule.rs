@@ -1,4 +1,4 @@
-//! One policy as it is decided by.
+//! One policy, prepared for decisions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::link::{self, Link};
 use crate::schema::schema;
 use crate::source::{self, InvalidPolicy, PolicyText};
 
-/// Most policies: each takes time in decisions.
+/// The most policies, because each takes time in decisions.
 const MOST: usize = 10_000;
 
-/// One policy as it is decided by.
+/// One policy, prepared for decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// Its annotation `@id`, else its file and line.
+    /// The policy's annotation `@id`, or else its file and line.
     pub(crate) id: Arc<str>,
     pub(crate) policy: Policy,
-    /// What stands for it where the arguments are not known: one that reads arguments counts as met if it permits, and as
-    /// not met if it forbids.
+    /// Replaces the policy if the arguments are unknown. A policy that reads arguments then counts
+    /// as met if it permits, and as not met if it forbids.
     pub(crate) listed: Option<Policy>,
-    /// What stands for it where only the server is known: one that reads more of the resource counts as met if it permits,
-    /// and as not met if it forbids.
+    /// Replaces the policy if only the server is known. Conditions that read more of the resource
+    /// then count as met in a policy that permits, and as not met in one that forbids.
     pub(crate) of_server: Option<Policy>,
-    /// The only item that it is about, if there is one: its id in policies.
+    /// The only item that the policy concerns, if there is one: its id in policies.
     pub(crate) item: Option<Box<str>>,
     pub(crate) reads: Reads,
-    /// Who is asked before what it permits is done, and what.
+    /// The required approver and the question, if the policy permits only with approval.
     pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
 }
 
@@ -46,13 +46,13 @@ impl Rule {
         self.policy.effect() == Effect::Forbid
     }
 
-    /// Whether it forbids something in lists, and not also whatever else is done with it.
+    /// Whether the policy forbids listing an item without forbidding all other actions too.
     pub(crate) fn hides(&self) -> bool {
         self.forbids()
             && (self.reads.action || self.policy.action_constraint() != ActionConstraint::Any)
     }
 
-    /// Whether it can be about an item of a server.
+    /// Whether the policy may concern an item of a server.
     pub(crate) fn is_about_server(&self, server: &str) -> bool {
         let of_server = |item: &str| {
             item.strip_prefix(server)
@@ -61,7 +61,7 @@ impl Rule {
         self.item.as_deref().is_none_or(of_server)
     }
 
-    /// Whether it can be about an action.
+    /// Whether the policy may concern an action.
     pub(crate) fn is_about(&self, action: PolicyAction) -> bool {
         let is_it = |uid: &cedar_policy::EntityUid| uid.id().unescaped() == action.as_str();
         match self.policy.action_constraint() {
@@ -72,11 +72,11 @@ impl Rule {
     }
 }
 
-/// The rules that texts mean.
+/// Parses the rules in `texts`.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with any of them.
+/// All faults in the texts.
 pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy>> {
     let mut reading = Reading::default();
     let (links, policies): (Vec<_>, Vec<_>) = texts.iter().partition(|source| source.has_links());
@@ -106,7 +106,7 @@ pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy
     reading.finish(texts)
 }
 
-/// Where a policy stands.
+/// The place of a policy.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     file: &'a Arc<str>,
@@ -123,16 +123,16 @@ impl Place<'_> {
     }
 }
 
-/// What has been read of all texts.
+/// The state of reading all texts.
 #[derive(Default)]
 struct Reading {
     rules: Vec<Rule>,
     wrong: Vec<InvalidPolicy>,
-    /// What is checked against the schema.
+    /// The policies to be checked against the schema.
     checked: PolicySet,
-    /// Where each policy and template stands, by its id.
+    /// The place of each policy and template, by its id.
     places: HashMap<Arc<str>, (Arc<str>, usize)>,
-    /// The templates by their ids, and whether a link uses them.
+    /// The templates by id, each with a flag whether a link uses it.
     templates: BTreeMap<Arc<str>, (Arc<Template>, bool)>,
 }
 
@@ -159,7 +159,7 @@ impl Reading {
         }
     }
 
-    /// Adds the policy that a link makes of a template.
+    /// Adds the policy that a link makes from a template.
     fn link(&mut self, source: &PolicyText, link: &Link) -> Result<(), InvalidPolicy> {
         let place = Place {
             file: &source.name,
@@ -207,7 +207,7 @@ impl Reading {
             .map_err(|error| place.invalid(error))
     }
 
-    /// Takes an id, which must be the only one of its kind.
+    /// Registers an id, which must be unique.
     fn enter(&mut self, place: Place<'_>, id: &Arc<str>) -> Result<(), InvalidPolicy> {
         match self
             .places
@@ -249,7 +249,7 @@ impl Reading {
             });
             return Err(self.wrong);
         }
-        // One that is never used forbids nothing, which nobody means.
+        // An unused template forbids nothing, which is surely not intended.
         let unused = self.templates.iter().filter(|(_, (_, is_linked))| !is_linked).map(|(id, _)| {
             let message =
                 "this is a template that no link uses: link it in a file of `policy.files` that ends with .json";
@@ -268,7 +268,7 @@ impl Reading {
     }
 }
 
-/// What the schema says against policies, with the id of each.
+/// The schema validator's objections to policies, each with the policy's id.
 fn objections(policies: &PolicySet) -> Vec<(String, String)> {
     let schema = match Schema::from_cedarschema_str(&schema(&[])) {
         Ok((schema, _)) => schema,
@@ -276,13 +276,13 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
     };
     let result = Validator::new(schema).validate(policies, ValidationMode::Strict);
     let text = |error: &dyn std::fmt::Display, id: &PolicyId| {
-        // It begins with the id, and the line says more.
+        // The text begins with the id, but the line number is more useful.
         let text = error.to_string();
         let own = text.split_once("`, ").map_or(text.as_str(), |(_, own)| own);
         (AsRef::<str>::as_ref(id).to_owned(), own.to_owned())
     };
     let mut seen = std::collections::HashSet::new();
-    // The same is often wrong for each kind of resource: one says it.
+    // The same fault often appears for each kind of resource. One report is enough.
     let first = |error: &&cedar_policy::ValidationError| seen.insert(error.policy_id().clone());
     result
         .validation_errors()
@@ -291,7 +291,7 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A rule, and what of it is checked against the schema.
+/// A rule, and the policy to be checked against the schema.
 fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let policy = policy.new_id(PolicyId::new(&*id));
     let typed = policy.to_pst().map_err(|error| error.to_string())?;
@@ -343,7 +343,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     ))
 }
 
-/// The item that a scope names, by its id in policies; `None` if it names a server, an endpoint or nothing.
+/// The id of the item that a scope names; `None` if it names a server, an endpoint or nothing.
 fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
     let (ResourceConstraint::Eq(named)
     | ResourceConstraint::In(named)
@@ -357,7 +357,7 @@ fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
     (!is_place(uid)).then(|| uid.eid.as_str().into())
 }
 
-/// The conditions that read nothing but what `reads` accepts.
+/// The conditions whose reads `accept` permits.
 fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
     let is_kept = |expression: &pst::Expr| accept(&Reads::of_expression(expression));
     let kept = |clause: &Clause| match clause {
@@ -371,7 +371,7 @@ fn clauses_that(policy: &Template, accept: fn(&Reads) -> bool) -> Vec<Clause> {
     policy.clauses().iter().flat_map(kept).collect()
 }
 
-/// A policy with another scope of resources and other conditions.
+/// A copy of a policy with another scope of resources and other conditions.
 fn changed(
     policy: &Template,
     resource: ResourceConstraint,
@@ -393,7 +393,7 @@ fn changed(
     Policy::from_pst(fixed.into()).map_err(|error| error.to_string())
 }
 
-/// Who is to be asked before what a policy permits is done, and what.
+/// The required approver and the question, if a policy permits only with approval.
 fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
     let by = match policy.annotation("by") {
         None | Some("operator") => ApprovedBy::Approver,
@@ -425,7 +425,7 @@ fn ask(policy: &Policy) -> Result<Option<(ApprovedBy, Arc<str>)>, String> {
     Ok(Some((by, text.into())))
 }
 
-/// What is wrong with the text of a policy, and in which line.
+/// The syntax error in the text of a policy, with its line.
 fn syntax_error(place: Place<'_>, text: &str, errors: &cedar_policy::ParseErrors) -> InvalidPolicy {
     let within = offset_of(errors).map_or(0, |at| source::line(text, at) - 1);
     Place {
@@ -435,7 +435,7 @@ fn syntax_error(place: Place<'_>, text: &str, errors: &cedar_policy::ParseErrors
     .invalid(errors)
 }
 
-/// Where in its text an error is.
+/// The offset of an error in the policy's text.
 fn offset_of(errors: &cedar_policy::ParseErrors) -> Option<usize> {
     use miette::Diagnostic as _;
     errors.labels()?.next().map(|label| label.offset())

@@ -5,47 +5,48 @@ use std::fmt::Write as _;
 use fanlight_canonical::PolicyKind;
 use fanlight_protocol::Json;
 
-/// The schema. What clients and servers say of themselves is marked: either can lie.
-const SCHEMA: &str = r#"// What Fanlight's policies can read. Entities are written as `Tool::"server/name"`, with the name of the server in the
-// configuration and the server's own name of the tool, whatever clients are shown.
+/// The schema. It marks attributes that clients and servers state about themselves, because they
+/// can lie.
+const SCHEMA: &str = r#"// The attributes that Fanlight's policies can read. Entities are written as `Tool::"server/name"`: the server's name in the
+// configuration, and the server's own name of the tool, whatever name clients see.
 
-// A group of clients, as their token, key or proxy names it.
+// A group of clients, from their token, key or proxy.
 entity Group;
 
 // A client: `User::"key#ci"` for the key `ci`, `User::"https://idp.example.com#ann"` for the subject `ann` of an issuer,
-// `User::"proxy#ann"`, `User::"certificate#CN=ann"`, `User::"socket#uid:1000"`, and `User::"anonymous"` where clients are not
-// authenticated.
+// `User::"proxy#ann"`, `User::"certificate#CN=ann"`, `User::"socket#uid:1000"`, and `User::"anonymous"` for clients
+// without authentication.
 entity User in [Group] = {
     issuer: String,
     subject: String,
-    // The name for people. Not unique.
+    // The client's name for people. Not unique.
     name: String,
     // "token", "key", "certificate", "proxy", "socket" or "none".
     authentication: String,
     scopes: Set<String>,
-    // Whether nothing limits its scopes; `scopes` is then empty.
+    // Whether its scopes are unlimited; `scopes` is then empty.
     allScopes: Bool,
 } // The claims of its token, by name: texts, numbers and truth values, and lists of texts.
   tags Set<String>;
 
-// The path that the client asks, such as `Endpoint::"/mcp"`.
+// The path of the requested endpoint, such as `Endpoint::"/mcp"`.
 entity Endpoint = { path: String };
 
 // A server, by its name in the configuration.
 entity Server in [Endpoint] = {
     name: String,
-    // The same.
+    // The same as `name`.
     server: String,
-    // Those of the configuration.
+    // The server's tags in the configuration.
     tags: Set<String>,
 };
 
 entity Tool in [Server] = {
     name: String,
     server: String,
-    // Those of the server in the configuration.
+    // The server's tags in the configuration.
     tags: Set<String>,
-    // What the SERVER says of its tool, unless the configuration overrides it.
+    // The SERVER's own hints about its tool, unless the configuration overrides them.
     readOnlyHint?: Bool,
     destructiveHint?: Bool,
     idempotentHint?: Bool,
@@ -54,7 +55,7 @@ entity Tool in [Server] = {
 
 entity Prompt in [Server] = { name: String, server: String, tags: Set<String> };
 
-// `name` is the URI as the server knows it.
+// `name` is the server's URI.
 entity Resource in [Server] = { name: String, server: String, tags: Set<String> };
 
 // `name` is the text of the template.
@@ -64,22 +65,22 @@ entity Template in [Server] = { name: String, server: String, tags: Set<String> 
 entity Skill in [Server] = { name: String, server: String, tags: Set<String> };
 
 type Request = {
-    // What the CLIENT says of itself.
+    // The CLIENT's own statements about itself.
     clientName?: String,
     clientVersion?: String,
     // "legacy" (with `initialize`) or "modern" (without).
     era: String,
-    // Where the request comes from; absent for Unix sockets and `fanlight stdio`.
+    // The client's address; absent for Unix sockets and `fanlight stdio`.
     address?: ipaddr,
     // The time, to the minute.
     time: datetime,
 };
 
 type RequestWithArguments = {
-    // What the CLIENT sends, with what the configuration adds: all of it is optional, of any type. Null is absent; a
-    // number with a fraction is a decimal.
+    // The arguments that the CLIENT sends, with those that the configuration adds. All of them are optional and of any
+    // type. Null is absent; a number with a fraction is a decimal.
     arguments: {},
-    // The rest is that of every request.
+    // The other members are the same as in `Request`.
     clientName?: String,
     clientVersion?: String,
     era: String,
@@ -95,32 +96,32 @@ action read appliesTo { principal: User, resource: [Resource, Template], context
 
 action getSkill appliesTo { principal: User, resource: Skill, context: Request };
 
-// Completing an argument, for those who may get the prompt or read the template.
+// Completing an argument. Needs the right to get the prompt or read the template.
 action complete appliesTo { principal: User, resource: [Prompt, Resource, Template], context: Request };
 
-// Subscribing, for those who may read the resource.
+// Subscribing. Needs the right to read the resource.
 action subscribe appliesTo { principal: User, resource: Resource, context: Request };
 
-// Signing in at a server whose users have credentials of their own for it, or depositing a key for it.
+// Signing in at a server that has credentials for each user, or depositing a key for it.
 action signIn appliesTo { principal: User, resource: Server, context: Request };
 
-// Being shown it. Whoever may use something is shown it unless a policy forbids this; then it cannot be used either.
+// Listing. A client that may use an item is shown it, unless a policy forbids that; then it cannot use the item either.
 action list appliesTo { principal: User, resource: [Tool, Prompt, Resource, Template, Skill], context: Request };
 "#;
 
-/// Something that a server lists.
+/// An item that a server lists.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// What it is.
+    /// The kind of the item.
     pub kind: PolicyKind,
     /// `server/name`.
     pub name: String,
-    /// Its definition.
+    /// The item's definition.
     pub definition: Json,
 }
 
-/// The schema that policies are checked against, with what servers list in comments: each item, and the arguments of tools as
-/// policies see them.
+/// The schema that policies are checked against. Comments list the servers' items, and the
+/// arguments of tools as policies see them.
 #[must_use]
 pub fn schema(catalogue: &[Listed]) -> String {
     let mut text = SCHEMA.to_owned();
@@ -144,11 +145,11 @@ pub fn schema(catalogue: &[Listed]) -> String {
     text
 }
 
-/// Levels of nesting of a type that is written.
+/// The deepest nesting of a written type.
 const NESTING: usize = 4;
 
-/// The type of the objects that a JSON Schema describes, as policies see them. Members that Cedar has no type for are left out.
-/// `None` if it describes other values, or says nothing of their members.
+/// The type of the objects that a JSON Schema describes, as policies see them. Members without a
+/// type in Cedar are left out. `None` if the schema describes other values, or has no members.
 fn record(schema: &Json, nesting: usize) -> Option<String> {
     let nesting = nesting.checked_sub(1)?;
     let properties = schema.get("properties").filter(Json::is_object)?;
@@ -169,7 +170,8 @@ fn record(schema: &Json, nesting: usize) -> Option<String> {
     Some(format!("{{ {} }}", fields.collect::<Vec<_>>().join(", ")))
 }
 
-/// The type of the values that a JSON Schema describes; `None` if they have none in Cedar, or several.
+/// The type of the values that a JSON Schema describes; `None` if Cedar has no such type, or there
+/// are several.
 fn type_of(schema: &Json, nesting: usize) -> Option<String> {
     Some(match schema.get("type")?.as_str()?.as_ref() {
         "string" => "String".to_owned(),
@@ -205,7 +207,7 @@ mod tests {
                 r#"{"properties":{"tags":{"type":"array","items":{"type":"string"}},"to":{"type":"object","properties":{"id":{"type":"integer"}}}}}"#,
                 r#"{ "tags"?: Set<String>, "to"?: { "id"?: Long } }"#,
             ),
-            // A number may be whole or not, and what has several types or none has no type here.
+            // A `number` may be whole or not. Members with several types or none are left out.
             (
                 r#"{"properties":{"x":{"type":"number"},"y":{"type":["string","null"]},"z":{},"a":{"type":"array"},"o":{"type":"object"}}}"#,
                 "{  }",

@@ -1,35 +1,35 @@
-//! What `allow` in the configuration means, as policies.
+//! Translates `allow` entries of the configuration into policies.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::source::PolicyText;
 
-/// Who may use something, as the configuration writes it.
+/// The clients in an `allow` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The members of a group.
     Group(String),
     /// A client: `key#ci`, `https://idp.example.com#ann`.
     User(String),
-    /// Clients with a scope.
+    /// Clients that have a scope.
     Scope(String),
-    /// Everybody.
+    /// All clients.
     Anybody,
 }
 
-/// One `allow` of the configuration: nobody but these may use what it is about.
+/// One `allow` entry of the configuration. Only these clients may use its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Where it is, such as `mcpServers.git.allow`.
+    /// The entry's place, such as `mcpServers.git.allow`.
     pub place: String,
-    /// What it is about.
+    /// The subject of the entry.
     pub about: Allowed,
-    /// Who may.
+    /// The clients that may use it.
     pub who: Vec<Who>,
 }
 
-/// What an `allow` is about.
+/// The subject of an `allow` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// Everything of a server.
@@ -46,7 +46,7 @@ pub enum Allowed {
 }
 
 impl Allowance {
-    /// The policies that it means: one that lets those use it who may, and one that keeps others from it.
+    /// The policies for this entry: one permits the listed clients, and one forbids all others.
     pub(crate) fn text(&self) -> PolicyText {
         let (resource, only) = match &self.about {
             Allowed::Server(name) => (
@@ -94,7 +94,7 @@ impl Allowance {
     }
 }
 
-/// A text as policies write it. In a pattern, `*` keeps its meaning.
+/// A text as a Cedar literal. In a pattern, `*` keeps its meaning.
 fn literal(text: &str) -> String {
     let mut literal = String::from('"');
     for character in text.chars() {

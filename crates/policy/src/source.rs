@@ -1,4 +1,4 @@
-//! The policies in a text, each with the line that it begins in.
+//! Finds the policies in a text, each with the line where it begins.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 /// A text with policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyText {
-    /// Its name in messages: a path as written in the configuration.
+    /// The text's name in messages: a path as written in the configuration.
     pub name: Arc<str>,
     /// The policies, or links of templates if the name ends with `.json`.
     pub text: String,
 }
 
 impl PolicyText {
-    /// Whether it has links, and no policies.
+    /// Whether the text has links instead of policies.
     pub(crate) fn has_links(&self) -> bool {
         self.name.ends_with(".json")
     }
 }
 
-/// A policy that cannot be used.
+/// An invalid policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {message}")]
 pub struct InvalidPolicy {
@@ -27,11 +27,11 @@ pub struct InvalidPolicy {
     pub file: Arc<str>,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The fault, and how to fix it.
     pub message: String,
 }
 
-/// The policies of `text`, each with where it begins and ends. What follows the last `;` is a policy that has no end.
+/// The range of each policy in `text`. Text after the last `;` is an unfinished policy.
 pub(crate) fn policies(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let (mut start, mut depth) = (None, 0_usize);
@@ -68,7 +68,7 @@ pub(crate) fn policies(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The line of a place in `text`, from 1.
+/// The line of an offset in `text`, from 1.
 pub(crate) fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -91,7 +91,7 @@ fn plain() -> Json {
     )
 }
 
-/// What comes of a call: `hidden`, or what is decided about the arguments.
+/// The outcome of a call: `hidden`, or the decision about the arguments.
 fn call(rights: &dyn Rights, name: &str, arguments: &str) -> String {
     let definition = plain();
     let tool = tool(name, &definition);
@@ -574,7 +574,7 @@ fn server_of_which_a_client_may_use_nothing_is_not_reached() {
             [true, false],
             [true, false],
         ),
-        // What an item is called is not known of the server.
+        // The name of an item is unknown when only the server is.
         (
             r#"permit(principal, action, resource) when { resource.name like "r*" };"#,
             [true, true],
@@ -598,7 +598,7 @@ fn server_of_which_a_client_may_use_nothing_is_not_reached() {
             [true, true],
             [true, true],
         ),
-        // Prompts and resources are left.
+        // Prompts and resources remain.
         (
             r#"permit(principal, action, resource);
             forbid(principal, action == Action::"call", resource in Server::"git");"#,

@@ -1,4 +1,4 @@
-//! Rules of the configuration about items.
+//! Filters and rules of the configuration for items.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use crate::glob::matches;
 use crate::pattern::{ItemKind, ItemPattern};
 use crate::spelling::Servers;
 
-/// What a server offers, or an endpoint shows, of one kind.
+/// The items of one kind that a server offers or an endpoint shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemFilter {
     servers: Arc<Servers>,
-    /// The server that it is about, where that is given.
+    /// The server that the filter belongs to, if it is for one server.
     of: Option<String>,
     allow: Option<Vec<ItemPattern>>,
     deny: Vec<ItemPattern>,
 }
 
 impl ItemFilter {
-    /// The filter with these patterns, in a configuration with these servers. `None` as `allow` permits all that `deny` does
-    /// not match.
+    /// A filter with these patterns, in a configuration with these servers. Without `allow`,
+    /// everything is permitted that `deny` does not match.
     #[must_use]
     pub fn new(
         servers: &Arc<Servers>,
@@ -40,8 +40,8 @@ impl ItemFilter {
         }
     }
 
-    /// The filter that the configuration gives one server: its patterns match that server's own names, too, whatever these
-    /// look like.
+    /// Limits the filter to one server of the configuration. Its patterns then also match that
+    /// server's own names, whatever form these have.
     #[must_use]
     pub fn of_server(self, server: &str) -> Self {
         Self {
@@ -50,8 +50,8 @@ impl ItemFilter {
         }
     }
 
-    /// Whether it permits what `server` calls `name`. A pattern of `allow` counts only in the way in which it is read, one of
-    /// `deny` in every way in which it can be.
+    /// Whether the filter permits the item `name` of `server`. An `allow` pattern counts only in
+    /// its main reading, a `deny` pattern in every possible reading.
     #[must_use]
     pub fn permits(&self, server: &str, name: &str) -> bool {
         let is_own = |pattern: &ItemPattern| {
@@ -69,7 +69,7 @@ impl ItemFilter {
                 .any(|one| one.may_mean(&self.servers, server, name))
     }
 
-    /// Whether it forbids the URI of a server, given in lower case, if the case of its own letters is ignored.
+    /// Whether the filter forbids the lower-case URI `uri` of a server, ignoring case.
     #[must_use]
     pub fn denies_lower_case(&self, server: &str, uri: &str) -> bool {
         self.deny
@@ -85,7 +85,7 @@ impl ItemFilter {
     }
 }
 
-/// The items that something more is asked for.
+/// The items that need an additional right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRule {
     servers: Arc<Servers>,
@@ -93,7 +93,7 @@ pub struct ItemRule {
 }
 
 impl ItemRule {
-    /// The tools that `pattern` can be read as being about.
+    /// A rule for the tools that `pattern` may mean.
     #[must_use]
     pub fn new(servers: &Arc<Servers>, pattern: &str) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl ItemRule {
         }
     }
 
-    /// Whether it is about what `server` calls `name`.
+    /// Whether the rule applies to the item `name` of `server`.
     #[must_use]
     pub fn is_about(&self, server: &str, name: &str) -> bool {
         self.pattern.may_mean(&self.servers, server, name)

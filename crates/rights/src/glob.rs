@@ -1,6 +1,6 @@
 //! Patterns in which `*` stands for any characters.
 
-/// Whether a pattern with `*` matches the whole of a name. Time is at most the product of both lengths.
+/// Whether a pattern with `*` matches a whole name. Takes at most the product of both lengths.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
@@ -9,7 +9,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     let Some(mut name) = name.strip_prefix(head) else {
         return false;
     };
-    // Each part but the last is best found as early as possible; the last must end the name.
+    // Finding each part as early as possible is best, except for the last one, which must end the
+    // name.
     let mut rest = rest;
     while let Some((part, after)) = rest.split_once('*') {
         let Some(at) = name.find(part) else {

@@ -1,8 +1,9 @@
-//! Which items of servers a rule of the configuration is about.
+//! Decides which items of servers a rule of the configuration concerns.
 //!
-//! An item is a pair: a server, and the name or URI by which that server itself knows it. A rule decides on the pair, never
-//! on the name that clients see: that depends on which other servers there are. Whether a pattern matches a pair depends on
-//! the pattern, the separator of names, and the definition of the pair's server alone.
+//! An item is a pair of a server and the server's own name or URI. A rule decides on the pair,
+//! never on the clients' name, because that depends on the other servers. Whether a pattern matches
+//! a pair depends only on the pattern, the separator of names, and the definition of the pair's
+//! server.
 
 mod filter;
 mod glob;

@@ -1,9 +1,9 @@
-//! Patterns of a configuration, which match pairs of a server and its own name.
+//! Patterns of a configuration, which match pairs of a server and its own name for an item.
 
 use crate::glob::matches;
 use crate::spelling::Servers;
 
-/// What kind of items a pattern is about.
+/// The kind of items that a pattern is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// Tools or prompts, which have names.
@@ -12,7 +12,7 @@ pub enum ItemKind {
     Uris,
 }
 
-/// A pattern, with the one way in which it is read where it opens something.
+/// A pattern, with its main reading, which counts if the pattern permits something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ItemPattern {
     text: String,
@@ -20,14 +20,14 @@ pub(crate) struct ItemPattern {
     reading: Reading,
 }
 
-/// What a pattern says of the server.
+/// The way in which a pattern names the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reading {
-    /// Nothing: it matches own names of every server.
+    /// It names no server, and matches own names of every server.
     Own,
-    /// Its name, before the first `/`.
+    /// The server's name before the first `/`.
     Server { server: String, name: String },
-    /// Its prefix.
+    /// The server's prefix.
     Prefixed,
 }
 
@@ -52,7 +52,7 @@ impl ItemPattern {
         }
     }
 
-    /// Whether it is about an item in the one way in which it is read: what it opens.
+    /// Whether the pattern matches an item in its main reading. Used by patterns that permit.
     pub(crate) fn means(&self, servers: &Servers, server: &str, name: &str) -> bool {
         let is_match = |name: &str| matches(&self.text, name);
         if self.kind == ItemKind::Uris {
@@ -82,7 +82,8 @@ impl ItemPattern {
         }
     }
 
-    /// Whether it can be read as being about an item: what it forbids, or asks more scopes for.
+    /// Whether the pattern may match an item in any reading. Used by patterns that forbid or
+    /// require more scopes.
     pub(crate) fn may_mean(&self, servers: &Servers, server: &str, name: &str) -> bool {
         let is_match = |name: &str| matches(&self.text, name);
         if is_match(name)
@@ -99,7 +100,7 @@ impl ItemPattern {
                     .any(|spelling| is_any(&spelling)))
     }
 
-    /// Whether it can be read as being about a URI that is given in lower case, ignoring the case of its own letters.
+    /// Whether the pattern may match a lower-case URI, ignoring the pattern's own case.
     pub(crate) fn may_mean_lower_case(&self, server: &str, uri: &str) -> bool {
         let pattern = self.text.to_lowercase();
         let server = server.to_lowercase();
@@ -110,7 +111,7 @@ impl ItemPattern {
         matches(&pattern, uri) || matches(&pattern, &format!("{server}/{uri}")) || names_server()
     }
 
-    /// Whether it can be about anything of a server, whatever that has, in the way in which it is read.
+    /// Whether the pattern, in its main reading, can match any possible item of a server.
     pub(crate) fn concerns(&self, servers: &Servers, server: &str) -> bool {
         match &self.reading {
             Reading::Own => true,
@@ -119,7 +120,7 @@ impl ItemPattern {
         }
     }
 
-    /// Whether it names a server, or several.
+    /// Whether the pattern names one or more servers.
     pub(crate) fn names_a_server(&self) -> bool {
         matches!(self.reading, Reading::Server { .. })
     }
@@ -134,7 +135,8 @@ impl ItemPattern {
     }
 }
 
-/// Whether text before a `/` in a pattern of URIs is a server's name: it is no scheme, nor any text in a URI.
+/// Whether the text before a `/` in a URI pattern is a server's name, rather than a scheme or a
+/// part of a URI.
 fn names_a_server(before: &str, after: &str) -> bool {
     !before.contains(':') && !before.is_empty() && (!before.contains('*') || after.contains(':'))
 }

@@ -1,24 +1,25 @@
-//! How an item can be written: with its server's name or prefix in front, and by a name that the configuration gives it.
+//! The spellings of an item: with its server's name or prefix, and by a name that the configuration
+//! gives it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands between the hash of a shortened name and what is left of the name.
+/// The separator before the hash of a shortened name.
 const BEFORE_HASH: char = '_';
-/// The characters of a hash and of what stands before it.
+/// The length of a hash with its separator.
 const HASH_LENGTH: usize = 9;
 
-/// What a configuration says of the names of one server.
+/// The configured names of one server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// Its prefix, if the configuration gives it one.
+    /// The configured prefix, if there is one.
     pub prefix: Option<String>,
     /// New names for its tools and prompts, by their own names.
     pub renames: Vec<(String, String)>,
 }
 
-/// All servers of a configuration, also those that are switched off.
+/// All servers of a configuration, including disabled ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
     separator: String,
@@ -26,16 +27,18 @@ pub struct Servers {
     all: BTreeMap<String, Spelling>,
 }
 
-/// How the items of one server can be written.
+/// The spellings of one server's items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Spelling {
-    /// Its prefix, and the default one where it differs only in the number of a label that several servers have.
+    /// The server's prefix. Also the default prefix, if it differs only in the number that makes
+    /// labels unique.
     prefixes: BTreeSet<String>,
     renames: BTreeMap<String, String>,
 }
 
 impl Servers {
-    /// The servers of a configuration in its order, with the separator and the greatest length of names.
+    /// The servers of a configuration in its order, with the separator and the greatest length of
+    /// names.
     #[must_use]
     pub fn new(servers: &[ServerNames], separator: &str, max_length: Option<usize>) -> Self {
         let mut labels: Vec<String> = Vec::with_capacity(servers.len());
@@ -68,7 +71,8 @@ impl Servers {
         }
     }
 
-    /// Whether names that begin like `pattern` may have a prefix in front: it has the separator, or begins with a prefix.
+    /// Whether a pattern may begin with a prefix: it has the separator, or begins with a known
+    /// prefix.
     pub(crate) fn has_prefix(&self, pattern: &str) -> bool {
         let head = pattern.split('*').next().unwrap_or_default();
         let mut prefixes = self
@@ -93,8 +97,8 @@ impl Servers {
             .any(|prefix| head.starts_with(prefix.as_str()) || is_open && prefix.starts_with(head))
     }
 
-    /// What a server's item can be called without its server: its own name, and the one that it is renamed to. `is_exact`
-    /// leaves out a new name that is another item's own.
+    /// The spellings of an item without its server: its own name and its configured name. With
+    /// `is_exact`, a configured name that is another item's own name is left out.
     pub(crate) fn bare<'a>(
         &'a self,
         server: &str,
@@ -109,7 +113,7 @@ impl Servers {
         std::iter::once(name).chain(new)
     }
 
-    /// What a server's item can be called with a prefix, whether or not clients see that now.
+    /// The spellings of an item with a prefix, whether or not clients use them now.
     pub(crate) fn prefixed<'a>(
         &'a self,
         server: &'a str,
@@ -127,7 +131,7 @@ impl Servers {
         })
     }
 
-    /// `name`, and what it becomes if it is too long for clients.
+    /// Whether `name`, or its shortened form for clients, satisfies `is_match`.
     pub(crate) fn any_matches(&self, name: &str, is_match: impl Fn(&str) -> bool) -> bool {
         is_match(name)
             || self
@@ -137,7 +141,7 @@ impl Servers {
     }
 }
 
-/// A server's name in the characters that tool names may have for common clients.
+/// A server's name in the characters that common clients accept in tool names.
 #[must_use]
 pub fn label(name: &str) -> String {
     name.chars()
@@ -151,8 +155,8 @@ pub fn label(name: &str) -> String {
         .collect()
 }
 
-/// The label of a server after those of the servers before it: names that differ only in characters that labels lack get
-/// different ones all the same.
+/// A label that no earlier server has. Names that differ only in characters that labels lack still
+/// get different labels.
 fn unique_label(name: &str, before: &[String]) -> String {
     let plain = label(name);
     let mut number = 1;
@@ -164,8 +168,8 @@ fn unique_label(name: &str, before: &[String]) -> String {
     unique
 }
 
-/// A name of at most `max` characters for one that is longer: its beginning and a hash of all of it, the same in each
-/// process.
+/// Shortens a name that is longer than `max` characters: its beginning and a hash of all of it,
+/// which is the same in each process.
 #[must_use]
 pub fn shortened(name: &str, max: usize) -> Option<String> {
     name.char_indices().nth(max)?;
@@ -173,7 +177,7 @@ pub fn shortened(name: &str, max: usize) -> Option<String> {
     Some(format!("{kept}{BEFORE_HASH}{:08x}", hash(name)))
 }
 
-/// The 32-bit FNV-1a hash of `name`, which every process makes the same.
+/// The 32-bit FNV-1a hash of `name`, which is the same in every process.
 #[must_use]
 pub fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {

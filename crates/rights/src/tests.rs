@@ -1,4 +1,4 @@
-//! What rules decide, and that it does not depend on other servers.
+//! The decisions of rules, which must not depend on other servers.
 
 use std::sync::Arc;
 
@@ -168,7 +168,7 @@ fn written_pattern_concerns_the_servers_that_it_names() {
     assert!(given.concerns("web") && !given.concerns("git") && given.is_about("web", "log"));
 }
 
-/// Names of tools and of servers that are easily taken for each other.
+/// Names of tools and servers that are easily confused.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
         "a", "b", "a__x", "x", "b-x", "x_y", "a_x", "a/x", "b__a__x", "new",
@@ -185,7 +185,8 @@ fn pattern() -> impl Strategy<Value = String> {
 }
 
 fn any_server() -> impl Strategy<Value = ServerNames> {
-    // A prefix without a separator takes patterns that begin with it, which the check of the configuration warns of.
+    // A prefix without a separator matches patterns that begin with it. `fanlight check` warns of
+    // such a prefix.
     let prefix =
         prop::option::of(prop::sample::select(vec!["", "p__", "a__b__"]).prop_map(str::to_owned));
     (
@@ -220,7 +221,7 @@ proptest! {
         };
         let (allow, deny, rules) = decisions(&alone);
         prop_assert_eq!((allow, deny, rules.clone()), decisions(&with_others));
-        // What is opened is never more than what the same patterns close.
+        // Patterns never permit more than the same patterns would forbid.
         prop_assert!(!allow || !deny && rules.contains(&true));
     }
 }

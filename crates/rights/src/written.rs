@@ -1,4 +1,4 @@
-//! Patterns as they are written, to find out whether they are about anything.
+//! Patterns as they are written, to find out whether they match anything.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::spelling::Servers;
 pub struct WrittenPattern {
     servers: Arc<Servers>,
     pattern: ItemPattern,
-    /// The server that it is about, where that is given.
+    /// The server that the pattern belongs to, if it is for one server.
     of: Option<String>,
     opens: bool,
 }
 
 impl WrittenPattern {
-    /// A pattern in a configuration with these servers. It `opens` something, or forbids it or asks more for it.
+    /// A pattern in a configuration with these servers. With `opens` it permits something;
+    /// otherwise it forbids or requires more.
     #[must_use]
     pub fn new(servers: &Arc<Servers>, kind: ItemKind, text: &str, opens: bool) -> Self {
         Self {
@@ -28,7 +29,7 @@ impl WrittenPattern {
         }
     }
 
-    /// The pattern where the configuration gives the server.
+    /// Limits the pattern to the server whose entry contains it.
     #[must_use]
     pub fn of_server(self, server: &str) -> Self {
         Self {
@@ -43,7 +44,7 @@ impl WrittenPattern {
         self.pattern.text()
     }
 
-    /// Whether it can be about anything of `server`, as it is read.
+    /// Whether the pattern, in its main reading, can match any possible item of `server`.
     #[must_use]
     pub fn concerns(&self, server: &str) -> bool {
         match &self.of {
@@ -52,13 +53,13 @@ impl WrittenPattern {
         }
     }
 
-    /// Whether it says which server it is about.
+    /// Whether the pattern names its server.
     #[must_use]
     pub fn names_a_server(&self) -> bool {
         self.of.is_some() || self.pattern.names_a_server()
     }
 
-    /// Whether it is about what `server` calls `name`.
+    /// Whether the pattern matches the item `name` of `server`.
     #[must_use]
     pub fn is_about(&self, server: &str, name: &str) -> bool {
         let is_own = self.of.as_deref() == Some(server) && matches(self.text(), name);
@@ -69,7 +70,7 @@ impl WrittenPattern {
         is_own || is_meant
     }
 
-    /// The ways to write an item, the usual one first, for texts about what may have been meant.
+    /// The spellings of an item, the usual one first, for suggestions in messages.
     pub fn spellings<'a>(
         &'a self,
         server: &'a str,
