@@ -41,8 +41,8 @@ pub trait CredentialSource: Send + Sync + 'static {
         None
     }
 
-    /// What a user must do before there are any credentials; `None` if there are some, or they do
-    /// not depend on a user.
+    /// The sign-in that a user must do first; `None` if there are credentials, or they do not
+    /// depend on a user.
     fn sign_in(&self) -> Option<Arc<SignInWish>> {
         None
     }

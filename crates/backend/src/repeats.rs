@@ -1,13 +1,15 @@
-//! Sending a request once more that may have run, where that does no harm: `retry: safe`.
+//! Repeats a request that may have run, if that is harmless: `retry: safe`.
 //!
-//! Safe is what reads by its definition (lists, `resources/read`, `completion/complete`, `tasks/get`), and a call of a tool that
-//! says of itself that it changes nothing (`readOnlyHint`), or nothing more the second time (`idempotentHint`; 2026-07-28
-//! server/tools, ToolAnnotations). The specification has these hints taken as true from trusted servers only: whoever writes
-//! the option says that this is one.
+//! Requests are safe if they only read by definition (lists, `resources/read`,
+//! `completion/complete`, `tasks/get`). So are calls of tools that declare that they change nothing
+//! (`readOnlyHint`), or nothing more the second time (`idempotentHint`; 2026-07-28 server/tools,
+//! ToolAnnotations). The specification trusts these hints only from trusted servers; the option
+//! declares a server trusted.
 //!
-//! A request is repeated once, in what is left of its time, if its client has heard nothing of it, and only a fifth of all safe
-//! requests is: a server that fails under its load must not get twice the load. A tool has to say it twice: by the list that is
-//! known before the call, and by one that is read before the repetition, where that goes.
+//! A request is repeated once, within the rest of its time, if its client has received nothing of
+//! it. At most a fifth of all safe requests are repeated, so that a server that fails under load
+//! does not get twice the load. A tool's hint must be in the list known before the call, and in one
+//! read before the repetition, if possible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -17,15 +19,18 @@ use fanlight_canonical::{BackendError, Call, ServerMessage};
 use fanlight_protocol::{Method, Response};
 use tokio::time::{Instant, timeout};
 
-/// How many requests earn one repetition. No option: the bound is there for the server's sake.
+/// The number of requests that earn one repetition. A constant, since it protects the server.
 const PRICE: i64 = 5;
-/// The most repetitions that can be saved up, so that one failure that meets many requests can be mended. No option, likewise.
+/// The maximum number of saved repetitions, so that one failure that affects many requests can be
+/// repaired. A constant for the same reason.
 const SAVED: i64 = 10;
 
-/// How long what a tool says of itself is believed where it is asked for a copy of a call. No option: the list is short work.
+/// The maximum age of a tool's hint before a copy of a call. A constant, since reading the list is
+/// quick.
 pub(crate) const RECENTLY: Duration = Duration::from_secs(5);
 
-/// The repetitions that one server may get. Clones share them, so that all who use the server have the same ones.
+/// The repetitions that one server may still get. All clones share them, so all users of the server
+/// do.
 #[derive(Clone, Debug)]
 pub struct Repeats(Arc<AtomicI64>);
 
@@ -36,8 +41,9 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Sends a call by `first`, which says whether it was safe, and by `again` if it was and broke off. All of that takes
-    /// `limit` at most, but for `first`, which bounds itself.
+    /// Sends a call with `first`, which also returns whether the call is safe. If it is safe and
+    /// broke off, sends it again with `again`. The whole takes at most `limit`, except that `first`
+    /// limits itself.
     pub(crate) async fn send<F, G>(
         &self,
         call: Call,
@@ -92,7 +98,7 @@ impl Repeats {
     }
 }
 
-/// The channel of a call that notes whether its client is sent anything.
+/// The call's channel, which records whether the client receives anything.
 fn noting(call: &Call, was_heard: &Arc<AtomicBool>) -> fanlight_canonical::ServerMessages {
     let was_heard = Arc::clone(was_heard);
     call.messages.mapped(move |message| {
@@ -103,19 +109,19 @@ fn noting(call: &Call, was_heard: &Arc<AtomicBool>) -> fanlight_canonical::Serve
     })
 }
 
-/// Whether a request could be safe, as far as can be said without its server.
+/// Whether a request may be safe, as far as known without its server.
 pub(crate) fn could_be_safe(call: &Call) -> bool {
     !call.context.runs_once() && (call.method == Method::CallTool || reads(&call.method))
 }
 
-/// The error of a repetition that is not sent. Clients get that of the first attempt.
+/// The error of a repetition that was not sent. Clients get the error of the first attempt instead.
 pub(crate) fn no_longer_safe() -> BackendError {
     BackendError::Unreachable {
         reason: "its tool does not say that it can be called twice".into(),
     }
 }
 
-/// Whether requests of this method read by their definition.
+/// Whether requests of this method only read by definition.
 pub(crate) fn reads(method: &Method) -> bool {
     method.is_list()
         || matches!(
@@ -128,7 +134,7 @@ pub(crate) fn reads(method: &Method) -> bool {
         )
 }
 
-/// Whether the answer broke off, or its place was taken by the error of something in between.
+/// Whether the answer broke off, or an intermediary's error replaced it.
 fn is_broken_off(error: &BackendError) -> bool {
     match error {
         BackendError::ClosedEarly | BackendError::Exited { .. } | BackendError::GivenUp { .. } => {
@@ -165,12 +171,12 @@ mod tests {
         })
     }
 
-    /// The first attempt of a call that is safe.
+    /// A safe first attempt.
     async fn safe<T>(attempt: impl Future<Output = T>) -> (bool, T) {
         (true, attempt.await)
     }
 
-    /// Whether a call that breaks off is sent again.
+    /// Whether a call that breaks off is repeated.
     async fn is_repeated(repeats: &Repeats) -> bool {
         let mut is_repeated = false;
         let again = |call| {
@@ -193,7 +199,7 @@ mod tests {
         let repeats = Repeats::default();
         let mut repeated = 0;
         for _ in 0..1000 {
-            // All who use the server have the same.
+            // All users of the server share the repetitions.
             repeated += i64::from(is_repeated(&repeats.clone()).await);
         }
         assert_eq!(repeated, SAVED + (1000 - 1) / PRICE);
@@ -211,7 +217,7 @@ mod tests {
             )
             .await;
         assert_eq!(outcome.unwrap_err(), BackendError::ClosedEarly);
-        // What certainly did not run is somebody else's business.
+        // A request that certainly did not run is repeated elsewhere.
         let outcome = repeats
             .send(
                 call(),

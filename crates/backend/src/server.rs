@@ -1,4 +1,4 @@
-//! A server that is reached with one set of credentials: at one endpoint, or at several.
+//! A server with one set of credentials, at one or several endpoints.
 
 use std::sync::Arc;
 
@@ -10,17 +10,18 @@ use crate::process_log::ProcessLog;
 use crate::replicas::{Places, Replicas};
 use crate::settings::{BackendSettings, KnownServer};
 
-/// A server that all who use it reach with the same credentials.
+/// A server that all its users reach with the same credentials.
 #[derive(Clone)]
 pub enum Server {
-    /// At one endpoint, or as a process.
+    /// A process, or a server at one endpoint.
     One(Arc<Backend>),
-    /// At several endpoints.
+    /// A server at several endpoints.
     Several(Arc<Replicas>),
 }
 
 impl Server {
-    /// Begins to reach it. `known` is what is known of one that is a process, as for [`Backend::resume`].
+    /// Begins to connect. `known` has facts about a server that is a process, as for
+    /// [`Backend::resume`].
     ///
     /// Needs a tokio runtime around it.
     #[must_use]
@@ -35,8 +36,8 @@ impl Server {
         }
     }
 
-    /// Begins to reach one for a single client. Its endpoints, if it has several, are at `places`; its processes share a
-    /// log with those of others.
+    /// Begins to connect for a single client. `places` has the endpoints, if there are several. Its
+    /// processes share a log with others.
     pub(crate) fn of_one(
         settings: BackendSettings,
         places: Option<Places>,
@@ -49,12 +50,13 @@ impl Server {
         }
     }
 
-    /// Whether it keeps something for its clients that would be lost with it, or that they wait for, as far as is known.
+    /// Whether it keeps anything that its clients wait for or that would be lost with it, as far as
+    /// known.
     pub(crate) fn is_needed(&self) -> bool {
         matches!(self, Self::One(backend) if backend.is_needed())
     }
 
-    /// It as the core sees it.
+    /// The server as the core sees it.
     #[must_use]
     pub fn client(&self) -> Arc<dyn BackendClient> {
         match self {
@@ -63,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Ends it without keeping it alive.
+    /// A handle that can end the server but does not keep it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         match self {

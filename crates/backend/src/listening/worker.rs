@@ -15,8 +15,8 @@ use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequests};
 
-/// Keeps up the subscriptions of one supervised connection. The base connection has those of all
-/// listeners, a session's own connection those of that session.
+/// Keeps up the subscriptions of one supervised connection. The base connection serves all
+/// listeners, a session's own connection only that session.
 pub(crate) struct ListeningWorker {
     pub(crate) registry: Arc<SubscriptionRegistry>,
     pub(crate) origin: Origin,

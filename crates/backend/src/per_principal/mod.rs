@@ -249,8 +249,8 @@ impl BackendPerPrincipal {
     }
 }
 
-/// The principal whose credentials a caller uses. Fanlight's own requests use those of an
-/// unauthenticated client; if clients are authenticated, nobody has such credentials.
+/// The principal whose credentials a caller uses. Fanlight's own requests use the credentials of
+/// unauthenticated clients; if clients are authenticated, there are none.
 fn owner(caller: &Caller) -> Principal {
     if caller.is_gateway() {
         Principal::anonymous()

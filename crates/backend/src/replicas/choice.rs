@@ -1,8 +1,9 @@
-//! Which endpoint a request goes to that is bound to none.
+//! Chooses the endpoint for a request that is not bound to one.
 //!
-//! Those that can be used come first, and among them those in the gateway's own zone. Of these, two are drawn, and the one
-//! that is less busy gets the request ("the power of two choices"): almost as good as asking all of them, and unlike the
-//! least busy of all, it is not the same one for everybody at the same moment.
+//! Usable endpoints come first, among them those in the gateway's zone. Two of them are drawn, and
+//! the less busy one gets the request ("the power of two choices"). This is almost as good as
+//! comparing all endpoints. And unlike the least busy one, it differs between gateways at the same
+//! moment.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::health::Item;
 /// The numbers of the endpoints that a request has been to.
 pub(super) type Tried = SmallVec<[u64; 4]>;
 
-/// Endpoints of the same worth.
+/// Equally suitable endpoints.
 type Equals<'a> = SmallVec<[&'a Arc<Member>; 8]>;
 
-/// How well an endpoint is suited; the first is the best.
+/// The suitability of an endpoint; the first is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suitability {
     Ready { is_far: bool },
@@ -28,7 +29,8 @@ enum Suitability {
 }
 
 impl Suitability {
-    /// `may_try`: for a request that shows whether calls are answered again.
+    /// The suitability of an endpoint. `may_try` says whether the request would show that calls are
+    /// answered again.
     fn of(readiness: Readiness, is_far: bool, may_try: bool) -> Self {
         match readiness {
             Readiness::Trial if may_try => Self::Ready { is_far },
@@ -39,15 +41,15 @@ impl Suitability {
     }
 }
 
-/// How the best endpoint that was not tried is off, if there is one.
+/// The readiness of the best untried endpoint, if there is one.
 pub(super) fn best(members: &[Arc<Member>], tried: &[u64]) -> Option<Readiness> {
     open(members, tried)
         .map(|member| member.backend.readiness())
         .min()
 }
 
-/// The less busy one of two endpoints among those that are suited best, or one whose calls are to be tried again, if a request
-/// of this method ends the trial.
+/// The less busy of two endpoints drawn from the most suitable ones. If an endpoint's trial is due
+/// and a request of this method can end it, that endpoint.
 pub(super) fn better_of_two(
     members: &[Arc<Member>],
     tried: &[u64],
@@ -67,7 +69,8 @@ pub(super) fn better_of_two(
         .map(|member| Arc::clone(member))
 }
 
-/// The endpoint with the highest value among those that are suited best: while these stay the same, so does it.
+/// The most suitable endpoint with the highest value. It stays the same while the most suitable
+/// endpoints do.
 pub(super) fn of_key(
     members: &[Arc<Member>],
     tried: &[u64],
@@ -79,7 +82,7 @@ pub(super) fn of_key(
         .cloned()
 }
 
-/// The endpoints that are suited best, and one of them whose calls are to be tried.
+/// The most suitable endpoints, and one of them whose trial is due.
 fn best_suited<'a>(
     members: &'a [Arc<Member>],
     tried: &[u64],

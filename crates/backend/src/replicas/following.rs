@@ -1,6 +1,7 @@
-//! Listening to a server with several endpoints: to the primary one, or the one of the session, and for tasks to those that
-//! have them. When these are others, listening begins anew there before it ends where it was, and what may have been missed is
-//! announced, as after the loss of a connection.
+//! Listens at a server with several endpoints: at the primary one or the session's, and for tasks
+//! at those that have them. When these change, listening begins at the new endpoint before it ends
+//! at the old one. Changes that may have been missed are announced, as after the loss of a
+//! connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use super::Group;
 use super::member::Member;
 use crate::subscriptions::announce_to;
 
-/// What is listened to at each endpoint, by their numbers.
+/// The interests at each endpoint, by its number.
 type Plan = BTreeMap<u64, (Arc<Member>, Interest)>;
 
-/// Listening as long as this is kept.
+/// Listening that lasts while this is kept.
 struct Listened {
     endpoints: Vec<u64>,
     honoured: Interest,
@@ -48,7 +49,7 @@ pub(super) async fn listen(group: &Arc<Group>, listen: Listen) -> Result<Listeni
     Ok(Listening::new(honoured, end.drop_guard()))
 }
 
-/// Listens elsewhere whenever the endpoints are others.
+/// Moves the listening whenever the endpoints change.
 async fn follow(
     group: std::sync::Weak<Group>,
     mut changes: watch::Receiver<()>,
@@ -77,15 +78,15 @@ async fn follow(
             continue;
         }
         if plan.keys().eq(listened.endpoints.iter()) {
-            // A request of the session may have gone elsewhere meanwhile.
+            // A request of the session may have moved it meanwhile.
             has_failed = subscribe_again(plan.values(), &listen).await.is_err();
             continue;
         }
         match set_up(plan, &listen).await {
             Ok(elsewhere) => {
                 listened = elsewhere;
-                // What the endpoint before may have announced while nobody listened. What does not fit is lost, as with any
-                // notification.
+                // The old endpoint may have announced changes while nobody listened. Messages that
+                // do not fit are lost, as any notification.
                 let _lost = announce_to(&listen.messages, &listened.honoured);
             }
             Err(error) => {
@@ -96,7 +97,7 @@ async fn follow(
     }
 }
 
-/// Where to listen to what.
+/// The endpoints to listen at, with the interests at each.
 fn plan(group: &Group, listen: &Listen) -> Result<Plan, BackendError> {
     let members = group.members.load();
     let client = &listen.context;
@@ -176,7 +177,7 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
     Ok(listened)
 }
 
-/// Has the endpoint of a session subscribe to what that has subscribed to elsewhere.
+/// Repeats a session's subscriptions from another endpoint at its current one.
 async fn subscribe_again(
     mut plan: impl Iterator<Item = &(Arc<Member>, Interest)>,
     listen: &Listen,
@@ -185,7 +186,8 @@ async fn subscribe_again(
         return Ok(());
     };
     let uris = member.backend.subscribe_again(&listen.context).await?;
-    // They may have changed while nobody was subscribed. What does not fit is lost, as with any notification.
+    // The resources may have changed without a subscription. Messages that do not fit are lost, as
+    // any notification.
     let _lost = announce_to(
         &listen.messages,
         &Interest {

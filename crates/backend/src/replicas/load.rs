@@ -1,30 +1,33 @@
-//! How busy one endpoint is: its running requests, and how long its calls have taken lately.
+//! The load of one endpoint: its running requests, and the recent latency of its calls.
 //!
-//! The latency is a moving average that rises at once and falls slowly (Peak EWMA): an endpoint that has become slow is
-//! avoided after the first call that shows it, and tried again as the memory fades. Nothing is locked. Two calls that end at
-//! the same moment may overwrite each other's note, which the next one corrects.
+//! The latency is a moving average that rises at once and falls slowly (Peak EWMA). A slow endpoint
+//! is avoided after the first call that shows it, and tried again as the memory fades. There are no
+//! locks: two calls that end at the same moment may overwrite each other's value, which the next
+//! call corrects.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time in which what is known of the latency fades to about a third. No option: long compared to most calls, short
-/// compared to the time that an endpoint needs to recover.
+/// The time in which a known latency fades to about a third. A constant: long compared to most
+/// calls, short compared to an endpoint's recovery.
 const MEMORY: Duration = Duration::from_secs(10);
-/// What a call counts at least, so that between fast endpoints the running requests decide.
+/// The minimum latency that counts, so that running requests decide between fast endpoints.
 const LEAST: Duration = Duration::from_millis(10);
-/// What a call counts at least that got no answer: an endpoint that fails fast would seem to be the fastest one.
+/// The minimum latency of a call without an answer. Otherwise an endpoint that fails fast would
+/// seem to be the fastest.
 const FAILED: Duration = Duration::from_secs(1);
-/// What a call counts at most: one that has waited for a person says nothing of its endpoint.
+/// The maximum latency that counts: a call that waited for a person says nothing about its
+/// endpoint.
 const MOST: Duration = Duration::from_secs(10);
 
-/// How busy one endpoint is.
+/// The load of one endpoint.
 pub(super) struct Load {
     running: AtomicUsize,
-    /// The latency in nanoseconds, as it was at `noted`.
+    /// The latency in nanoseconds, as of `noted`.
     latency: AtomicU64,
-    /// In nanoseconds since `origin`.
+    /// The time of the last update, in nanoseconds since `origin`.
     noted: AtomicU64,
     origin: Instant,
 }
@@ -32,15 +35,15 @@ pub(super) struct Load {
 /// A running request, until this is dropped.
 pub(super) struct Running<'a> {
     load: &'a Load,
-    /// When a call began whose duration is of interest.
+    /// The start of the call, if its duration matters.
     since: Option<Instant>,
     end: End,
 }
 
-/// How a request has ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Given up by its client, or not by the endpoint's doing.
+    /// Its client gave it up, or the endpoint is not the cause.
     Open,
     Answered,
     Failed,
@@ -57,22 +60,22 @@ impl Load {
         }
     }
 
-    /// How many requests are running.
+    /// The number of running requests.
     pub(super) fn running(&self) -> usize {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// How long a call takes, as far as is known.
+    /// The expected duration of a call.
     pub(super) fn latency(&self) -> Duration {
         Duration::from_nanos(self.latency.load(Ordering::Relaxed)).mul_f64(faded(self.noted_ago()))
     }
 
-    /// How long a further call would take, roughly: the less, the better.
+    /// An estimate of the duration of a further call; less is better.
     pub(super) fn cost(&self) -> u128 {
         self.latency().max(LEAST).as_nanos() * (self.running() as u128 + 1)
     }
 
-    /// A request begins; `is_timed` if its duration is of interest.
+    /// Begins a request; `is_timed` says whether its duration matters.
     pub(super) fn begin(&self, is_timed: bool) -> Running<'_> {
         self.running.fetch_add(1, Ordering::Relaxed);
         Running {
@@ -92,7 +95,7 @@ impl Load {
         let known = self.latency();
         let latency = match end {
             _ if took >= known => took,
-            // `known` has faded already: what has faded is replaced by what is new.
+            // `known` has already faded; the new value replaces the faded part.
             End::Answered => known + took.mul_f64(1.0 - faded(self.noted_ago())),
             End::Open | End::Failed => return,
         };
@@ -109,12 +112,12 @@ impl Load {
 }
 
 impl Running<'_> {
-    /// It was answered.
+    /// Ends the request with an answer.
     pub(super) fn answered(mut self) {
         self.end = End::Answered;
     }
 
-    /// It got no answer, though the endpoint is there.
+    /// Ends the request without an answer, though the endpoint is there.
     pub(super) fn failed(mut self) {
         self.end = End::Failed;
     }
@@ -129,7 +132,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What is left of the weight of something that was noted so long ago.
+/// The remaining weight of a value that was noted this long ago.
 fn faded(ago: Duration) -> f64 {
     (-ago.as_secs_f64() / MEMORY.as_secs_f64()).exp()
 }
@@ -181,7 +184,7 @@ mod tests {
         assert_eq!(load.latency(), FAILED);
         call(&load, Duration::from_millis(1), End::Open).await;
         assert!(load.latency() > FAILED / 2);
-        // A call that was given up has shown that it takes at least so long.
+        // A call that was given up took at least this long.
         call(&load, Duration::from_secs(3600), End::Open).await;
         assert_eq!((load.latency(), load.running()), (MOST, 0));
     }

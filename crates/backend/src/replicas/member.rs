@@ -14,12 +14,13 @@ use crate::sessions::is_no_answer;
 
 /// One endpoint of a server.
 pub(super) struct Member {
-    /// Tells it from all others of the server, also earlier ones.
+    /// The endpoint's number, which is unique among all present and earlier endpoints of the
+    /// server.
     pub(super) number: u64,
     pub(super) place: Place,
     pub(super) backend: Arc<Backend>,
     pub(super) load: Load,
-    /// It is no longer among the server's endpoints: it gets nothing but what belongs to it.
+    /// Whether the server no longer has the endpoint. It then gets only requests that belong to it.
     is_leaving: AtomicBool,
 }
 
@@ -42,11 +43,11 @@ impl Member {
         self.is_leaving.store(is_leaving, Ordering::Relaxed);
     }
 
-    /// Sends a request to it, which was sent `earlier` times before.
+    /// Sends a request to the endpoint; it was sent `earlier` times before.
     pub(super) async fn request(&self, call: Call, earlier: u32) -> Result<Response, BackendError> {
         let running = self.load.begin(Item::is_of(&call.method));
         let outcome = self.backend.send(call, earlier).await;
-        // No call may come here for a while, so that none would find out.
+        // Perhaps no call comes here for a while, and nothing else would notice the loss.
         if outcome
             .as_ref()
             .is_err_and(|error| error.is_unreachable() || *error == BackendError::ClosedEarly)

@@ -1,18 +1,20 @@
-//! A server with several endpoints that serve the same: a [`Backend`] for each, and which of them a request goes to.
+//! A server with several equal endpoints: a [`Backend`] for each, and the choice of the endpoint
+//! for each request.
 //!
 //! | request | endpoint |
 //! |---|---|
-//! | of a session | the one that has opened the session; while none has, one that follows from the session's key |
-//! | about a task | the one that has made it, else those that answer, in turn |
-//! | for a list | the primary one, as long as it answers, so that pages and lists belong together |
+//! | of a session | the one that opened the session; before that, one that follows from the session's key |
+//! | about a task | the one that made the task; if unknown, those that answer, in turn |
+//! | for a list | the primary one while it answers, so that pages and lists belong together |
 //! | any other | the better one of two that are drawn (`choice`) |
 //!
-//! A request that certainly did not run, because its endpoint could not be reached, goes to another one at once. Nothing is sent
-//! twice otherwise, unless the server's `retry` says so.
+//! A request that certainly did not run, because its endpoint was unreachable, goes to another one
+//! at once. No other request is repeated, unless the server's `retry` allows it.
 //!
-//! `tower`'s `balance` and `load` have the same choice and the same estimate of latency. They are not used: a service of theirs
-//! is one of equals, where here a session, a task or a list names its endpoint, an endpoint that is left alone gets one call
-//! to try, and a request that did not run has to leave out where it has been. What is left of them are some twenty lines.
+//! `tower`'s `balance` and `load` have the same choice and the same latency estimate, but treat all
+//! services as equal. Here a session, task or list names its endpoint, an unresponsive endpoint
+//! gets one trial call, and a repeated request leaves out the endpoints it has been to. Without
+//! these parts, some twenty lines of tower would remain.
 
 mod choice;
 mod following;
@@ -48,7 +50,7 @@ use choice::Tried;
 use member::Member;
 pub(crate) use places::Places;
 
-/// One MCP server with several endpoints, each kept connected.
+/// An MCP server with several endpoints, each kept connected.
 pub struct Replicas {
     group: Arc<Group>,
     life: BackendLife,
@@ -57,55 +59,56 @@ pub struct Replicas {
 /// The endpoints of a server.
 struct Group {
     name: Arc<str>,
-    /// Those of each endpoint, but for its URL.
+    /// The settings of each endpoint, except for its URL.
     settings: BackendSettings,
-    /// That of `settings`, with secrets as they are now.
+    /// The transport in `settings`, with the current secrets.
     transport: Mutex<TransportSettings>,
     telemetry: BackendTelemetry,
     owners: Arc<TaskOwners>,
     subscribed: Arc<dyn SessionSubscriptions>,
-    /// In the order of the configuration; behind them those that are no longer among the server's endpoints and still have
-    /// sessions, tasks or calls.
+    /// The endpoints in the order of the configuration. After them come former endpoints that still
+    /// have sessions, tasks or calls.
     members: ArcSwap<Vec<Arc<Member>>>,
-    /// The one that lists are read from.
+    /// The endpoint for lists.
     primary: ArcSwapOption<Primary>,
-    /// Told whenever an endpoint is added or removed, or its state changes, or a session has left one.
+    /// Notified when an endpoint is added, removed or changes its state, and when a session has
+    /// left one.
     changes: watch::Sender<()>,
-    /// Spreads sessions.
+    /// Distributes sessions.
     hasher: RandomState,
     next_number: AtomicU64,
     life: BackendLife,
     shutdown: CancellationToken,
 }
 
-/// One of at most two attempts to have a request answered.
+/// One of at most two attempts at a request.
 #[derive(Clone, Copy, Default)]
 struct Attempt<'a> {
-    /// How often it was sent before.
+    /// The number of times it was sent before.
     earlier: u32,
-    /// The endpoint that it does not go to if there is another one.
+    /// The endpoint to avoid if there is another one.
     avoided: Option<u64>,
-    /// Takes where it went.
+    /// Receives the chosen endpoint.
     noted: Option<&'a Noted>,
 }
 
-/// Where the first attempt of a request went.
+/// The destination of a request's first attempt.
 struct Noted {
-    /// The number of the endpoint that it went to last.
+    /// The number of its last endpoint.
     endpoint: AtomicU64,
-    /// That endpoint says that the request does no harm if it runs twice.
+    /// Whether that endpoint says that repeating the request is harmless.
     is_safe: AtomicBool,
 }
 
-/// The endpoint that lists are read from.
+/// The endpoint for lists.
 struct Primary {
     member: Arc<Member>,
     since: Instant,
 }
 
 impl Replicas {
-    /// Begins to connect to all endpoints, in the background; `places` says where they are. `shutdown` ends all of them, as
-    /// [`BackendLife::stop`] does, but without waiting.
+    /// Begins to connect to all endpoints in the background; `places` has their locations.
+    /// `shutdown` ends all of them as [`BackendLife::stop`] does, but without waiting.
     ///
     /// Needs a tokio runtime around it.
     pub(crate) fn start(
@@ -136,7 +139,8 @@ impl Replicas {
         Arc::new(Self { group, life })
     }
 
-    /// Sends the headers of `settings` from the next message on, as [`crate::Backend::use_credentials`] does.
+    /// Sends the headers in `settings` from the next message on, as
+    /// [`crate::Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
         *self
             .group
@@ -150,7 +154,7 @@ impl Replicas {
             .for_each(|member| member.backend.use_credentials(settings));
     }
 
-    /// Ends it without keeping it alive.
+    /// A handle that can end the server but does not keep it alive.
     #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
@@ -168,7 +172,7 @@ impl Group {
         self.changes.send_replace(());
     }
 
-    /// Waits until some endpoint can be used, or it is known that none can.
+    /// Waits until an endpoint can be used, or certainly none can.
     async fn settle(&self) {
         let mut changes = self.changes.subscribe();
         let settled = async {
@@ -185,7 +189,7 @@ impl Group {
         let _ = timeout(self.settings.timeouts.connect, settled).await;
     }
 
-    /// The endpoint that a request goes to which is neither about a task nor has been elsewhere.
+    /// The first endpoint of a request that is not about a task.
     async fn first(&self, call: &Call) -> Option<Arc<Member>> {
         if choice::best(&self.members.load(), &[]).is_none_or(|best| best == Readiness::Connecting)
         {
@@ -194,7 +198,7 @@ impl Group {
         self.choose(call, &[])
     }
 
-    /// The endpoint that a request goes to, other than those that were tried.
+    /// The endpoint of a request, except for those in `tried`.
     fn choose(&self, call: &Call, tried: &[u64]) -> Option<Arc<Member>> {
         let members = self.members.load();
         if let Some(session) = call.context.session() {
@@ -236,7 +240,7 @@ impl Group {
             .map(|primary| Arc::clone(&primary.member))
     }
 
-    /// Whether all endpoints say, as they have recently, that a request does no harm if it runs twice.
+    /// Whether all endpoints recently said that repeating the request is harmless.
     async fn is_safe(&self, call: &Call) -> bool {
         if call.method != Method::CallTool {
             return repeats::could_be_safe(call);
@@ -254,8 +258,8 @@ impl Group {
         !connected.is_empty()
     }
 
-    /// Sends a request, once more if it is safe and that is wanted: to another endpoint, unless it belongs to a session, which
-    /// has one.
+    /// Sends a request, and repeats it if it is safe and the settings allow that. The repetition
+    /// goes to another endpoint, unless the request belongs to a session, which has its own.
     async fn repeated(&self, call: Call) -> Result<Response, BackendError> {
         let Some(repeats) = self
             .settings
@@ -302,7 +306,7 @@ impl Group {
             .await
     }
 
-    /// Sends a request to one endpoint, and to another one each time that it certainly did not run.
+    /// Sends a request to one endpoint, and to another one whenever it certainly did not run.
     async fn request(&self, call: Call, attempt: Attempt<'_>) -> Result<Response, BackendError> {
         if is_about_one_task(&call.method) && call.context.session().is_none() {
             return Box::pin(self.about_task(call)).await;
@@ -333,14 +337,14 @@ impl Group {
                 }
                 outcome => {
                     if !tried.is_empty() {
-                        // What listens for the session follows it.
+                        // The session's listeners follow it.
                         self.tell();
                     }
                     return outcome;
                 }
             };
             tried.push(member.number);
-            // The error of the first attempt says as much as those of the others.
+            // The first error is as informative as the others.
             let error = first_error.get_or_insert(error);
             match self.next(&call, &member, &tried) {
                 Some(next) => member = next,
@@ -349,7 +353,8 @@ impl Group {
         }
     }
 
-    /// The endpoint for a request that has been to others in vain, the last of which was `left`; `None` if the rest are no better.
+    /// The next endpoint of a request after failures at the `tried` ones, the last of which is
+    /// `left`. `None` if the rest are no better.
     fn next(&self, call: &Call, left: &Member, tried: &[u64]) -> Option<Arc<Member>> {
         let is_worth_it =
             choice::best(&self.members.load(), tried).is_some_and(|best| best != Readiness::Down);
@@ -359,14 +364,15 @@ impl Group {
             .session()
             .filter(|_| left.backend.has_session(&call.context))
         {
-            // It is opened anew elsewhere, where its subscriptions are made again: what else the endpoint knew of it is gone.
+            // Another endpoint opens a new session, and the subscriptions are repeated there. Other
+            // knowledge of the old endpoint is lost.
             left.backend.leave_session(session);
         }
         Some(next)
     }
 
-    /// Whether a request that an endpoint has not run may be sent to another one. A session does not leave an endpoint that can
-    /// be reached.
+    /// Whether a request that an endpoint has not run may go to another one. A session does not
+    /// leave a reachable endpoint.
     fn may_go_elsewhere(&self, error: &BackendError, call: &Call) -> bool {
         if error.may_have_run() || error.sign_in().is_some() || self.shutdown.is_cancelled() {
             return false;
@@ -384,8 +390,8 @@ impl Group {
         }
     }
 
-    /// Sends a request about a task to the endpoint that has it. Where that is not known, or the endpoint cannot be reached, the
-    /// others are asked: a server may share its tasks among them.
+    /// Sends a request about a task to the endpoint that has it. If that is unknown or unreachable,
+    /// asks the others, since a server's endpoints may share their tasks.
     async fn about_task(&self, call: Call) -> Result<Response, BackendError> {
         let home = self.home_of(&call);
         let first = match &home {
@@ -412,7 +418,7 @@ impl Group {
         outcome
     }
 
-    /// The endpoint that has the task which a request names.
+    /// The endpoint with the task that a request names.
     fn home_of(&self, call: &Call) -> Option<Arc<Member>> {
         let id = call.params.as_ref()?.get("taskId")?;
         let number = self
@@ -425,7 +431,7 @@ impl Group {
             .cloned()
     }
 
-    /// The error of a request for which there is no endpoint.
+    /// The error of a request without an endpoint.
     fn nowhere(&self) -> BackendError {
         if self.shutdown.is_cancelled() {
             return BackendError::ShuttingDown;
@@ -435,7 +441,7 @@ impl Group {
         }
     }
 
-    /// The endpoint that speaks for the server.
+    /// The endpoint that represents the server.
     async fn speaker(&self) -> Result<Arc<Member>, BackendError> {
         self.settle().await;
         let members = self.members.load();
@@ -448,7 +454,7 @@ impl Group {
     }
 }
 
-/// Whether a request names a task and is about that alone.
+/// Whether requests of this method are about a single named task.
 fn is_about_one_task(method: &Method) -> bool {
     matches!(
         method,
@@ -456,8 +462,8 @@ fn is_about_one_task(method: &Method) -> bool {
     )
 }
 
-/// Whether an endpoint has refused a request because it does not know the task (2025-11-25 basic/utilities/tasks, Protocol
-/// Errors): then it did nothing.
+/// Whether an endpoint refused a request because it does not know the task (2025-11-25
+/// basic/utilities/tasks, Protocol Errors). It then did nothing.
 fn does_not_know(response: &Response) -> bool {
     response.error_code() == Some(code::INVALID_PARAMS)
 }
@@ -560,7 +566,7 @@ impl BackendClient for Replicas {
         })
     }
 
-    /// That of the endpoint that is best off.
+    /// The status of the endpoint in the best state.
     fn status(&self) -> BackendStatus {
         let members = self.group.members.load();
         let best = members

@@ -1,5 +1,5 @@
-//! Where the endpoints of a server are: at the URLs that the configuration has, or at all addresses of their hosts, which are
-//! looked up again and again.
+//! The locations of a server's endpoints: the configured URLs, or all addresses of their hosts,
+//! which are looked up periodically.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,21 +15,22 @@ use tokio::time::sleep;
 use crate::names::LookUp;
 use crate::settings::{BackendSettings, EndpointUrl, Endpoints, origin_of};
 
-/// The most addresses of one host that are used. No option: a name with more is not one of replicas.
+/// The maximum number of addresses per host. A constant: a name with more addresses does not name
+/// replicas.
 const MOST: usize = 64;
 
-/// Where one endpoint is.
+/// The location of one endpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(super) url: Arc<str>,
-    /// Its address, if that is not left to whoever connects.
+    /// The fixed address; `None` resolves the host on connect.
     pub(super) address: Option<SocketAddr>,
     pub(super) zone: Option<Arc<str>>,
-    /// It is in another zone than the gateway.
+    /// Whether it is in another zone than the gateway.
     pub(super) is_far: bool,
 }
 
-/// As operators are shown it: without path and query, which may hold secrets.
+/// The form for operators, without path and query, which may contain secrets.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
@@ -39,11 +40,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where the endpoints of a server are at the moment; none as long as that is not known.
+/// The current locations of a server's endpoints; empty while unknown.
 #[derive(Clone)]
 pub(crate) struct Places(pub(super) watch::Receiver<Arc<[Place]>>);
 
-/// Looks hosts up.
+/// Looks up hosts.
 struct Watching {
     backend: Arc<str>,
     urls: Vec<Place>,
@@ -53,7 +54,8 @@ struct Watching {
 }
 
 impl Places {
-    /// Those of a server with several endpoints; `None` for one with one. Hosts are looked up as long as anyone has this.
+    /// The locations for a server with several endpoints; `None` for a single one. Lookups go on
+    /// while anybody has this.
     ///
     /// Needs a tokio runtime around it.
     pub(crate) fn of(settings: &BackendSettings) -> Option<Self> {
@@ -96,12 +98,13 @@ impl Places {
 
 impl Watching {
     async fn run(&self) {
-        // As long as none was found, each attempt to connect to the URL says why.
+        // While no address is found, each attempt to connect to the URL reports the reason.
         let mut known: Vec<Vec<Place>> = self.urls.iter().map(|url| vec![url.clone()]).collect();
         loop {
             let found = join_all(self.urls.iter().map(|url| self.addresses(url))).await;
             for (known, found) in known.iter_mut().zip(found) {
-                // Without any, the last ones are kept: a name server that is down takes no endpoint away.
+                // Without a result, the last addresses stay: a failed name server takes no endpoint
+                // away.
                 if let Some(found) = found.filter(|found| !found.is_empty()) {
                     *known = found;
                 }
@@ -120,21 +123,21 @@ impl Watching {
                 }
                 is_changed
             });
-            // Gateways that were started together do not ask together for ever.
+            // Jitter, so that gateways started together do not stay in step.
             sleep(self.interval.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
         }
     }
 
-    /// The addresses of one URL; `None` if they cannot be found.
+    /// The addresses of one URL; `None` if the lookup fails.
     async fn addresses(&self, place: &Place) -> Option<Vec<Place>> {
         let url = Url::parse(&place.url).ok()?;
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
-        // One look-up after the other: a name server that does not answer holds one thread at most.
+        // One lookup at a time: an unresponsive name server blocks at most one thread.
         let found = self.names.look_up(host, url.port_or_known_default()?).await;
         let found = found.inspect_err(|error| {
             tracing::debug!(backend = &*self.backend, %error, "addresses of endpoint not found");
         });
-        // In order, so that the same addresses are the same endpoints.
+        // Sorted, so that the same addresses give the same endpoints.
         let addresses: BTreeSet<SocketAddr> = found.ok()?.into_iter().collect();
         if addresses.len() > MOST {
             let (used, found) = (MOST, addresses.len());
@@ -163,7 +166,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers with the first of these each time, until one is left, for the host `mcp.internal`, and with nothing for others.
+    /// For the host `mcp.internal`, answers with these in turn, the last one again and again; for
+    /// other hosts, with nothing.
     #[derive(Debug)]
     struct Scripted(Mutex<Vec<Option<&'static [&'static str]>>>);
 

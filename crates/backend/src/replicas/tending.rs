@@ -1,5 +1,5 @@
-//! What happens to the endpoints of a server while it runs: they come and go, one of them is the primary, and their number is
-//! counted. One task for each server.
+//! The upkeep of a server's endpoints: it adds and removes them, chooses the primary one, and
+//! counts them. One task per server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +19,16 @@ use crate::connection::supervisor::State;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendSettings, Endpoints, HealthPolicy, endpoint_of};
 
-/// How often it is looked whether something still needs an endpoint that is to leave. No option: nothing waits for it.
+/// The interval between checks whether a leaving endpoint is still needed. A constant, since
+/// nothing waits for them.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often an endpoint is checked where the configuration does not say: one that gets no calls would else seem to be there,
-/// and what listens to it would hear nothing.
+/// The default interval of health checks. Without checks, an endpoint without calls would seem
+/// healthy, and its listeners would hear nothing.
 const CHECK: Duration = Duration::from_secs(10);
 
 impl Group {
-    /// Begins to keep the endpoints at `places`, until the shutdown. Those that are known have been started when this returns.
+    /// Begins to keep the endpoints at `places`, until the shutdown. All endpoints known now have
+    /// been started when this returns.
     pub(super) fn tend(self: &Arc<Self>, places: Places) {
         let Places(mut places) = places;
         let known = Arc::clone(&places.borrow_and_update());
@@ -69,7 +71,8 @@ impl Group {
                 }
             };
             tokio::select! {
-                // The sender of a state ends with its endpoint, which ends with this or with being let go.
+                // A state's sender ends with its endpoint, which ends with the server or when it is
+                // removed.
                 ended = any_state => if ended.is_err() { sleep(LOOK).await },
                 moved = places.changed(), if may_move => match moved {
                     Ok(()) => {
@@ -83,7 +86,7 @@ impl Group {
         }
     }
 
-    /// Has the endpoints at these places, and no others but those that something still needs.
+    /// Uses the endpoints at these places; of the others, keeps those that something still needs.
     fn use_places(&self, places: &[Place]) {
         let known = self.members.load_full();
         let mut members: Vec<Arc<Member>> = Vec::with_capacity(places.len());
@@ -142,7 +145,7 @@ impl Group {
         ))
     }
 
-    /// Lets the endpoints go that have left and that nothing needs, or that have gone.
+    /// Removes endpoints that have left and are gone or no longer needed.
     fn let_go(&self) {
         let members = self.members.load_full();
         let is_needed = |member: &Member| {
@@ -160,7 +163,7 @@ impl Group {
         }
     }
 
-    /// Notes what has become of the endpoints, and tells whoever waits for that.
+    /// Counts the endpoints by state, chooses the primary one, and notifies waiters.
     fn note(&self, members: &[Arc<Member>]) {
         let present = || members.iter().filter(|member| !member.is_leaving());
         let up = present()
@@ -173,8 +176,8 @@ impl Group {
         self.tell();
     }
 
-    /// Another endpoint becomes the primary one only if the one that is has gone, or is far while another is near. If none can
-    /// be used, it stays, unless it has left.
+    /// Chooses the primary endpoint. It changes only if the current one is gone, or is far while
+    /// another is near. If none is usable, it stays, unless it has left.
     fn choose_primary(&self, members: &[Arc<Member>]) {
         let usable = || {
             members

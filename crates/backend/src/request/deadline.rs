@@ -1,4 +1,4 @@
-//! The progress of a call, and its time limit, which can be paused.
+//! The progress of a call and its time limit, which can be paused.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -13,58 +13,61 @@ use tokio::time::{Instant, sleep};
 /// The progress of one call.
 #[derive(Default)]
 pub(crate) struct CallProgress {
-    /// The id of its last request, which is the progress token as well.
+    /// The id of the call's last request, which is also the progress token.
     pub(crate) id: AtomicI64,
-    /// How often the current request has been sent.
+    /// The number of times that the current request has been sent.
     pub(crate) attempts: AtomicU32,
-    /// How often the call was sent before, in requests that have ended.
+    /// The number of earlier requests for the same call.
     pub(crate) earlier: u32,
-    /// The progress token of an earlier request, if this one continues its progress (2025-11-25
-    /// basic/utilities/tasks, Task Progress Notifications). Then this one has no token of its own.
+    /// The progress token of an earlier request that this one continues (2025-11-25
+    /// basic/utilities/tasks, Task Progress Notifications). This request then has no token of its
+    /// own.
     pub(crate) carries_on: Option<i64>,
     pub(crate) deadline: Arc<PausableDeadline>,
 }
 
-/// The time limit of one call. It is paused while the server waits for the client, since then a person may be thinking.
+/// The time limit of one call. It is paused while the server waits for the client, since a person
+/// may be thinking.
 #[derive(Default)]
 pub(crate) struct PausableDeadline {
-    /// How many [`Pause`]s exist.
+    /// The number of current [`Pause`]s.
     pauses: AtomicUsize,
-    /// How many have existed.
+    /// The number of pauses so far.
     paused: AtomicUsize,
-    /// Notified after each change of `pauses`. Only [`PausableDeadline::limit`] waits for it, so that the permit of a
-    /// notification that comes between two waits is kept for the next.
+    /// Notified after each change of `pauses`. Only [`PausableDeadline::limit`] waits for it, so a
+    /// notification between two waits is kept for the next.
     changed: Notify,
     expired: AtomicBool,
-    /// It expired during a pause: the server was waiting for the client.
+    /// Whether it expired during a pause, while the server was waiting for the client.
     expired_in_pause: AtomicBool,
-    /// Whether the request may be running at the server: something of it may have been written.
+    /// Whether the request may be running at the server, because part of it may have been written.
     sent: AtomicBool,
-    /// When the limit is exceeded if there is no pause.
+    /// The time at which the limit is exceeded without a pause.
     due: OnceLock<Instant>,
-    /// Given back during pauses.
+    /// The call's permit, which is given back during pauses.
     pub(crate) permit: CallPermit,
 }
 
 /// The time limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallLimits {
-    /// Without pauses.
+    /// The limit without pauses.
     pub(crate) active: Duration,
-    /// With pauses: a server that keeps asking the client does not keep a call alive for longer.
+    /// The limit including pauses: a server that keeps asking the client cannot keep a call alive
+    /// for longer.
     pub(crate) total: Duration,
 }
 
-/// A time limit was exceeded: this one.
+/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expired(pub(crate) Duration);
 
-/// Bounds on the pauses of one call.
+/// Limits for the pauses of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PauseLimits {
-    /// At the same time.
+    /// The maximum number of concurrent pauses.
     pub(crate) open: usize,
-    /// Over the whole call.
+    /// The maximum number over the whole call.
     pub(crate) ever: usize,
 }
 
@@ -72,8 +75,8 @@ pub(crate) struct PauseLimits {
 pub(crate) struct Pause(Arc<PausableDeadline>);
 
 impl PausableDeadline {
-    /// Runs a future within `limits`. At most one caller at a time. The future is pinned by the caller, which would
-    /// otherwise hold it twice.
+    /// Runs a future within `limits`. At most one caller at a time. The caller pins the future,
+    /// which would otherwise be stored twice.
     pub(crate) fn limit<T>(
         &self,
         limits: CallLimits,
@@ -114,7 +117,8 @@ impl PausableDeadline {
         }
     }
 
-    /// Whether the limit of a call that has not been paused is exceeded, even if [`Self::limit`] has not noticed yet.
+    /// Whether a call without pauses is over its limit, even if [`Self::limit`] has not noticed
+    /// yet.
     pub(crate) fn is_over(&self) -> bool {
         self.due.get().is_some_and(|due| *due <= Instant::now())
     }
@@ -124,7 +128,8 @@ impl PausableDeadline {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Whether the limit was exceeded while the server had the request and was not waiting for the client.
+    /// Whether the limit was exceeded while the server had the request and was not waiting for the
+    /// client.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.has_expired() && self.is_sent() && !self.expired_in_pause.load(Ordering::Relaxed)
     }
@@ -134,7 +139,7 @@ impl PausableDeadline {
         self.sent.load(Ordering::Acquire)
     }
 
-    /// Records whether the request may be running at the server; returns what was known before.
+    /// Records whether the request may be running at the server; returns the previous value.
     pub(crate) fn set_sent(&self, is_sent: bool) -> bool {
         self.sent.swap(is_sent, Ordering::AcqRel)
     }
@@ -155,8 +160,9 @@ impl PausableDeadline {
 }
 
 impl Pause {
-    /// Prepares for the end of the pause: if it is the only one, the call is to hold a permit again before its server
-    /// continues. If that takes time, the pause ends now, so that the time of waiting is counted.
+    /// Prepares for the end of the pause. If it is the only one, the call must get a permit again
+    /// before its server continues. If that takes time, the pause ends now, so that the wait
+    /// counts.
     pub(crate) fn prepare_end(self) -> Result<Self, Continuing> {
         if self.0.pauses.load(Ordering::Acquire) > 1 {
             return Ok(self);
@@ -290,7 +296,7 @@ mod tests {
         assert!(deadline.has_expired());
     }
 
-    /// Pauses of another thread begin and end while the call is polled for other reasons.
+    /// Another thread pauses and resumes while the call is polled for other reasons.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn deadline_passes_after_pauses_of_another_thread() {
         let deadline = Arc::<PausableDeadline>::default();

@@ -1,4 +1,5 @@
-//! What a connection declares to a legacy server for its clients, and which requests the server may therefore send.
+//! The capabilities that a connection declares to a legacy server for its clients, and the requests
+//! that the server may therefore send.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,11 +12,11 @@ use fanlight_canonical::CallContext;
 /// The capabilities and client information in `initialize`.
 #[derive(Debug)]
 pub(crate) struct Declared {
-    /// Declared instead of `capabilities`, by which requests of the server are judged.
+    /// Declared instead of `capabilities`, which decide about the server's requests.
     declared: Option<Json>,
     capabilities: Json,
     client_info: Option<Json>,
-    /// The server has sent a request for the client.
+    /// Whether the server has sent a request for the client.
     asked: AtomicBool,
 }
 
@@ -30,8 +31,9 @@ impl Declared {
         }
     }
 
-    /// Declares all capabilities, for the base connection, on which lists are read for clients of all kinds, so that the server hides
-    /// nothing. Calls of clients do not run there, and requests that a server sends there are refused.
+    /// Declares all capabilities, for the base connection. It reads lists for clients of all kinds,
+    /// and the server should hide nothing. Client calls do not run there, and server requests on it
+    /// are refused.
     pub(crate) fn for_lists() -> Self {
         Self {
             declared: Some(Json::literal(capability::ALL_OF_LEGACY)),
@@ -39,9 +41,11 @@ impl Declared {
         }
     }
 
-    /// Declares what lists are read with, but refuses all requests of the server: nobody is behind the request.
+    /// Declares the capabilities for reading lists, but refuses all server requests, since no
+    /// client is behind the request.
     pub(crate) fn by_gateway(context: &CallContext, largest: usize) -> Self {
-        // Everything is more here than in the modern era, which has tasks as an extension.
+        // This set stands for all capabilities, beyond those of the modern era, where tasks are an
+        // extension.
         if context.capabilities.as_text() == capability::ALL_OF_MODERN {
             return Self::for_lists();
         }
@@ -53,8 +57,8 @@ impl Declared {
         }
     }
 
-    /// The very bytes of a client's capabilities and, if it is `named`, of its information. They
-    /// are kept for as long as the connection: what has more than `largest` bytes is left out.
+    /// Declares the exact bytes of a client's capabilities and, if `named`, of its information.
+    /// They are kept as long as the connection, so anything above `largest` bytes is left out.
     pub(crate) fn by(context: &CallContext, named: bool, largest: usize) -> Self {
         let kept = |value: &Json| fits(value, largest).then(|| value.detached());
         let client_info = context
@@ -70,12 +74,13 @@ impl Declared {
         }
     }
 
-    /// Whether a server may send requests of its own to a client that is declared by [`Declared::by`].
+    /// Whether [`Declared::by`] lets a server send requests to this client.
     pub(crate) fn lets_ask(context: &CallContext, largest: usize) -> bool {
         fits(&context.capabilities, largest) && capability::can_be_asked(&context.capabilities)
     }
 
-    /// The text of a client's capabilities, if it has any: clients without a session share a connection by it.
+    /// The text of a client's capabilities, if it has any. Clients without a session share a
+    /// connection by this key.
     pub(crate) fn key(context: &CallContext, largest: usize) -> Option<Bytes> {
         let capabilities = &context.capabilities;
         let any = fits(capabilities, largest) && capabilities.members().next().is_some();
@@ -87,12 +92,12 @@ impl Declared {
         self.declared.as_ref().unwrap_or(&self.capabilities)
     }
 
-    /// The client's `Implementation` object; Fanlight's own is to be used if absent.
+    /// The client's `Implementation` object; without one, Fanlight's own is used.
     pub(crate) fn client_info(&self) -> Option<&Json> {
         self.client_info.as_ref()
     }
 
-    /// Whether the server may send requests of its own.
+    /// Whether the server may send requests.
     pub(crate) fn can_be_asked(&self) -> bool {
         capability::can_be_asked(&self.capabilities)
     }
@@ -112,7 +117,7 @@ impl Declared {
         self.capabilities.members().next().is_none()
     }
 
-    /// The capability that the client lacks for this request; `None` if it may be sent.
+    /// The capability that the client lacks for this request; `None` if the request may be sent.
     pub(crate) fn missing(
         &self,
         method: &Method,

@@ -1,4 +1,5 @@
-//! One request to a server and its reply, as all transports see them, and the few messages that Fanlight itself sends.
+//! One request to a server and its reply, as all transports see them, and Fanlight's own few
+//! messages.
 
 pub(crate) mod deadline;
 pub(crate) mod declared;
@@ -34,19 +35,19 @@ use crate::settings::{BackendLimits, BackendTimeouts};
 use crate::subscriptions::UnsolicitedSender;
 use fanlight_canonical::{BackendError, CallContext, RequestIds, ServerMessages, SessionAt};
 
-/// What one connection of a backend needs to know. One value serves all parts of the connection: there is a connection for
-/// each session and for each suspended call.
+/// The shared data of one connection's parts. One value serves all of them, since there is a
+/// connection for each session and each suspended call.
 pub(crate) struct TransportContext {
     backend: Arc<BackendContext>,
     /// The capabilities declared to a legacy server.
     pub(crate) declared: Arc<Declared>,
-    /// Takes what the server sends outside of calls.
+    /// Receives the server's messages outside of calls.
     pub(crate) outlet: UnsolicitedSender,
     /// Cancelled when the connection is given up for good.
     pub(crate) end: CancellationToken,
-    /// Where its session is on record, if another process could go on with it.
+    /// The record of its session, if another process could continue that.
     pub(crate) kept: Option<SessionAt>,
-    /// The ids of its requests then; otherwise they are the backend's.
+    /// Ids for the requests of such a session; other sessions use the server's counter.
     pub(crate) own_ids: Option<RequestIds>,
 }
 
@@ -55,25 +56,26 @@ pub(crate) struct BackendContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: BackendLimits,
     pub(crate) timeouts: BackendTimeouts,
-    /// The server is known to open its stream outside of calls late.
+    /// Whether the server is known to open its stream outside of calls late.
     pub(crate) stream_is_late: AtomicBool,
-    /// Request ids are never used twice on a connection, so that progress tokens stay unique across reconnects.
+    /// The last request id. Ids are never used twice on a connection, and progress tokens stay
+    /// unique across reconnects.
     pub(crate) ids: AtomicI64,
-    /// Whether it still answers.
+    /// Whether the server still answers.
     pub(crate) health: Health,
-    /// What the log says of failed attempts to connect: of the base connection, and of connections of clients.
+    /// Log state for failed attempts to connect: of the base connection, and of client connections.
     pub(crate) outages: [Mutex<Outage>; 2],
     /// Output of its processes other than messages.
     pub(crate) process_log: Arc<ProcessLog>,
-    /// The memory for what the server sends.
+    /// The memory for the server's messages.
     pub(crate) memory: Arc<ServerMemory>,
-    /// Every task of the backend, so that stopping can wait for all of them.
+    /// All tasks of the server, so that stopping can wait for them.
     pub(crate) tasks: TaskTracker,
-    /// The attributes of spans and counters of the backend.
+    /// The attributes of the server's spans and counters.
     pub(crate) telemetry: BackendTelemetry,
     /// The parent of spans that belong to no request.
     pub(crate) root: Parent,
-    /// It matters which tools can be called twice without harm.
+    /// Whether it matters which tools may safely be called twice.
     pub(crate) knows_safe: bool,
 }
 
@@ -86,7 +88,7 @@ impl std::ops::Deref for TransportContext {
 }
 
 impl TransportContext {
-    /// The context of a connection that declares this.
+    /// The context of a connection that declares `declared`.
     pub(crate) fn new(
         backend: Arc<BackendContext>,
         declared: Arc<Declared>,
@@ -105,7 +107,8 @@ impl TransportContext {
         })
     }
 
-    /// The id of a request. It must not have been used before in the session (2025-11-25 basic/index, Requests).
+    /// A new request id. It must not have been used before in the session (2025-11-25 basic/index,
+    /// Requests).
     pub(crate) fn next_id(&self) -> i64 {
         self.own_ids.as_ref().map_or_else(
             || self.ids.fetch_add(1, Ordering::Relaxed),
@@ -113,7 +116,7 @@ impl TransportContext {
         )
     }
 
-    /// Bounds on the requests of the server during one call.
+    /// Limits for the server's requests during one call.
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
         ServerRequestLimits {
             answer: self.timeouts.question,
@@ -127,11 +130,11 @@ impl TransportContext {
 /// One request to be sent.
 pub(crate) struct OutgoingRequest<'a> {
     pub(crate) request: ActiveRequest<'a>,
-    /// The task whose result it waits for.
+    /// The task whose result the request waits for.
     pub(crate) task: Option<String>,
     /// The whole message.
     pub(crate) text: Bytes,
-    /// Its headers over HTTP; modern requests only.
+    /// The values of its HTTP headers; only for modern requests.
     pub(crate) mirror: Option<Mirror>,
     /// Its trace context.
     pub(crate) propagation: Propagation,
@@ -140,7 +143,7 @@ pub(crate) struct OutgoingRequest<'a> {
 /// The part of a request that is kept until its answer.
 pub(crate) struct ActiveRequest<'a> {
     pub(crate) id: i64,
-    /// Its progress token: its id, or that of an earlier request whose progress it continues.
+    /// Its progress token: its id, or the id of an earlier request whose progress it continues.
     pub(crate) token: i64,
     pub(crate) method: &'a Method,
     pub(crate) context: &'a Arc<CallContext>,
@@ -154,7 +157,7 @@ pub(crate) struct ActiveRequest<'a> {
     pub(crate) sending: &'a RequestSpan,
 }
 
-/// What a request of Fanlight itself refers to: no client, and a receiver that discards messages.
+/// The context of Fanlight's own request: no client, and a receiver that discards messages.
 pub(crate) struct OwnRequest {
     pub(crate) id: i64,
     pub(crate) context: Arc<CallContext>,
@@ -163,7 +166,7 @@ pub(crate) struct OwnRequest {
 }
 
 impl OwnRequest {
-    /// A request with the next id, whose span is a child of `within`.
+    /// Creates a request with the next id; its span is a child of `within`.
     pub(crate) fn new(transport: &TransportContext, within: &Parent) -> Self {
         Self {
             id: transport.next_id(),
@@ -204,20 +207,20 @@ pub(crate) enum Reply {
     /// The answer to the request, error answers included.
     Answer {
         response: Response,
-        /// The session the server assigned with it; only ever with the answer to `initialize`.
+        /// The session that the server assigned; only set with the answer to `initialize`.
         session: Option<HeaderValue>,
     },
-    /// An HTTP error status whose body is no answer to the request.
+    /// An HTTP error status without an answer to the request.
     Rejected {
         status: u16,
-        /// A JSON-RPC error object that names no request or another.
+        /// A JSON-RPC error object for no request or for another one.
         error: Option<Json>,
-        /// How long the server asks to be left alone.
+        /// The pause that the server asks for.
         pause: Option<Duration>,
     },
 }
 
-/// The outcome of a request as its span records it.
+/// The outcome of a request in the form that its span records.
 pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Response, ErrorType> {
     match outcome {
         Ok(Reply::Answer { response, .. }) => Ok(response),
@@ -226,11 +229,11 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
     }
 }
 
-/// The most messages that a server may send at once. No option: `limits.message` bounds the bytes, and no real batch
-/// comes near.
+/// The maximum number of messages that a server may send at once. A constant: `limits.message`
+/// limits the bytes, and no real batch comes near.
 const MOST_IN_BATCH: usize = 10_000;
 
-/// The messages in one frame. 2025-03-26 alone lets a server send several at once.
+/// The messages in one frame. Only 2025-03-26 lets a server send several at once.
 pub(crate) fn messages(
     text: Bytes,
     nesting: usize,
@@ -272,8 +275,8 @@ impl Iterator for Messages {
     }
 }
 
-/// The request that an id names. Fanlight's ids are integers, but a server may give one back as a
-/// string or as `10.0`: what it means is plain, and no other request could be meant.
+/// The number of the request that an id names. Fanlight's ids are integers, but a server may return
+/// one as a string or as `10.0`; the meaning is unambiguous.
 pub(crate) fn request_number(id: &Json) -> Option<i64> {
     let text = id.as_str();
     let text = text.as_deref().unwrap_or_else(|| id.as_text());
@@ -285,7 +288,7 @@ pub(crate) fn request_number(id: &Json) -> Option<i64> {
     if whole { number.parse().ok() } else { None }
 }
 
-/// The request that an invalid message was meant to answer.
+/// The number of the request that an invalid message tried to answer.
 pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
     match error {
         MessageError::Invalid { id, .. } | MessageError::Confusable { id, .. } => {
@@ -313,20 +316,20 @@ pub(crate) fn cancelled_text(id: i64) -> Bytes {
     Bytes::from(text)
 }
 
-/// The reply to a request of the server that is refused.
+/// The reply that refuses a server's request.
 pub(crate) fn refusal_text(id: &Json, error: &RpcError) -> Bytes {
     Response::from_error(error)
         .to_message(id, Bytes::new())
         .into_bytes()
 }
 
-/// The error for a request of a modern server (2026-07-28 basic/patterns/mrtr).
+/// The error for a modern server's request (2026-07-28 basic/patterns/mrtr).
 pub(crate) fn no_server_requests() -> RpcError {
     let message = "servers send no requests in this protocol version; answer with an \"input_required\" result";
     RpcError::new(code::INVALID_REQUEST, message)
 }
 
-/// The reply to a `ping` of the server.
+/// The reply to a server's `ping`.
 pub(crate) fn pong_text(id: &Json) -> Bytes {
     Response::from_result(&Json::empty_object())
         .to_message(id, Bytes::new())

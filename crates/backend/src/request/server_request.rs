@@ -1,8 +1,10 @@
-//! Requests of a legacy server to the client (elicitation, sampling, roots) that are pending while a call runs.
+//! Pending requests of a legacy server to the client (elicitation, sampling, roots) while a call
+//! runs.
 //!
-//! They belong to the future of the call. If that is dropped, so are they, which closes [`ServerRequest::answer`] for the
-//! client edge, and the server gets an error. If the server ends the call before they are answered, the client may still
-//! answer: whether it can is for the client edge to say. In every case the server gets a reply.
+//! They belong to the call's future. Dropping that drops them, which closes
+//! [`ServerRequest::answer`] for the client side, and the server gets an error. If the server ends
+//! the call before the answers, the client side decides whether the client may still answer. The
+//! server gets a reply in every case.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
@@ -23,21 +25,22 @@ use crate::request::trace::server_request_answered;
 use crate::request::{pong_text, refusal_text};
 use fanlight_canonical::ServerRequest;
 
-/// Notifications of the client that name one request and wait to be sent to the server. No option: they are the
-/// progress of an answer, of which later ones count.
+/// The maximum number of the client's notifications about one request that wait for the server. A
+/// constant: they report progress, and later ones count.
 const NOTICES: usize = 16;
 
-/// Why a request is not answered whose call was cancelled or has failed.
+/// The reason for not answering a request whose call was cancelled or failed.
 pub(crate) const CALL_HAS_ENDED: &str = "the call that the request belonged to has ended";
 
 /// A reply to a server that needs no client.
 pub(crate) struct ImmediateReply {
     pub(crate) text: Bytes,
-    /// The capability that the client lacks, if that is the reason.
+    /// The missing client capability, if that is the reason.
     pub(crate) missing: Option<MissingCapability>,
 }
 
-/// The reply to a request of the server that needs no client; `None` if the client is to be asked, which `declared` records.
+/// The reply to a server's request that needs no client. `None` if the client must be asked, which
+/// is recorded in `declared`.
 pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Option<ImmediateReply> {
     if request.method == Method::Ping {
         return Some(ImmediateReply {
@@ -48,7 +51,7 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
     let missing = declared.missing(&request.method, request.params.as_ref());
     let refusal = match missing {
         Some(missing) => missing.to_error(),
-        // No capability was declared, so the server may send no request.
+        // Without declared capabilities the server must not send requests.
         None if declared.is_empty() => RpcError::new(
             code::METHOD_NOT_FOUND,
             format!("no client takes the request {}", request.method),
@@ -81,26 +84,26 @@ pub(crate) fn cancelled_id(notification: &Notification) -> Option<Json> {
     }
 }
 
-/// Bounds on the requests of the server that are sent to the client.
+/// Limits for server requests that the client gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerRequestLimits {
-    /// The time for the client's answer.
+    /// The time limit for the client's answer.
     pub(crate) answer: Duration,
-    /// Requests in one call that may be open at the same time.
+    /// The maximum number of open requests in one call.
     pub(crate) open: usize,
-    /// Requests in one call.
+    /// The maximum number of requests in one call.
     pub(crate) number: usize,
-    /// Whether the client can send notifications that name the request: only one with a session can.
+    /// Whether the client can send notifications about the request, which needs a session.
     pub(crate) notices: bool,
 }
 
-/// A request of the server that was sent to the client. It pauses the call's deadline.
+/// A server's request that the client has received. It pauses the call's deadline.
 pub(crate) struct PendingServerRequest {
     id: Json,
-    /// The progress token that the server gave with it.
+    /// The server's progress token for it.
     token: Option<Json>,
     answer: oneshot::Receiver<Response>,
-    /// What the client sends that names the request.
+    /// The client's notifications about the request.
     notices: Option<mpsc::Receiver<Box<Notification>>>,
     limit: Duration,
     deadline: Instant,
@@ -110,7 +113,7 @@ pub(crate) struct PendingServerRequest {
 }
 
 impl PendingServerRequest {
-    /// A pending request, and the request for the client; the reply to the server if too many are pending.
+    /// A pending request, and the request for the client. At the limit, the reply to the server.
     pub(crate) fn new(
         request: &Request,
         call_deadline: &Arc<PausableDeadline>,
@@ -168,7 +171,7 @@ impl PendingServerRequest {
         ))
     }
 
-    /// The latest time for the client's answer.
+    /// The time limit for the client's answer.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -187,7 +190,7 @@ struct Open {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// A response for the server, or a notification of the client that names the request.
+/// A response for the server, or a client's notification about the request.
 pub(crate) struct ServerRequestReply {
     pub(crate) text: Bytes,
     /// Keeps the call's deadline paused until the reply has been sent.
@@ -197,7 +200,7 @@ pub(crate) struct ServerRequestReply {
 impl OpenServerRequests {
     pub(crate) fn add(&mut self, request: PendingServerRequest) {
         let deadline = Box::pin(sleep_until(request.deadline));
-        // Mostly there is one, and it may be open for long.
+        // Usually there is one, and it may be open for long.
         self.open.reserve_exact(1);
         self.open.push(Open { request, deadline });
     }
@@ -211,7 +214,8 @@ impl OpenServerRequests {
         self.open.is_empty() && self.delayed.is_none()
     }
 
-    /// Drops all of them, and returns the replies for the server, which say that the client cannot be asked.
+    /// Drops all requests; returns the replies that tell the server that the client cannot be
+    /// asked.
     pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
         let delayed = self.delayed.take().map(|(text, _)| text);
         let refused = self
@@ -221,7 +225,7 @@ impl OpenServerRequests {
         delayed.into_iter().chain(refused).collect()
     }
 
-    /// Waits for the reply to any of them; pends forever if there is none. Can be dropped and called again.
+    /// Waits for the next reply; never resolves without pending requests. Cancel safe.
     pub(crate) async fn next(&mut self) -> ServerRequestReply {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -252,7 +256,7 @@ impl OpenServerRequests {
         }
     }
 
-    /// The next notification of the client that names one of them; `None` if there is none yet.
+    /// The client's next notification about one of the requests, if any.
     fn poll_notice(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
         self.open
             .iter_mut()
@@ -290,7 +294,7 @@ impl PendingServerRequest {
                             .into_bytes(),
                     );
                 }
-                // The server has given no token.
+                // The server gave no token.
                 None if names_token => {}
                 _ => return Some(renamed.text.on_one_line().into_bytes()),
             }

@@ -12,11 +12,11 @@ use fanlight_telemetry::{
 use crate::request::deadline::PausableDeadline;
 use fanlight_canonical::ServerMessages;
 
-/// A message that is being sent or whose answer is awaited, with its span.
+/// The span of a message that is being sent or waits for its answer.
 pub(crate) struct RequestSpan {
     /// `None` once it has ended or was handed over.
     span: Option<ClientSpan>,
-    /// The parent of further spans once the span was handed over.
+    /// The parent of further spans after the hand-over.
     parent: Parent,
     /// The deadline of its call.
     deadline: Option<Arc<PausableDeadline>>,
@@ -27,14 +27,14 @@ pub(crate) struct RequestSpan {
 pub(crate) struct SentMessage<'a> {
     pub(crate) method: &'a Method,
     pub(crate) params: Option<&'a Json>,
-    /// The member of `params` that names its subject, if known already.
+    /// The member of `params` that names its subject, if already known.
     pub(crate) name: Option<&'a Json>,
     pub(crate) id: i64,
     pub(crate) attempt: u32,
 }
 
 impl RequestSpan {
-    /// Begins the span. Returns also the trace context to send along.
+    /// Begins the span; also returns the trace context to send along.
     pub(crate) fn begin(
         telemetry: &BackendTelemetry,
         within: &Parent,
@@ -96,8 +96,8 @@ impl RequestSpan {
         }
     }
 
-    /// Lets the span end with the first of `messages`, for a request that is open for as long as its
-    /// client likes: its span ends when it is acknowledged.
+    /// Ends the span at the first of `messages`, which acknowledges the request. For requests that
+    /// stay open as long as their client likes.
     pub(crate) fn until_acknowledged(
         mut self,
         messages: &ServerMessages,

@@ -1,4 +1,4 @@
-//! The connections of clients to one backend, by the clients that may use them.
+//! The client connections of one server, by the clients that may use them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,50 +17,52 @@ use crate::connection::supervised::{InUse, SupervisedConnection};
 pub(super) enum Owner {
     /// One session.
     Session(Caller),
-    /// All clients of a principal without a session that have these capabilities, none of which lets a server ask
-    /// anything.
+    /// All of a principal's clients without a session that have these capabilities and cannot be
+    /// asked anything.
     Capabilities(Principal, Bytes),
-    /// One request without a session, whose client can be asked. A server may keep a client's answers for the whole
-    /// session, so they must not be used for another client, which may be another person with the same capabilities.
+    /// One request without a session, whose client can be asked. A server may keep the client's
+    /// answers for the whole session. So another client must not use it, who may be another person
+    /// with the same capabilities.
     Request(Caller),
 }
 
-/// How many connections of clients there may be.
+/// The maximum numbers of client connections.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub(super) sessions: usize,
-    /// Those not counted in `sessions`: each belongs to one running or suspended request, which have limits of their own.
+    /// Connections that do not count in `sessions`: each belongs to one running or suspended
+    /// request, which have their own limits.
     pub(super) of_requests: usize,
 }
 
-/// How long connections of clients may be idle.
+/// The maximum idle times of client connections.
 #[derive(Clone, Copy)]
 pub(super) struct IdleBounds {
-    /// Those of sessions.
+    /// For connections of sessions.
     pub(super) of_sessions: Duration,
-    /// Sessions that clients without a session share.
+    /// For connections that clients without a session share.
     pub(super) shared: Duration,
 }
 
-/// A connection that only clients of this principal with these capabilities can get.
+/// The key of a connection for clients of this principal with these capabilities.
 pub(super) type SpareKey = (Principal, Bytes);
 
 /// The processes that run for clients with the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Running {
-    /// Those whose request may leave them to others, and does not keep them for long.
+    /// Processes that will become free soon, because their request may leave them to others.
     pub(super) ready: usize,
     pub(super) starting: usize,
 }
 
-/// All connections of clients.
+/// All client connections.
 #[derive(Default)]
 pub(super) struct ClientConnections {
     owned: Table<Peer, Owner, Arc<SupervisedConnection>>,
-    /// Connections of requests that have ended without the server having asked anything. They know nothing of the
-    /// clients that have used them, and the next request gets the one that was used last.
+    /// Connections of finished requests during which the server asked nothing. They know nothing
+    /// about their former clients. The next request gets the most recently used one.
     spare: HashMap<SpareKey, Vec<Arc<SupervisedConnection>>>,
-    /// Those that are about to be made for requests.
+    /// The keys of connections that are about to be made for requests.
     starting: Vec<SpareKey>,
 }
 
@@ -81,7 +83,7 @@ impl Owner {
 }
 
 impl ClientConnections {
-    /// The connection of an owner, if there is one.
+    /// The owner's connection, if there is one.
     pub(super) fn existing(&self, owner: &Owner) -> Option<InUse> {
         self.owned.get(owner).map(SupervisedConnection::take)
     }
@@ -91,15 +93,15 @@ impl ClientConnections {
         self.owned.is_empty()
     }
 
-    /// How many spare connections there are for a key.
+    /// The number of spare connections for a key.
     pub(super) fn spares(&self, key: &SpareKey) -> usize {
         self.spare.get(key).map_or(0, |spares| {
             spares.iter().filter(|spare| !spare.has_stopped()).count()
         })
     }
 
-    /// The connections of requests that may become spare ones for a key, without those that have been theirs for longer than
-    /// `longest`.
+    /// Counts the connections of requests that may become spare ones for a key. Leaves out those
+    /// that have been in use for longer than `longest`.
     pub(super) fn running(&self, key: &SpareKey, longest: Duration) -> Running {
         let (principal, capabilities) = key;
         let starting = self
@@ -123,19 +125,19 @@ impl ClientConnections {
         running
     }
 
-    /// A connection is about to be made for a request.
+    /// Records that a connection is about to be made for a request.
     pub(super) fn begin_start(&mut self, key: &SpareKey) {
         self.starting.push(key.clone());
     }
 
-    /// The connection is among the others, or is not to be.
+    /// Records that the connection has been added, or will not be made.
     pub(super) fn end_start(&mut self, key: &SpareKey) {
         if let Some(at) = self.starting.iter().position(|starting| starting == key) {
             self.starting.swap_remove(at);
         }
     }
 
-    /// A spare connection, which becomes the owner's.
+    /// Takes a spare connection for the owner.
     pub(super) fn claim(&mut self, owner: &Owner, key: &SpareKey) -> Option<InUse> {
         let spares = self.spare.get_mut(key)?;
         let mut claimed = None;
@@ -153,9 +155,9 @@ impl ClientConnections {
         Some(in_use)
     }
 
-    /// Makes room for a connection of `newcomer`. If there are as many as `room` allows, the peer with the most
-    /// connections loses its longest idle one, unless that peer has fewer than the newcomer. If none is idle, a peer that
-    /// has more connections than the newcomer even afterwards loses one in use.
+    /// Makes room for a connection of `newcomer`. At the limit, the peer with the most connections
+    /// loses its longest idle one, unless that peer has fewer than the newcomer. If none is idle, a
+    /// peer that has more than the newcomer even afterwards loses one in use.
     pub(super) fn make_room(
         &mut self,
         owner: &Owner,
@@ -168,7 +170,7 @@ impl ClientConnections {
         {
             return Ok(());
         }
-        // A spare one knows nothing that anyone needs.
+        // Nobody needs a spare connection's state.
         if let Some(key) = self.spare.keys().next().cloned() {
             let spare = self
                 .spare
@@ -194,7 +196,7 @@ impl ClientConnections {
         self.owned.len() + self.spare.values().map(Vec::len).sum::<usize>()
     }
 
-    /// The connections that each belong to one running or suspended request.
+    /// The number of connections that belong to one running or suspended request each.
     fn running_requests(&self) -> usize {
         let is_running = |(owner, it): &(&Owner, &Arc<SupervisedConnection>)| {
             matches!(owner, Owner::Request(_)) && it.idle().is_none()
@@ -209,8 +211,9 @@ impl ClientConnections {
         })
     }
 
-    /// Of the connections in use, the one to end for another: the one that has waited longest of those on which the server
-    /// has asked its client something, or else, for a peer that has none at all, the one that was taken into use last.
+    /// The connection in use to end for another. First choice is the one on which the server asked
+    /// its client something, and that has waited longest. If the newcomer has no connection at all,
+    /// the second choice is the one most recently taken into use.
     fn needed_least(&self, newcomer: &Peer) -> Option<Owner> {
         let newcomer = self.owned.newcomer(newcomer, self.owned.len());
         let in_use = |connection: &Arc<SupervisedConnection>| {
@@ -252,9 +255,9 @@ impl ClientConnections {
         }
     }
 
-    /// A request has ended that had a connection to itself. The connection is spare from now on, unless the server has
-    /// asked the client something on it, or has a task of it, or there are `limit` connections besides those of requests.
-    /// Returns whether it is spare now.
+    /// Handles the end of a request that had a connection to itself. The connection becomes spare,
+    /// with three exceptions: the server asked the client something on it, has a task of it, or
+    /// there are `limit` connections besides those of requests. Returns whether it became spare.
     pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) -> bool {
         let Some(connection) = self
             .owned
@@ -279,8 +282,8 @@ impl ClientConnections {
         false
     }
 
-    /// Ends the connections that have been unused for so long, unless `is_needed`: those of sessions, and those that
-    /// clients without a session share.
+    /// Ends connections of sessions, and connections shared by clients without a session, that have
+    /// been unused for too long, unless `is_needed`.
     pub(super) fn sweep(&mut self, idle: IdleBounds, is_needed: impl Fn(&Owner) -> bool) {
         let has_expired = |connection: &SupervisedConnection, bound| match connection.idle() {
             Some(idle) => idle >= bound && !connection.has_open_task(),

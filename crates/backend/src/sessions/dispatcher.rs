@@ -1,4 +1,5 @@
-//! Sending one request within the time of a call: a permit, then a connection, then the exchange.
+//! Sends one request within the time of a call: waits for a permit, then for a connection, then for
+//! the answer.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use crate::sessions::watched_call::WatchedCall;
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::BackendTimeouts;
 
-/// Sends requests to one backend, within the time of a call.
+/// Sends requests to one server within the time of a call.
 pub(crate) struct Dispatcher {
     pub(crate) pool: Arc<SessionPool>,
     pub(crate) timeouts: BackendTimeouts,
     shutdown: CancellationToken,
     concurrency: usize,
-    /// Lists that broke off are read once more, unless whoever sends them does that.
+    /// Whether lists that broke off are read again here, and not by the sender.
     repeats_lists: bool,
     queue: FairQueue,
 }
 
-/// A call that runs with a permit, which it gives back when this is dropped.
+/// A call that runs with a permit. Dropping this gives the permit back.
 struct Running<'a>(&'a CallPermit);
 
 impl Drop for Running<'_> {
@@ -37,7 +38,7 @@ impl Drop for Running<'_> {
 }
 
 impl Dispatcher {
-    /// `shutdown` is that of the backend.
+    /// `shutdown` is the server's.
     pub(crate) fn new(
         pool: Arc<SessionPool>,
         timeouts: BackendTimeouts,
@@ -78,8 +79,8 @@ impl Dispatcher {
         outcome
     }
 
-    /// Runs work that may take several requests and wait for a task, which has a limit of its own, within the time of one
-    /// call, and ends it with the backend.
+    /// Runs work within the time of one call, and ends it with the server. The work may take
+    /// several requests and wait for a task, which has its own limit.
     pub(crate) async fn limit(
         &self,
         progress: &CallProgress,
@@ -99,7 +100,8 @@ impl Dispatcher {
         .await
     }
 
-    /// Runs work within the time of a call, `total` with its pauses, and ends it with the backend.
+    /// Runs work within the time of a call, which is `total` with its pauses, and ends it with the
+    /// server.
     fn within_deadline(
         &self,
         total: Duration,
@@ -136,7 +138,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends one request once there is a permit for it. The caller bounds the time.
+    /// Sends one request once there is a permit for it. The caller limits the time.
     pub(crate) fn exchange<'a>(
         &'a self,
         call: &'a Call,
@@ -145,8 +147,8 @@ impl Dispatcher {
         self.run(true, call, progress)
     }
 
-    /// Sends one request without a permit, for one that the server may hold for long. The caller bounds how many there
-    /// are.
+    /// Sends one request without a permit, because the server may hold it for long. The caller
+    /// limits their number.
     pub(crate) fn exchange_unlimited<'a>(
         &'a self,
         call: &'a Call,
@@ -155,7 +157,7 @@ impl Dispatcher {
         self.run(false, call, progress)
     }
 
-    /// `is_limited`: with a permit.
+    /// `is_limited` says whether the request needs a permit.
     fn run<'a>(
         &'a self,
         is_limited: bool,
@@ -166,7 +168,7 @@ impl Dispatcher {
             if !is_limited {
                 return self.send(call, progress).await;
             }
-            // A request to a backend that is down does not queue behind those that wait for a permit.
+            // If the server is down, fail at once instead of queueing for a permit.
             if let Some(error) = self.pool.down(&call.context) {
                 return Err(error);
             }
@@ -188,14 +190,14 @@ impl Dispatcher {
         }
     }
 
-    /// Sends one request, once more if that is safe.
+    /// Sends one request, and repeats it if that is safe.
     fn send<'a>(
         &'a self,
         call: &'a Call,
         progress: &'a CallProgress,
     ) -> impl Future<Output = Result<Response, BackendError>> + Send {
         async move {
-            // Rare and large: boxed to keep the future of every call small.
+            // Boxed, since it is rare and large: this keeps the future of every call small.
             let lease = match self.pool.lease_at_once(&call.context) {
                 Some(lease) => lease,
                 None => Box::pin(self.pool.lease(&call.context)).await?,
@@ -215,8 +217,8 @@ impl Dispatcher {
         }
     }
 
-    /// Refuses a call that would run in a process that others use as well. Whoever sends it has made sure of that, so this
-    /// happens only if the server has another era than a moment ago.
+    /// Refuses a call that would run in a process with other users. Its sender has excluded that,
+    /// so it happens only if the server's era has just changed.
     fn check(&self, call: &Call, lease: &Lease) -> Result<(), BackendError> {
         match self.pool.is_apart(call, lease) {
             true => Err(BackendError::Unreachable {
@@ -226,7 +228,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends a request once more if it certainly did not run, or if it does not matter whether it did.
+    /// Repeats a request that certainly did not run, or that may safely run twice.
     async fn send_again(
         &self,
         call: &Call,
@@ -235,7 +237,7 @@ impl Dispatcher {
         failure: Failure,
     ) -> Result<Response, BackendError> {
         let (loss, instead) = match failure {
-            // Clients that keep lists would lose what this server offers.
+            // Otherwise clients that keep lists would lose this server's items.
             Failure::Final(error)
                 if self.repeats_lists && call.method.is_list() && is_broken_off(&error) =>
             {
@@ -261,12 +263,12 @@ impl Dispatcher {
                 self.pool.remember(call, &fresh, &answer);
                 Ok(answer)
             }
-            // The error of the first attempt says more than that the backend is gone now.
+            // The first error is more informative than the loss of the server.
             Err(error) => instead.or(Err(error)),
         }
     }
 
-    /// Sends a request for a list once more, after the connection broke.
+    /// Requests a list again after the connection broke.
     async fn list_again(
         &self,
         call: &Call,
@@ -281,7 +283,7 @@ impl Dispatcher {
             .or_else(Failure::settle)
     }
 
-    /// A connection by which to decide what to send for a client.
+    /// A connection whose server determines the form of a client's request.
     pub(crate) async fn server(
         &self,
         client: &CallContext,
@@ -292,8 +294,8 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a server of 2025-11-25 requires that a tool is called as a task, by its tool list; `reread` reads the list
-    /// anew.
+    /// Whether a server of 2025-11-25 requires that a tool is called as a task, by its tool list;
+    /// `reread` reads the list again.
     pub(crate) async fn requires_task(
         &self,
         client: &CallContext,
@@ -308,7 +310,7 @@ impl Dispatcher {
         })
     }
 
-    /// The connection that a request of this client would be sent on.
+    /// The connection for a request of this client.
     async fn lease(&self, client: &CallContext) -> Result<Lease, BackendError> {
         if let Some(error) = self.pool.down(client) {
             return Err(error);
@@ -317,7 +319,8 @@ impl Dispatcher {
         self.pool.lease(client).await
     }
 
-    /// Waits for a permit. A call whose time is over by then, or whose backend has ended, is not sent.
+    /// Waits for a permit. If the call's time is over by then, or the server has ended, the call is
+    /// not sent.
     async fn wait(
         &self,
         client: &CallContext,
@@ -347,7 +350,7 @@ impl Dispatcher {
     }
 }
 
-/// Whether the connection or the process ended before the answer was whole.
+/// Whether the connection or the process ended before the answer was complete.
 fn is_broken_off(error: &BackendError) -> bool {
     matches!(
         error,

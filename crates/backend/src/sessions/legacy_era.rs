@@ -1,8 +1,8 @@
-//! Whether a server whose base connection is modern serves the legacy era, too.
+//! Determines whether a server with a modern base connection serves the legacy era, too.
 //!
-//! 2026-07-28 basic/versioning lets a server offer both: `initialize` opens a session with legacy semantics. Whether it
-//! does shows with the first client that would be served in that era, and is remembered for as long as the base
-//! connection lasts.
+//! 2026-07-28 basic/versioning lets a server offer both: `initialize` opens a session with legacy
+//! semantics. The first client that needs the legacy era shows whether it does. The finding is kept
+//! as long as the base connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -16,12 +16,12 @@ use crate::connection::Connection;
 pub(super) struct LegacyEra(Mutex<Option<Known>>);
 
 struct Known {
-    /// The base connection during which it was found out.
+    /// The base connection at the time of the finding.
     base: Weak<Connection>,
     finding: Finding,
 }
 
-/// What came of `initialize`.
+/// The outcome of `initialize`.
 #[derive(Clone)]
 pub(super) enum Finding {
     /// The server opened a session and described itself.
@@ -31,7 +31,7 @@ pub(super) enum Finding {
 }
 
 impl LegacyEra {
-    /// What was found out during this base connection; `None` if nothing was.
+    /// The finding during this base connection, if there is one.
     pub(super) fn finding(&self, base: &Arc<Connection>) -> Option<Finding> {
         let known = self.lock();
         known
@@ -40,7 +40,7 @@ impl LegacyEra {
             .map(|known| known.finding.clone())
     }
 
-    /// Whether the server is known not to serve it.
+    /// Whether the server is known not to serve the legacy era.
     pub(super) fn is_refused(&self, base: &Arc<Connection>) -> bool {
         self.lock()
             .as_ref()
@@ -69,14 +69,14 @@ impl Known {
     }
 }
 
-/// What a failed `initialize` reveals about a modern server.
+/// The meaning of a failed `initialize` at a modern server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It does not serve the legacy era.
+    /// The server does not serve the legacy era.
     Era,
-    /// It cannot say at the moment.
+    /// The server cannot tell at the moment.
     Unclear,
-    /// Nothing can be sent to it now, in whichever era.
+    /// Nothing can be sent to the server now, in either era.
     Unusable,
 }
 

@@ -1,6 +1,8 @@
-//! The differences between eras: requests in the form of the server's era, and answers in canonical form.
+//! Translates between eras: requests into the form of the server's era, and answers into canonical
+//! form.
 //!
-//! Everything that does not depend on the era keeps its bytes: `params` are spliced, never serialised again.
+//! Everything that does not depend on the era keeps its bytes: `params` are spliced, never
+//! serialised again.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,12 +26,13 @@ pub(crate) struct Dialect {
     revision: Revision,
     /// Fanlight's own `Implementation` object, for requests without client information.
     own_info: Json,
-    /// What the members of `_meta` begin with that Fanlight owns, up to the value of the client's
-    /// information; modern requests only.
+    /// The beginning of Fanlight's own members of `_meta`, up to the value of the client's
+    /// information; only for modern requests.
     meta_head: Arc<str>,
 }
 
-/// What a modern request repeats in HTTP headers (2026-07-28 streamable-http, Request Metadata).
+/// The parts of a modern request that HTTP headers repeat (2026-07-28 streamable-http, Request
+/// Metadata).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     /// `MCP-Protocol-Version`
@@ -42,7 +45,7 @@ pub(crate) struct Mirror {
     pub(crate) params: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// A parameter of a tool that a modern request repeats.
+/// A tool parameter that a modern request repeats in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MirroredParam {
     name: HeaderName,
@@ -50,7 +53,7 @@ pub(crate) struct MirroredParam {
 }
 
 impl MirroredParam {
-    /// `None` if its name is none that a header can have.
+    /// `None` if its name cannot be a header name.
     pub(crate) fn new(param: ParamHeader) -> Option<Self> {
         let name = format!("{}{}", header::PARAM_PREFIX, param.name)
             .parse()
@@ -58,7 +61,7 @@ impl MirroredParam {
         Some(Self { name, param })
     }
 
-    /// The bytes of its names.
+    /// The size of its names in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let path = self.param.path.iter().map(|name| name.len());
         self.name.as_str().len() + self.param.name.len() + path.sum::<usize>()
@@ -84,7 +87,7 @@ impl Dialect {
         self.revision.era()
     }
 
-    /// How a server with these capabilities speaks of tasks (2025-11-25 basic/utilities/tasks,
+    /// The dialect of tasks of a server with these capabilities (2025-11-25 basic/utilities/tasks,
     /// Capabilities; the tasks extension, Capability Negotiation).
     pub(crate) fn tasks(&self, capabilities: &Json) -> Option<TaskDialect> {
         match self.era() {
@@ -104,17 +107,17 @@ impl Dialect {
         }
     }
 
-    /// The answer to a request that this era does not have and that has only one sensible answer.
-    /// 2026-07-28 has neither `ping` nor `logging/setLevel`: the level travels with each request.
+    /// The only sensible answer to a request that this era does not have. 2026-07-28 has neither
+    /// `ping` nor `logging/setLevel`: each request carries the level.
     pub(crate) fn local_answer(&self, method: &Method) -> Option<Response> {
         let local =
             self.era() == Era::Modern && matches!(method, Method::Ping | Method::SetLogLevel);
         local.then(|| Response::from_result(&Json::empty_object()))
     }
 
-    /// Refuses the retry of a request that a legacy server never asked input for: the suspended call it
-    /// means is gone (Fanlight was restarted, or another replica holds it), and without it the
-    /// server would run the request again. Only clients without a session send such retries.
+    /// Refuses a retry with input that a legacy server never asked for. The suspended call is gone
+    /// (Fanlight was restarted, or another replica has it), and without it the server would run the
+    /// request again. Only clients without a session send such retries.
     pub(crate) fn lost_conversation(&self, call: &Call) -> Option<Response> {
         if self.era() == Era::Modern
             || call.context.session().is_some()
@@ -131,8 +134,8 @@ impl Dialect {
         )))
     }
 
-    /// The text of a request with `id`. The number is the progress token too: unique among the
-    /// active requests, as tokens must be.
+    /// The text of a request with `id`, which is also its progress token: both must be unique among
+    /// active requests.
     pub(crate) fn request_text(
         &self,
         id: i64,
@@ -149,7 +152,7 @@ impl Dialect {
         )
     }
 
-    /// [`Dialect::request_text`] with another progress token, or none.
+    /// Like [`Dialect::request_text`], with another progress token or none.
     pub(crate) fn request_text_with_token(
         &self,
         id: i64,
@@ -189,8 +192,7 @@ impl Dialect {
         Bytes::from(out)
     }
 
-    /// What the headers of a modern request repeat; nothing for legacy backends. `name`: see
-    /// [`named`].
+    /// The headers of a modern request; `None` for legacy servers. `name`: see [`named`].
     pub(crate) fn mirror(
         &self,
         method: &Method,
@@ -226,8 +228,8 @@ impl Dialect {
         })
     }
 
-    /// An answer in canonical form. The core has one code for a resource that does not exist, the
-    /// legacy -32002; 2026-07-28 says -32602 (server/resources, Error Handling).
+    /// An answer in canonical form. For a missing resource the core uses the legacy code -32002;
+    /// 2026-07-28 has -32602 (server/resources, Error Handling).
     pub(crate) fn canonical(&self, method: &Method, response: Response) -> Response {
         if self.era() == Era::Legacy || *method != Method::ReadResource {
             return response;
@@ -247,8 +249,8 @@ impl Dialect {
     }
 }
 
-/// Whether a notification on the stream of a request is for its client: progress that it asked
-/// for by `token`, and log messages as severe as it asked for.
+/// Whether the client wants a notification on a request's stream: progress that it asked for by
+/// `token`, or log messages of its level.
 pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallContext) -> bool {
     match notification.method {
         Method::Progress => context.wants_progress && progress_token(notification) == Some(token),
@@ -260,17 +262,17 @@ pub(crate) fn concerns(notification: &Notification, token: i64, context: &CallCo
     }
 }
 
-/// The request that a progress notification belongs to.
+/// The number of the request that a progress notification belongs to.
 pub(crate) fn progress_token(notification: &Notification) -> Option<i64> {
     request_number(&notification.text.slice(notification.progress_token()?))
 }
 
-/// The name or URI that a request is about, for the methods whose headers repeat it.
+/// The name or URI in a request, for methods whose headers repeat it.
 pub(crate) fn named(method: &Method, params: Option<&Json>) -> Option<Json> {
     params?.get(header::name_member(method)?)
 }
 
-/// A JSON string as a header value, without a copy if it needs no encoding.
+/// A JSON string as a header value; copied only if it needs encoding.
 fn header_text(text: &Json) -> Option<HeaderValue> {
     let plain = text.as_str()?;
     match (header::encode(&plain), &plain) {
@@ -281,7 +283,7 @@ fn header_text(text: &Json) -> Option<HeaderValue> {
     }
 }
 
-/// What is encoded is always a header value.
+/// An encoded text is always a valid header value.
 fn header_value(encoded: Cow<'_, str>) -> Option<HeaderValue> {
     match encoded {
         Cow::Borrowed(plain) => HeaderValue::from_str(plain).ok(),
@@ -289,7 +291,7 @@ fn header_value(encoded: Cow<'_, str>) -> Option<HeaderValue> {
     }
 }
 
-/// The members of `_meta` that Fanlight owns on one hop.
+/// Fanlight's own members of `_meta` on one hop.
 struct OwnMeta<'a> {
     dialect: &'a Dialect,
     /// The progress token, if progress is wanted.
@@ -309,7 +311,7 @@ impl OwnMeta<'_> {
             .unwrap_or(&self.dialect.own_info)
     }
 
-    /// An upper bound of what [`OwnMeta::write`] writes.
+    /// An upper bound for the length of [`OwnMeta::write`]'s output.
     fn most_bytes(&self) -> usize {
         match self.dialect.era() {
             Era::Modern => {
@@ -319,7 +321,7 @@ impl OwnMeta<'_> {
         }
     }
 
-    /// Writes the members, without braces around them.
+    /// Writes the members without braces.
     fn write(&self, out: &mut Vec<u8>) {
         let modern = self.dialect.era() == Era::Modern;
         if modern {
@@ -339,7 +341,7 @@ impl OwnMeta<'_> {
     }
 }
 
-/// Writes the key of a member; `further`: of one that is not the first.
+/// Writes a member's key; `further` means that it is not the first.
 fn push_key(out: &mut Vec<u8>, key: &str, further: bool) {
     if further {
         out.push(b',');
@@ -348,7 +350,7 @@ fn push_key(out: &mut Vec<u8>, key: &str, further: bool) {
     out.push(b':');
 }
 
-/// Writes a string in which nothing needs an escape.
+/// Writes a string that needs no escapes.
 fn push_plain(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
@@ -366,7 +368,7 @@ fn value_range(object: &Json, key: &str) -> Option<Range<usize>> {
         .map(|member| member.value)
 }
 
-/// Writes `params` with the client's per-hop keys taken out of its `_meta` and `own` put in.
+/// Writes `params` without the client's per-hop keys in `_meta`, and with `own`.
 fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
     let text = params.bytes();
     let mut metas = params.members().filter(|member| member.is(params, "_meta"));
@@ -374,7 +376,7 @@ fn write_params(out: &mut Vec<u8>, params: &Json, own: &OwnMeta<'_>) {
         return write_without_meta(out, params, own);
     };
     if metas.next().is_some() {
-        // A second `_meta` could smuggle per-hop keys past this one: only the first counts.
+        // Only the first `_meta` counts: a second one could smuggle per-hop keys through.
         let mut seen = false;
         let first_only =
             |member: &_| !is_meta(params, member) || !std::mem::replace(&mut seen, true);

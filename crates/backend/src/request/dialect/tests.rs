@@ -1,4 +1,4 @@
-//! What each era's requests and answers look like, byte by byte.
+//! The exact bytes of each era's requests and answers.
 
 use std::sync::Arc;
 
