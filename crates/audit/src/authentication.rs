@@ -1,4 +1,4 @@
-//! Authentication of clients whose refusals are put on record.
+//! Authentication that records refusals in the audit log.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 
 use crate::event::{AuditEvent, Record};
 
-/// Authenticates clients by another [`Authenticate`], and puts on record whom it refuses.
+/// Authenticates clients by another [`Authenticate`], and records the refusals.
 #[derive(Debug)]
 pub struct AuditedAuthentication {
     inner: Arc<dyn Authenticate>,
@@ -14,14 +14,14 @@ pub struct AuditedAuthentication {
 }
 
 impl AuditedAuthentication {
-    /// Puts on record what `inner` refuses.
+    /// Wraps `inner`, and records the requests that it refuses.
     #[must_use]
     pub fn new(inner: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self { inner, record }
     }
 
     fn denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
-        // Nothing is carried out in any case.
+        // A failure to record changes nothing, because the request is refused anyway.
         let _ = self.record.record(&AuditEvent::ClientDenied {
             denial,
             credentials,

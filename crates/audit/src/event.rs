@@ -1,4 +1,4 @@
-//! What is put on record, and where.
+//! The interface for recording events in the audit log.
 
 use std::fmt;
 use std::future::Future;
@@ -13,83 +13,85 @@ use fanlight_identity::{Identity, Principal};
 use fanlight_ledger::{Acknowledgement, NotWritten};
 use fanlight_protocol::{Json, Method, Response};
 
-/// Puts decisions on record.
+/// Records decisions in the audit log.
 pub trait Record: fmt::Debug + Send + Sync {
-    /// Puts `event` on record. Must not block.
+    /// Records `event`. Must not block.
     ///
     /// # Errors
     ///
-    /// If that cannot be done. What was allowed by the event is then not carried out.
+    /// If it cannot be recorded. Then the action that the event permits must not be carried out.
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded>;
 
-    /// Whether requests that are allowed are put on record, and what of them; `None` if not.
+    /// The parts of permitted requests that are recorded; `None` if permitted requests are not
+    /// recorded.
     fn keeps_requests(&self) -> Option<KeptRequests> {
         None
     }
 
-    /// Puts on record that a request is going to run, if that has to be there before; it runs once that is acknowledged.
-    /// Must not block.
+    /// Records that a request is going to run, if that has to be recorded before. The request runs
+    /// once the returned future resolves. Must not block.
     ///
     /// # Errors
     ///
-    /// If that cannot be done. Then it does not run.
+    /// If it cannot be recorded. Then the request does not run.
     fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
         let _ = request;
         Ok(None)
     }
 
-    /// Puts on record how a request has ended, and after which time. Must not block.
+    /// Records how a request ended, and how long it took. Must not block.
     fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
         let _ = (request, end, duration);
     }
 }
 
-/// What is kept of requests.
+/// The parts of requests that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptRequests {
-    /// Whether anything of their arguments is.
+    /// Whether anything of their arguments is recorded.
     pub arguments: bool,
-    /// Whether the definition of the tool is needed for that: it says which of them are secret.
+    /// Whether the tool's definition is needed, because it tells which arguments are secret.
     pub definitions: bool,
-    /// Whether they are put on record before they run.
+    /// Whether requests are recorded before they run.
     pub announced: bool,
 }
 
-/// A request that was allowed.
+/// A permitted request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedRequest<'a> {
-    /// Who asks, where, and where it was sent.
+    /// The client, its endpoint, and the server that got the request.
     pub context: &'a CallContext,
-    /// What for.
+    /// The method.
     pub method: &'a Method,
-    /// What the client calls that which it is about.
+    /// The client's name for the subject of the request.
     pub shown: Option<&'a str>,
-    /// The server and its own name of the tool, if [`KeptRequests::announced`], as far as that is known before it runs.
+    /// The server and its own name of the tool, if they are known before the request runs and
+    /// [`KeptRequests::announced`] is set.
     pub target: Option<&'a SentTo>,
-    /// What the policy says of it.
+    /// The policy's verdict.
     pub verdict: Option<&'a Verdict>,
-    /// Its parameters, if [`KeptRequests::arguments`] wants them.
+    /// The parameters, if [`KeptRequests::arguments`] is set.
     pub params: Option<&'a Json>,
-    /// The definition of the tool that it calls, if [`KeptRequests::definitions`] wants it, and it is known.
+    /// The called tool's definition, if Fanlight has it and [`KeptRequests::definitions`] is set.
     pub definition: Option<&'a Json>,
-    /// The task that it is about.
+    /// The task that the request is about.
     pub task: Option<&'a str>,
-    /// The bytes of its parameters.
+    /// The size of the parameters in bytes.
     pub bytes: usize,
 }
 
-/// How a request has ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestEnd<'a> {
-    /// With this answer.
+    /// It got this answer.
     Answered(&'a Response),
-    /// Its client has given it up, or is gone.
+    /// Its client cancelled it or went away.
     Cancelled,
-    /// It was not carried out: nobody has agreed to it, or its client was gone before.
+    /// It was not carried out, because nobody approved it or its client went away before.
     NotRun,
 }
 
-/// Resolves once something is on record.
+/// Resolves once an event is recorded.
 #[derive(Debug)]
 pub struct Acknowledged(pub(crate) Acknowledgement);
 
@@ -103,151 +105,155 @@ impl Future for Acknowledged {
     }
 }
 
-/// An event could not be put on record.
+/// The error that an event could not be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this could not be put on record, and was not carried out; ask the gateway's operator to look at the audit log"
 )]
 pub struct NotRecorded;
 
-/// What is put on record.
+/// The events in the audit log.
 #[derive(Clone, Debug)]
 pub enum AuditEvent<'a> {
-    /// It was decided whether a client may do what it asks for. If it may, it is carried out once this is on record.
+    /// A decision about a client's request. A permitted request runs once this is recorded.
     Decided {
-        /// Who asks.
+        /// The client.
         client: &'a Identity,
-        /// Where.
+        /// The endpoint.
         endpoint: &'a Endpoint,
-        /// What for.
+        /// The subject of the decision.
         subject: &'a dyn Decidable,
-        /// Why not; `None` if it may.
+        /// The reason of a refusal; `None` if the request is permitted.
         refused: Option<&'static str>,
     },
-    /// Somebody was asked to agree to a call, or has answered. A call that was agreed to runs once this is on record.
+    /// Somebody was asked to approve a call, or has answered. An approved call runs once this is
+    /// recorded.
     Approval {
-        /// Who calls; `None` for a client that is not authenticated.
+        /// The caller; `None` for a client without authentication.
         client: Option<&'a Identity>,
-        /// What is called.
+        /// The called tool.
         tool: Item<'a>,
-        /// Under which id operators are asked; `client` if the client asks its user.
+        /// The id of the question to operators; `client` if the client asks its user.
         id: &'a str,
         /// `asked`, `approved` or `refused`.
         outcome: &'static str,
     },
-    /// A definition of a server is not as it was approved, or has been approved since.
+    /// A definition of a server differs from the approved one, or has been approved.
     Definition(PinnedDefinition<'a>),
-    /// A user has connected to a server that wants its users to sign in, could not, or is not connected to it any more.
+    /// A user has signed in at a server, failed to, or is no longer signed in.
     Connection(ConnectionChange<'a>),
-    /// A request to the listener for clients was not authenticated.
+    /// A request to the clients' listener was not authenticated.
     ClientDenied {
-        /// Why.
+        /// The reason.
         denial: &'a Denial,
-        /// What it has shown.
+        /// The request's credentials.
         credentials: &'a Credentials<'a>,
     },
-    /// An operator signs in, once this is on record.
+    /// An operator signs in, once this is recorded.
     SignedIn {
-        /// Who.
+        /// The operator.
         operator: Actor<'a>,
-        /// How.
+        /// The method of signing in.
         method: &'static str,
     },
     /// An operator has signed out.
     SignedOut {
-        /// Who.
+        /// The operator.
         operator: Actor<'a>,
     },
-    /// Somebody could not sign in as an operator.
+    /// A person failed to sign in as an operator.
     SignInDenied {
-        /// How it was tried.
+        /// The method of signing in.
         method: &'static str,
-        /// Why not, and who.
+        /// The person and the reason.
         denied: DeniedOperator<'a>,
     },
-    /// A request to the operators' listener does not show an operator.
+    /// A request to the operators' listener is not from an operator.
     OperatorDenied(DeniedOperator<'a>),
     /// An operator's role does not allow a request.
     RoleDenied {
-        /// Who.
+        /// The operator.
         operator: Actor<'a>,
         /// The path of the request.
         path: &'a str,
     },
-    /// An operator asks for a change, which is carried out once this is on record.
+    /// An operator requests a change, which is carried out once this is recorded.
     ChangeAsked {
-        /// Who.
+        /// The operator.
         operator: Actor<'a>,
         /// The path of the request, which names the change.
         path: &'a str,
     },
-    /// What has come of a change that an operator has asked for.
+    /// The result of a change that an operator requested.
     Changed {
-        /// Who.
+        /// The operator.
         operator: Actor<'a>,
         /// The path of the request.
         path: &'a str,
-        /// What it was about, where the path does not say it.
+        /// The subject of the change, if the path does not tell it.
         about: Option<&'a str>,
         /// The HTTP status of the response.
         status: u16,
     },
 }
 
-/// A definition that is compared with what was approved.
+/// A definition that is compared with the approved one.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedDefinition<'a> {
     /// The server.
     pub server: &'a str,
     /// `tool`, `prompt` or `template`.
     pub kind: &'static str,
-    /// The server's own name of it.
+    /// The server's own name for it.
     pub name: &'a str,
-    /// `held` if clients do not get it, `passed` if they do all the same, `approved` or `unpinned`.
+    /// `held` if it is withheld from clients, `passed` if it is not, `approved` or `unpinned`.
     pub outcome: &'static str,
-    /// What has changed: `new`, `text`, `compatible` or `breaking`.
+    /// The kind of change: `new`, `text`, `compatible` or `breaking`.
     pub change: Option<&'static str>,
-    /// In words.
+    /// The changes in words.
     pub reasons: &'a [String],
 }
 
-/// What becomes of what a user has granted at a server.
+/// A change of a user's grant at a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionChange<'a> {
-    /// The user; `None` where users are not told apart, and where it is about many who cannot be named.
+    /// The user; `None` if users are not distinguished, or if the event concerns many unnamed
+    /// users.
     pub principal: Option<&'a Principal>,
-    /// The server, or the issuer at which the user has signed in; empty where it is about many who cannot be named.
+    /// The server, or the issuer where the user signed in. Empty if the event concerns many unnamed
+    /// users.
     pub server: &'a str,
-    /// `signIn`, `keyDeposit`, `signOut`, or `grantEnd` where the authorization server does not renew it any more.
+    /// `signIn`, `keyDeposit`, `signOut`, or `grantEnd` if the authorization server no longer
+    /// renews the grant.
     pub action: &'static str,
     /// `ok`, `refused` or `error`.
     pub outcome: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: Option<&'a str>,
 }
 
 /// An operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Actor<'a> {
-    /// The name for people. Not unique.
+    /// The operator's name for people. Not unique.
     pub name: &'a str,
-    /// What has shown it.
+    /// The kind of credentials that proved the name.
     pub source: &'static str,
     /// The role.
     pub role: &'static str,
-    /// Where the request comes from.
+    /// The remote address of the request.
     pub peer: Option<SocketAddr>,
 }
 
-/// Somebody who is no operator.
+/// A person who is not an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct DeniedOperator<'a> {
-    /// Why, by its name in metrics and the log.
+    /// The reason, by its name in metrics and the log.
     pub reason: &'static str,
-    /// Who, if that is known.
+    /// The person's name, if the request tells it.
     pub name: Option<&'a str>,
-    /// Whether anything was tried: a page that is opened without a session tries nothing.
+    /// Whether this was an attempt to sign in. Opening a page without a session is none.
     pub is_attempt: bool,
-    /// Where the request comes from.
+    /// The remote address of the request.
     pub peer: Option<SocketAddr>,
 }

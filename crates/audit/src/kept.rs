@@ -1,4 +1,4 @@
-//! The record that is kept in files: what each event is as one of its entries.
+//! The audit log in files: translates each event into an entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,40 +15,40 @@ use crate::event::{
 };
 use crate::masked::masked;
 
-/// Bytes of arguments that are kept whole; of longer ones the digest is.
+/// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.
 const ARGUMENTS: usize = 16 << 10;
 
-/// What is kept of arguments.
+/// The form in which arguments are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArgumentsKept {
-    /// Nothing.
+    /// They are not kept.
     #[default]
     None,
-    /// The digest of their text.
+    /// As a digest of their text.
     Digest,
-    /// Their text, with secrets masked.
+    /// As text, with secrets masked.
     Full,
 }
 
-/// The record that is kept in files.
+/// The audit log in files.
 #[derive(Clone, Debug)]
 pub struct KeptRecord {
-    /// Writes it.
+    /// Writes the files.
     pub ledger: Arc<Ledger>,
-    /// Whether a request runs only once it is on the disk that it is going to.
+    /// Whether a request may run only after its entry is on the disk.
     pub is_required: bool,
-    /// What is kept of arguments.
+    /// The form in which arguments are kept.
     pub arguments: ArgumentsKept,
     /// Members of arguments that are masked.
     pub redact: Vec<String>,
     /// The path of the default endpoint.
     pub default_path: String,
-    /// Whether other processes with the same configuration have records beside it.
+    /// Whether other replicas have audit logs beside this one.
     pub is_one_of_several: bool,
 }
 
 impl KeptRecord {
-    /// Where it is, with those of other processes.
+    /// The files of this audit log, and of other replicas' audit logs beside it.
     #[must_use]
     pub fn files(&self) -> Vec<LedgerFiles> {
         let own = self.ledger.files();
@@ -59,8 +59,8 @@ impl KeptRecord {
         }
     }
 
-    /// Adds an event that is no request; what lets somebody do something that is recorded before is acknowledged by nobody.
-    /// `limit` bounds what anybody can have written, who could push everything else out of the record.
+    /// Adds an event that is not a request, without acknowledgement. `limit` restricts events that
+    /// anybody can cause, which could otherwise push everything else out of the audit log.
     pub(crate) fn add(&self, event: &AuditEvent<'_>, limit: &LogLimit) {
         let Some(mut entry) = self.entry(event) else {
             return;
@@ -214,7 +214,7 @@ impl KeptRecord {
             .map_err(|_| NotRecorded)
     }
 
-    /// Adds how a request has ended.
+    /// Adds the end of a request.
     pub(crate) fn ended(
         &self,
         request: &RecordedRequest<'_>,
@@ -295,7 +295,7 @@ impl KeptRecord {
         let Some(arguments) = arguments else {
             return Arguments::None;
         };
-        // Which arguments of a tool are secret that no list has, nobody knows.
+        // Nobody knows which arguments of an unlisted tool are secret.
         let is_known = *request.method != Method::CallTool || request.definition.is_some();
         match self.arguments {
             ArgumentsKept::None => Arguments::None,
@@ -305,7 +305,7 @@ impl KeptRecord {
                     .and_then(|definition| definition.get("inputSchema"));
                 Arguments::Full(masked(&arguments, schema.as_ref(), &self.redact))
             }
-            // Detached: a slice would keep the whole message in memory until it is written.
+            // Detached, because a slice would keep the whole message in memory until it is written.
             ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),
         }
     }
@@ -318,7 +318,7 @@ impl KeptRecord {
     }
 }
 
-/// Whether somebody can cause it who has not shown who they are.
+/// Whether a person without credentials can cause the event.
 fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
     match event {
         AuditEvent::ClientDenied { .. }
@@ -402,7 +402,8 @@ fn decision(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// The id of the task that a result says has begun (2025-11-25 basic/utilities/tasks, and the extension for tasks).
+/// The id of the task that a result creates (2025-11-25 basic/utilities/tasks, and the extension
+/// for tasks).
 fn begun_task(result: &Json) -> Option<Box<str>> {
     let task = result.get("task");
     let state = task

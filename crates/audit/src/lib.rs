@@ -1,6 +1,8 @@
-//! The record of decisions: who was let in, who was refused, who called what, and who changed what.
+//! The audit log: who was let in, who was refused, who called which tool, and who changed
+//! something.
 //!
-//! Whoever decides asks a [`Record`] before anything is carried out; what cannot be put on record is not carried out.
+//! Actions are recorded by a [`Record`] before they are carried out. An action that cannot be
+//! recorded is not carried out.
 
 mod authentication;
 mod event;

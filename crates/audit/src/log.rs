@@ -1,4 +1,5 @@
-//! The record as lines of the log with the target `audit`, and counts in the metrics. Neither has a secret.
+//! The audit log as log lines with the target `audit`, and as counts in metrics. Neither contains
+//! secrets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +22,15 @@ use crate::event::{
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
 
-/// Most lines about refusals in ten seconds; the next line says how many there were besides. No option: metrics count each.
+/// The most lines about refusals in ten seconds. The next line tells how many were omitted. No
+/// option: metrics count all.
 const LINES: u32 = 20;
 
-/// Most lines in ten seconds of the record in files that anybody can cause: in a week half of what is kept by default.
+/// The most entries in ten seconds that anybody can cause. In a week they fill half of the default
+/// size of the files.
 const KEPT_LINES: u32 = 2;
 
-/// Most characters of a path or a name in a line.
+/// The most characters of a path or a name in a line.
 const LONGEST: usize = 200;
 
 const SIGN_INS: FamilyInfo = FamilyInfo {
@@ -61,15 +64,16 @@ const EXPORTED: FamilyInfo = FamilyInfo {
     labels: &["outcome"],
 };
 
-/// Puts on record in the log who signed in, who was refused and who changed what; what clients are allowed is in traces.
+/// Logs sign-ins, refusals and changes by operators. Permitted requests of clients are in traces
+/// instead.
 #[derive(Debug)]
 pub struct AuditLog {
     counts: Mutex<Counts>,
-    /// Bounds the lines that anybody can cause.
+    /// Limits the lines that anybody can cause.
     lines: LogLimit,
-    /// Bounds those of the record in files.
+    /// Limits the entries in files that anybody can cause.
     kept_lines: LogLimit,
-    /// The record in files; `None` if none is kept.
+    /// The audit log in files; `None` without one.
     kept: ArcSwapOption<KeptRecord>,
 }
 
@@ -87,13 +91,13 @@ impl Default for AuditLog {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// By how they signed in, and what came of it.
+    /// By the method of signing in, and the result.
     sign_ins: BTreeMap<(&'static str, &'static str), u64>,
     /// By the listener, and the reason.
     refusals: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// The log takes every event: a line that cannot be written is counted there.
+/// The log takes every event. It counts lines that it cannot write.
 impl Record for AuditLog {
     fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
         if let Some(kept) = &*self.kept.load() {
@@ -184,22 +188,23 @@ impl Record for AuditLog {
 }
 
 impl AuditLog {
-    /// Keeps a record in files as this says from now on, or none.
+    /// Sets or removes the audit log in files.
     pub fn keep(&self, kept: Option<KeptRecord>) {
         self.kept.store(kept.map(Arc::new));
     }
 
-    /// The record in files, if one is kept.
+    /// The audit log in files, if there is one.
     #[must_use]
     pub fn kept(&self) -> Option<Arc<KeptRecord>> {
         self.kept.load_full()
     }
 
-    /// Puts on record that a user is going to be connected to a server, if that has to be there before. Must not block.
+    /// Records that a user is going to be connected to a server, if that has to be recorded before.
+    /// Must not block.
     ///
     /// # Errors
     ///
-    /// If that cannot be done. Then the user is not connected.
+    /// If it cannot be recorded. Then the user is not connected.
     pub fn connects(
         &self,
         change: &ConnectionChange<'_>,
@@ -210,7 +215,7 @@ impl AuditLog {
             .map_or(Ok(None), |kept| kept.connects(change))
     }
 
-    /// Something has become of what a user has granted.
+    /// Logs a change of a user's grant at a server.
     fn connection(&self, change: &ConnectionChange<'_>) {
         let ConnectionChange {
             principal,
@@ -234,7 +239,7 @@ impl AuditLog {
         }
     }
 
-    /// A client lacks a right.
+    /// Logs that a client lacks a right.
     fn client_not_allowed(
         &self,
         client: &Identity,
@@ -262,7 +267,7 @@ impl AuditLog {
         warn!(target: "audit", what, about, policies, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
     }
 
-    /// A client of the listener for clients was not authenticated.
+    /// Logs that a client was not authenticated.
     fn client_denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
         let reason = match denial {
             Denial::Missing => "missing",
@@ -273,7 +278,7 @@ impl AuditLog {
             Denial::Throttled { .. } => "throttled",
             Denial::Unavailable(_) => "unavailable",
         };
-        // Clients begin without credentials, to learn which they need.
+        // Clients begin without credentials, to learn which ones they need.
         let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing)
         else {
             return;
@@ -315,7 +320,8 @@ impl AuditLog {
         *self.counts().sign_ins.entry((method, outcome)).or_default() += 1;
     }
 
-    /// Counts a refusal; how many lines were omitted before the line about it, if there is to be one.
+    /// Counts a refusal. Returns how many lines were omitted before its own line, or `None` if it
+    /// gets no line.
     fn count_refusal(
         &self,
         listener: &'static str,
@@ -370,7 +376,7 @@ impl AuditLog {
     }
 }
 
-/// Somebody was asked to agree to a call, or has answered.
+/// Logs a request for approval, or the answer to it.
 fn approval(
     client: Option<&Identity>,
     Item { server, name }: &Item<'_>,
@@ -385,7 +391,7 @@ fn approval(
     info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
 }
 
-/// A definition is not as it was approved, or has been approved since.
+/// Logs that a definition differs from the approved one, or has been approved.
 fn definition(pinned: &PinnedDefinition<'_>) {
     let PinnedDefinition {
         server,
@@ -407,7 +413,7 @@ fn definition(pinned: &PinnedDefinition<'_>) {
     }
 }
 
-/// An operator has signed in or out.
+/// Logs that an operator has signed in or out.
 fn signed(what: &'static str, operator: &Actor<'_>) {
     let Actor {
         name,
@@ -440,7 +446,7 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
     info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
 }
 
-/// What has arrived somewhere, under this name, and what was lost.
+/// Metric points for entries that arrived, under this name, and for lost entries.
 fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
     let point = |(outcome, count): (&str, u64)| {
         let labels = ENTRIES
@@ -457,7 +463,7 @@ fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
     [(arrived, written), ("lost", lost)].map(point).into()
 }
 
-/// The values of counts by two labels.
+/// Metric points for counts by two labels.
 fn points(
     counts: &BTreeMap<(&'static str, &'static str), u64>,
     labels: &[&'static str],
@@ -472,7 +478,7 @@ fn points(
     counts.iter().map(point).collect()
 }
 
-/// A text of a peer on one line, with an end.
+/// A peer's text on one line, shortened.
 fn shown(text: &str) -> String {
     let escaped = visible::escaped(text);
     match escaped.char_indices().nth(LONGEST) {

@@ -1,13 +1,13 @@
-//! Arguments without secrets.
+//! Masks secrets in arguments.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
 
-/// What stands for a secret.
+/// The replacement for a secret.
 const MASKED: &str = "***";
-/// Levels of nesting that are looked into; what is deeper is masked.
+/// How many levels of nesting are searched. Deeper values are masked.
 const NESTING: usize = 32;
-/// Parts of names of what is secret, in lower case, without what separates words.
+/// Parts of names of secrets, in lower case and without word separators.
 const SECRET: [&str; 11] = [
     "password",
     "passwd",
@@ -22,11 +22,12 @@ const SECRET: [&str; 11] = [
     "cookie",
 ];
 
-/// Schemas that are looked at for one value; what more of them would say is taken for secret.
+/// The most schemas that are considered for one value. With more, the value is treated as secret.
 const SCHEMAS: usize = 64;
 
-/// A value without its secrets: members whose names say that they are, those that the schema of the tool calls so, and those
-/// that `redact` names, by a path such as `customer.email` or by a name alone, wherever it is.
+/// Masks the secrets in a value: members with secret names, members that the tool's schema calls
+/// secret, and members in `redact`. An entry of `redact` is a path such as `customer.email`, or a
+/// name that counts everywhere.
 pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
     Masking {
         redact,
@@ -37,12 +38,12 @@ pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> 
 
 struct Masking<'a> {
     redact: &'a [String],
-    /// What references are to.
+    /// The schema that references point into.
     root: Option<&'a Json>,
 }
 
 impl Masking<'_> {
-    /// `schemas` are those that the value may be meant by.
+    /// `schemas` are the schemas that may apply to the value.
     fn value(&self, value: &Json, schemas: Vec<Json>, path: &str, nesting: usize) -> Json {
         let (Some(nesting), Some(schemas)) = (nesting.checked_sub(1), self.with_parts(schemas))
         else {
@@ -106,7 +107,7 @@ impl Masking<'_> {
                 .is_none_or(|all| all.iter().any(says_secret))
     }
 
-    /// Schemas with those that they consist of or refer to; `None` if there are too many.
+    /// Adds the schemas that these consist of or refer to; `None` if there are too many.
     fn with_parts(&self, mut all: Vec<Json>) -> Option<Vec<Json>> {
         let mut at = 0;
         while let Some(schema) = all.get(at).cloned() {
@@ -133,7 +134,7 @@ impl Masking<'_> {
         Some(all)
     }
 
-    /// What a reference within the schema is to (JSON Pointer, RFC 6901).
+    /// The target of a reference within the schema (JSON Pointer, RFC 6901).
     fn target(&self, reference: &str) -> Option<Json> {
         let steps = reference.strip_prefix('#')?.split('/').skip(1);
         steps
@@ -142,7 +143,7 @@ impl Masking<'_> {
     }
 }
 
-/// The schemas that say what a member may be.
+/// The schemas that may apply to a member.
 fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
@@ -151,7 +152,7 @@ fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
                 .get("properties")
                 .and_then(|properties| properties.get(name)),
         );
-        // Which names a pattern means is not looked at: each could be meant.
+        // The patterns are not evaluated, because any of them could match.
         if let Some(patterns) = schema.get("patternProperties") {
             all.extend(
                 patterns
@@ -164,7 +165,7 @@ fn of_member(schemas: &[Json], name: &str) -> Vec<Json> {
     all
 }
 
-/// The schemas that say what an element of a list may be.
+/// The schemas that may apply to an element of a list.
 fn of_element(schemas: &[Json]) -> Vec<Json> {
     let mut all = Vec::new();
     for schema in schemas {
@@ -176,8 +177,8 @@ fn of_element(schemas: &[Json]) -> Vec<Json> {
     all
 }
 
-/// Whether a schema says that its values are secret (JSON Schema 2020-12 Validation, 7.3 and 9.4), or that they are sent in a
-/// header (2026-07-28 server/tools, `x-mcp-header`).
+/// Whether a schema says that its values are secret (JSON Schema 2020-12 Validation, 7.3 and 9.4).
+/// Values that are sent in a header count too (2026-07-28 server/tools, `x-mcp-header`).
 fn says_secret(schema: &Json) -> bool {
     let has =
         |member: &str, text: &str| schema.peek(member).is_some_and(|value| value.is_str(text));

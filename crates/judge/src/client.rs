@@ -1,4 +1,4 @@
-//! A client of one era, which asks one server.
+//! A client of one era that talks to one server.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use crate::mask::Mask;
 use crate::observed::Observed;
 use crate::peer::{Answer, Broken, JudgedServer};
 
-/// All that a client can declare: servers may hide from others what these cannot use.
+/// All capabilities that a client can declare, because servers may hide entries from clients that
+/// cannot use them.
 pub(crate) fn declared(era: Era) -> Value {
     let all = match era {
         Era::Legacy => capability::ALL_OF_LEGACY,
@@ -39,7 +40,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Asks with the members of `params`; the time that it took as well.
+    /// Sends a request with these params. Also returns how long the answer took.
     pub(crate) async fn ask(
         &mut self,
         method: &str,
@@ -50,7 +51,7 @@ impl<'a> Client<'a> {
             .await
     }
 
-    /// As [`ask`](Self::ask), with a time limit of its own.
+    /// Like [`ask`](Self::ask), with its own time limit.
     pub(crate) async fn ask_within(
         &mut self,
         timeout: Duration,

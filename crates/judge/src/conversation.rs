@@ -1,4 +1,4 @@
-//! The conversation with a server in one era: what it is asked, and what it answers.
+//! A conversation with a server in one era: the requests, and their answers.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::report::{EraReport, Finding, Pings, Timing, Who};
 use crate::shape::{Shape, check_shape};
 use crate::{Patience, Step, Target};
 
-/// Small requests whose time is measured.
+/// The number of small requests whose time is measured.
 const PINGS: usize = 20;
 /// A method that no server has.
 const NO_METHOD: &str = "fanlight/no-such-method";
 
-/// A conversation that has been held.
+/// The results of a conversation.
 pub(crate) struct Said {
     report: EraReport,
     observed: Observed,
-    /// How long the first answer took, with the start of a process.
+    /// How long the first answer took, including the start of a process.
     pub(crate) first_answer: Option<Duration>,
-    /// Whether it cannot be started or reached at all.
+    /// Whether the server cannot be started or reached at all.
     pub(crate) cannot_start: bool,
 }
 
@@ -79,9 +79,9 @@ pub(crate) async fn hold(
             }
         }
         Err(broken) => {
-            // What it says of its end may come a little later than the end.
+            // Its last output may arrive a little later than its end.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            // One that has answered has not failed.
+            // A server that has answered has not failed.
             let is_answer = matches!(broken, Broken::Refused(_));
             let last_words = if is_answer {
                 Vec::new()
@@ -129,7 +129,7 @@ impl Said {
         self.report.reason = Some(reason);
     }
 
-    /// Agrees on a revision; an error says why there is none.
+    /// Negotiates a revision; an error tells why there is none.
     async fn open(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
         let (method, params) = match client.era {
             Era::Legacy => (
@@ -165,8 +165,8 @@ impl Said {
         self.describe(client, &description)
     }
 
-    /// A server that takes no `initialize` where it is may be one of the deprecated HTTP+SSE transport (2025-11-25
-    /// basic/transports, Backwards Compatibility).
+    /// Tries the deprecated HTTP+SSE transport. A server that accepts no `initialize` at its URL
+    /// may use it (2025-11-25 basic/transports, Backwards Compatibility).
     async fn open_over_sse(
         &mut self,
         client: &mut Client<'_>,
@@ -330,7 +330,8 @@ impl Said {
         }))
     }
 
-    /// A method that it does not have must be refused as such, or clients take it for one that it has.
+    /// Checks that an unknown method is refused as such. Otherwise clients believe that the server
+    /// has it.
     async fn ask_for_nothing(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
         let what = "A method that it does not have is not answered with the error -32601 (`Method not found`).";
         match client.ask(NO_METHOD, Map::new(), &mut self.observed).await {
@@ -355,6 +356,6 @@ impl Said {
 }
 
 fn millis(took: Duration) -> f64 {
-    // Microseconds are enough.
+    // Microseconds are precise enough.
     (took.as_secs_f64() * 1e6).round() / 1e3
 }

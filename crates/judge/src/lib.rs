@@ -1,8 +1,10 @@
-//! Judges one MCP server: connects to it directly, in each era of the protocol, and reports what it offers, what breaks the
-//! specification, and what gateways and clients will trip on. It calls no tool.
+//! Judges one MCP server. It connects directly, in each era of the protocol, and reports the
+//! server's contents, violations of the specification, and difficulties for gateways and clients.
+//! It calls no tool.
 //!
-//! A client of its own, apart from the gateway's: what a server gets wrong must be seen, not tolerated. `conversation` talks
-//! through a `peer`, `rules` judge what was said, `report` is the outcome, and `page` shows it as HTML.
+//! It has a client of its own, apart from the gateway's, because it must report a server's faults
+//! and not tolerate them. `conversation` talks through a `peer`, `rules` judge the answers,
+//! `report` is the result, and `page` shows it as HTML.
 
 mod client;
 mod conversation;
@@ -45,25 +47,25 @@ pub enum Target {
     },
 }
 
-/// How long to wait.
+/// How long to wait for answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For the first answer of a server, which may have to be installed first.
+    /// For the first answer of a server, which may have to be installed before.
     pub start: Duration,
     /// For any other answer.
     pub answer: Duration,
 }
 
-/// A step of judging, for who waits.
+/// A step of judging, for the progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The server is opened in this era.
+    /// Connecting in this era.
     Opening(Era),
-    /// It has been, and its lists are read.
+    /// Reading the lists in this era.
     Reading(Era),
 }
 
-/// Judges a server. `at` is the time of the report, as it is to be shown.
+/// Judges a server. `at` is the time of the report in the form to show.
 pub async fn judge(
     target: &Target,
     patience: Patience,
@@ -73,7 +75,7 @@ pub async fn judge(
     let mask = Mask::of(target);
     let mut findings = Vec::new();
     let mut eras = Vec::new();
-    // The older era first: its first request is the one that servers of both eras answer.
+    // The older era first, because servers of both eras answer its first request.
     let mut first_answer = patience.start;
     for era in [Era::Legacy, Era::Modern] {
         let said = conversation::hold(
@@ -87,7 +89,8 @@ pub async fn judge(
             &mut step,
         )
         .await;
-        // What has started once starts again about as fast; a server that never answers is not waited for twice.
+        // A server that has started once starts again about as fast. A server that never answers is
+        // not waited for twice.
         if let Some(took) = said.first_answer {
             first_answer = (took * 3).max(patience.answer).min(patience.start);
         } else if said.cannot_start {

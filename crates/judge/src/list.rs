@@ -53,7 +53,7 @@ impl List {
         }
     }
 
-    /// The member that tells its entries apart.
+    /// The member that identifies an entry.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -71,7 +71,7 @@ impl List {
         }
     }
 
-    /// Empty reports of the lists that these capabilities promise.
+    /// Empty reports for the lists that these capabilities promise.
     pub(crate) fn declared(capabilities: &Value) -> Vec<ListReport> {
         let of = |list: Self| {
             let capability = capabilities

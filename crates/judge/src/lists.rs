@@ -1,4 +1,4 @@
-//! The lists of a server, page by page.
+//! Reads the lists of a server, page by page.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::report::{EntryReport, ListReport, tokens};
 use crate::rules;
 use crate::shape::{Shape, check_shape};
 
-/// Most pages of a list that are read.
+/// The most pages of a list that are read.
 const PAGES: usize = 1000;
-/// Most entries of a list that are read.
+/// The most entries of a list that are read.
 const ENTRIES: usize = 50_000;
-/// A list of more tokens takes much of what a model can read.
+/// A list with more tokens takes much of a model's context.
 const MANY_TOKENS: usize = 10_000;
-/// More tools than this are refused or cut by some clients.
+/// Some clients refuse or cut lists with more tools.
 const MANY_TOOLS: usize = 100;
 
-/// Reads a list into its report; the time that it took.
+/// Reads a list into its report. Returns how long it took.
 pub(crate) async fn read(
     list: List,
     client: &mut Client<'_>,
@@ -45,7 +45,7 @@ pub(crate) async fn read(
         let page = match answer {
             Answer::Result(page) => page,
             Answer::Error { code, message } => {
-                // A server of resources need not have templates.
+                // A server with resources need not have templates.
                 let is_optional = list == List::ResourceTemplates;
                 let what =
                     "It declares a capability, and answers the request for its list with an error.";
@@ -92,7 +92,7 @@ pub(crate) async fn read(
                 what,
                 format!("{}: {}", list.method(), shortened(next)),
             );
-            // A repeated value is no entry of its own.
+            // A repeated entry counts once.
             let mut known = HashSet::new();
             entries.retain(|entry| known.insert(entry.to_string()));
             break;

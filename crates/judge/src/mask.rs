@@ -1,4 +1,4 @@
-//! Hides the secrets of a target from what is said about it.
+//! Hides the secrets of a target in texts about it.
 
 use serde_json::Value;
 
@@ -6,9 +6,10 @@ use crate::Target;
 
 /// The replacement for hidden text.
 const HIDDEN: &str = "•••";
-/// Texts shorter than this are no secrets, and would hide parts of other words.
+/// The shortest text that is hidden. Shorter ones are no secrets, and would hide parts of other
+/// words.
 const SHORTEST: usize = 6;
-/// What the names of options with secrets contain.
+/// Parts of names of options that have secret values.
 const SECRETIVE: [&str; 8] = [
     "key",
     "token",
@@ -20,12 +21,13 @@ const SECRETIVE: [&str; 8] = [
     "bearer",
 ];
 
-/// The texts of a target that may be secrets: a server may repeat them in what it says.
+/// The parts of a target that may be secret. A server may repeat them in its texts.
 #[derive(Clone, Debug, Default)]
 pub struct Mask(Vec<String>);
 
 impl Mask {
-    /// Values of options, and of secretive ones the argument behind them; what a URL has behind its host, and headers.
+    /// Collects values of options and arguments after options with secret names. Of a URL it takes
+    /// the user, the password, query values and long path segments. Values of headers count too.
     #[must_use]
     pub fn of(target: &Target) -> Self {
         let mut texts = Vec::new();
@@ -43,7 +45,7 @@ impl Mask {
             }
             Target::Url { url, headers } => {
                 for (_, value) in headers {
-                    // Of `Bearer x` the second word is the secret.
+                    // In `Bearer x`, the second word is the secret.
                     texts.extend(value.split_whitespace().map(str::to_owned));
                 }
                 if let Ok(url) = reqwest::Url::parse(url) {
@@ -61,7 +63,7 @@ impl Mask {
         Self(texts)
     }
 
-    /// A text without them.
+    /// Replaces the secrets in a text.
     #[must_use]
     pub fn hide(&self, text: &str) -> String {
         self.0
@@ -69,7 +71,7 @@ impl Mask {
             .fold(text.to_owned(), |text, secret| text.replace(secret, HIDDEN))
     }
 
-    /// Hides them in every text of a message, names of members included.
+    /// Replaces the secrets in every text of a message, including names of members.
     pub(crate) fn hide_in(&self, value: &mut Value) {
         if self.0.is_empty() {
             return;
@@ -96,7 +98,7 @@ fn is_secretive(option: &str) -> bool {
     option.starts_with('-') && SECRETIVE.iter().any(|word| option.contains(word))
 }
 
-/// Whether a text is a URL with a user, such as that of a database.
+/// Whether a text is a URL with a user, such as a database URL.
 fn is_authority(text: &str) -> bool {
     text.split_once("://")
         .is_some_and(|(_, rest)| rest.contains('@'))

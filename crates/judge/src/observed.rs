@@ -1,4 +1,4 @@
-//! Faults of a server other than wrong answers.
+//! Collects findings about a server.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,22 @@ use fanlight_protocol::Era;
 use crate::mask::Mask;
 use crate::report::{Finding, Severity};
 
-/// Examples of one finding that are kept.
+/// The most examples that are kept for one finding.
 const EXAMPLES: usize = 3;
 
-/// Findings by their rule: what happens a thousand times is one.
+/// Findings by rule. Repeated findings count as one.
 #[derive(Debug)]
 pub(crate) struct Observed {
     era: Era,
     mask: Mask,
-    /// Whether the server knows what the client has declared, and may send requests of its own: in the modern era, it never may.
+    /// Whether the server may send requests, because it knows the client's capabilities. In the
+    /// modern era it never may.
     pub(crate) may_ask: bool,
     found: BTreeMap<&'static str, Finding>,
 }
 
 impl Observed {
-    /// None yet, of a target with these secrets.
+    /// No findings yet, for a target with these secrets.
     pub(crate) fn new(era: Era, mask: &Mask) -> Self {
         Self {
             era,
@@ -31,7 +32,8 @@ impl Observed {
         }
     }
 
-    /// Adds a finding, or an example of one that there is. `what` is a sentence about the server, `example` where.
+    /// Adds a finding, or an example of a known one. `what` is a sentence about the server,
+    /// `example` tells where.
     pub(crate) fn add(
         &mut self,
         severity: Severity,
@@ -69,7 +71,7 @@ impl Observed {
         self.add(Severity::Note, rule, what, example);
     }
 
-    /// The findings; those that another era has as well are joined with its.
+    /// Adds the findings to `all`. Findings of the same rule in another era are joined.
     pub(crate) fn join(self, all: &mut Vec<Finding>) {
         for finding in self.found.into_values() {
             match all.iter_mut().find(|known| known.rule == finding.rule) {
@@ -80,7 +82,7 @@ impl Observed {
     }
 }
 
-/// A text of a server that is short enough to be an example, without what cannot be seen.
+/// A server's text, shortened to an example and with invisible characters escaped.
 pub(crate) fn shortened(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut short: String = text.trim().chars().take(LONGEST).collect();

@@ -1,31 +1,31 @@
-//! The facts that a check collects about a server.
+//! The report about a server.
 
 use fanlight_protocol::Era;
 use serde::Serialize;
 
 use crate::Target;
 
-/// Everything that is found out about a server.
+/// The results of judging a server.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The program that judged.
+    /// The program that judged, with its version.
     pub judge: String,
-    /// When it did.
+    /// The time of judging.
     pub at: String,
-    /// The server, without its arguments, path and query, in which secrets may be.
+    /// The server, without its arguments, path and query, because these may contain secrets.
     pub target: String,
     /// `stdio` or `http`.
     pub transport: &'static str,
-    /// Whether it can be used, and breaks no rule of the specification.
+    /// Whether the server is usable and violates no rule of the specification.
     pub is_good: bool,
-    /// What it does in each era.
+    /// The results in each era.
     pub eras: Vec<EraReport>,
-    /// What its author may want to change, the worst first.
+    /// The findings for the server's author, the worst first.
     pub findings: Vec<Finding>,
 }
 
-/// What a server does in one era.
+/// The results of one era.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EraReport {
@@ -33,15 +33,15 @@ pub struct EraReport {
     pub era: String,
     /// Whether it serves clients of this era.
     pub is_served: bool,
-    /// Why it does not.
+    /// The reason why it does not.
     pub reason: Option<String>,
-    /// The transport, where it is another one than that of the report: the deprecated `HTTP+SSE`.
+    /// The transport, if it differs from the report's: the deprecated `HTTP+SSE`.
     pub transport: Option<&'static str>,
-    /// The revision that was agreed on.
+    /// The negotiated revision.
     pub revision: Option<String>,
-    /// All revisions that it names, in the modern era.
+    /// All revisions that the server names, in the modern era.
     pub revisions: Vec<String>,
-    /// Who it says it is.
+    /// The server's name and version.
     pub server: Option<Who>,
     /// The capabilities that it declares.
     pub capabilities: Vec<String>,
@@ -49,13 +49,13 @@ pub struct EraReport {
     pub instructions_bytes: usize,
     /// Its lists.
     pub lists: Vec<ListReport>,
-    /// How long its answers took.
+    /// The times of its answers.
     pub timings: Vec<Timing>,
-    /// How long small requests took.
+    /// The times of small requests.
     pub pings: Option<Pings>,
 }
 
-/// Who a server says it is.
+/// A server's own name and version.
 #[derive(Clone, Debug, Serialize)]
 pub struct Who {
     /// `name`
@@ -74,13 +74,13 @@ pub struct ListReport {
     pub entries: Vec<EntryReport>,
     /// The size of all entries as JSON without white space.
     pub bytes: usize,
-    /// How many tokens of a model that is, about.
+    /// The estimated number of tokens for a model.
     pub tokens: usize,
-    /// The pages that it took to read it.
+    /// The number of pages.
     pub pages: usize,
-    /// How long it may be kept, in the modern era.
+    /// How long clients may keep the list, in the modern era.
     pub ttl_ms: Option<u64>,
-    /// Whether changes of it are announced.
+    /// Whether the server announces changes of the list.
     pub announces_changes: bool,
 }
 
@@ -92,52 +92,52 @@ pub struct EntryReport {
     pub key: String,
     /// Its size as JSON without white space.
     pub bytes: usize,
-    /// How many tokens of a model that is, about.
+    /// The estimated number of tokens for a model.
     pub tokens: usize,
-    /// What is wrong with it.
+    /// The faults of the entry.
     pub problems: Vec<String>,
 }
 
-/// How long something took.
+/// The duration of one action.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timing {
-    /// What.
+    /// The action.
     pub what: String,
     /// In milliseconds.
     pub millis: f64,
 }
 
-/// How long small requests took, in milliseconds.
+/// The times of small requests, in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pings {
     /// The method.
     pub method: String,
-    /// How many there were.
+    /// The number of requests.
     pub count: usize,
-    /// Half of them took at most this.
+    /// The median.
     pub p50: f64,
-    /// 95 of 100 took at most this.
+    /// The 95th percentile.
     pub p95: f64,
-    /// None took more than this.
+    /// The maximum.
     pub max: f64,
 }
 
-/// How bad a [`Finding`] is.
+/// The severity of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
-    /// It breaks a rule of the specification, or cannot be used.
+    /// It violates a rule of the specification, or makes the server unusable.
     Error,
-    /// Some gateways or clients will trip on it.
+    /// Some gateways or clients will have difficulties with it.
     Warning,
-    /// It could be better.
+    /// A possible improvement.
     Note,
 }
 
 impl Severity {
-    /// As a word.
+    /// The severity as a word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -148,22 +148,22 @@ impl Severity {
     }
 }
 
-/// Something that the author of the server may want to change.
+/// A fault that the author of the server may want to fix.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The name of the rule that it is about.
+    /// The name of the rule.
     pub rule: String,
-    /// What is wrong, and what to do.
+    /// The fault, and how to fix it.
     pub what: String,
-    /// The eras in which it was seen.
+    /// The eras in which it occurred.
     #[serde(serialize_with = "era_names")]
     pub eras: Vec<Era>,
-    /// Where, or what the server said.
+    /// Places, or texts of the server.
     pub examples: Vec<String>,
-    /// How often it was seen in an era.
+    /// How often it occurred in an era.
     pub count: usize,
 }
 
@@ -196,7 +196,7 @@ impl Report {
         }
     }
 
-    /// Sorts the findings, and judges.
+    /// Sorts the findings and decides whether the server is good.
     pub(crate) fn judged(mut self) -> Self {
         let has_errors = self
             .findings
@@ -226,7 +226,7 @@ impl Report {
         self
     }
 
-    /// Whether it serves clients of either era.
+    /// Whether the server serves clients of either era.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.eras.iter().any(|era| era.is_served)
@@ -253,7 +253,7 @@ fn shown_command(program: &str, arguments: usize) -> String {
     }
 }
 
-/// Scheme, host and port.
+/// The scheme, host and port of a URL.
 fn shown_url(url: &str) -> String {
     reqwest::Url::parse(url).map_or_else(
         |_| "a URL".to_owned(),
@@ -261,7 +261,7 @@ fn shown_url(url: &str) -> String {
     )
 }
 
-/// An estimate of the tokens of a model: four bytes of English text or JSON are about one.
+/// Estimates the tokens for a model: four bytes of English text or JSON are about one.
 pub(crate) fn tokens(bytes: usize) -> usize {
     bytes.div_ceil(4)
 }

@@ -1,8 +1,9 @@
 //! The members that results and entries must have, as JSON Schemas of our own.
 //!
-//! They say what 2024-11-05 to 2026-07-28 require alike, and what clients rely on; the specification has the whole. Sources:
-//! lifecycle (Initialization), server/discover, server/tools, server/resources, server/prompts, and the utilities for
-//! pagination and caching.
+//! They contain requirements that all revisions from 2024-11-05 to 2026-07-28 share, and members
+//! that clients rely on. They do not repeat the whole specification. Sources: lifecycle
+//! (Initialization), server/discover, server/tools, server/resources, server/prompts, and the
+//! utilities for pagination and caching.
 
 use std::sync::LazyLock;
 
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::observed::{Observed, shortened};
 
-/// Most violations of one value that are reported.
+/// The most violations that are reported for one value.
 const MOST: usize = 3;
 
-/// Something with required members.
+/// A kind of value with required members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The result of `initialize`.
@@ -42,7 +43,7 @@ const ALL: [Shape; 8] = [
     Shape::Prompt,
 ];
 
-/// Observes what a result lacks.
+/// Adds findings for the required members that a result lacks.
 pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed) {
     let (rule, what) = match shape {
         Shape::Initialize => (
@@ -67,7 +68,7 @@ pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed)
     }
 }
 
-/// What is wrong with a value.
+/// Describes the violations in a value.
 pub(crate) fn problems(shape: Shape, value: &Value) -> Vec<String> {
     static VALIDATORS: LazyLock<Vec<(Shape, Validator)>> = LazyLock::new(|| {
         ALL.into_iter()

@@ -1,4 +1,4 @@
-//! Signed heads of the tree, as C2SP tlog-checkpoint and signed-note write them.
+//! Checkpoints: signed heads of the tree, in the formats C2SP tlog-checkpoint and signed-note.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 
 use crate::tree::{self, Edge, Hash};
 
-/// The algorithm Ed25519 of signed notes.
+/// The number of the algorithm Ed25519 in signed notes.
 const ED25519_NOTE: u8 = 1;
 
 /// A key that signs checkpoints.
@@ -18,37 +18,37 @@ pub struct CheckpointKey {
     public: PublicKey,
 }
 
-/// A key that checkpoints are checked with.
+/// A key that verifies checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     name: String,
     key: [u8; 32],
 }
 
-/// The head of the tree of so many lines.
+/// The head of a tree with this number of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// How many lines.
+    /// The number of lines.
     pub size: u64,
     pub(crate) root: Hash,
 }
 
-/// A text is no checkpoint, or another key has signed it.
+/// The reason why a text is not a valid checkpoint or key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCheckpoint {
-    /// It has another form.
+    /// The text has another form.
     #[error("this is not a checkpoint: a name, a number of lines, a hash, and a signature")]
     Malformed,
-    /// The key has not signed it.
+    /// Another key has signed it, or none.
     #[error("the key has not signed this checkpoint")]
     Signature,
-    /// It is not a key.
+    /// The text is not a key.
     #[error("this is not a key: write the line that `fanlight audit key` prints")]
     Key,
 }
 
 impl CheckpointKey {
-    /// A new key, and the bytes to keep it by (PKCS #8).
+    /// Generates a key. Also returns its bytes for storing it (PKCS #8).
     #[must_use]
     pub fn generate() -> Option<(Self, Vec<u8>)> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).ok()?;
@@ -56,7 +56,7 @@ impl CheckpointKey {
         Some((Self::from_bytes(&bytes)?, bytes))
     }
 
-    /// The key that was kept by these bytes.
+    /// Loads a key from stored bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
@@ -68,13 +68,13 @@ impl CheckpointKey {
         })
     }
 
-    /// The key that its checkpoints are checked with.
+    /// The public key that verifies its checkpoints.
     #[must_use]
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// The signed head of a tree.
+    /// Signs the head of a tree.
     pub(crate) fn sign(&self, edge: &Edge) -> String {
         let text = body(&self.public.name, edge.size(), &edge.root());
         let signature = self.pair.sign(text.as_bytes());
@@ -100,11 +100,11 @@ impl PublicKey {
         )
     }
 
-    /// The key that a text is.
+    /// Parses a key.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// If the text is not a key.
     pub fn read(text: &str) -> Result<Self, InvalidCheckpoint> {
         let mut parts = text.trim().splitn(3, '+');
         let (Some(name), Some(id), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
@@ -131,11 +131,11 @@ impl PublicKey {
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
-    /// The checkpoint that a text is, if the key has signed it.
+    /// Parses a checkpoint and verifies its signature.
     ///
     /// # Errors
     ///
-    /// If it is none, or the key has not signed it.
+    /// If the text is not a checkpoint, or this key has not signed it.
     pub fn open(&self, text: &str) -> Result<Checkpoint, InvalidCheckpoint> {
         let malformed = || InvalidCheckpoint::Malformed;
         let (signed, signatures) = text.split_once("\n\n").ok_or_else(malformed)?;

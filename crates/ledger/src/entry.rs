@@ -1,4 +1,4 @@
-//! One line of the record.
+//! One line of the audit log.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,25 +8,26 @@ use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 
-/// Most bytes of a text in a line.
+/// The most bytes of a text in a line.
 const LONGEST: usize = 1024;
 
-/// What happened, as one line says it. What is empty or unknown is left out of the line.
+/// One event of the audit log. Empty and unknown members are left out of the line.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// What it is about: `request`, `approval`, `authentication`, `operator`, `connection`, `start`, `stop`, `lost`.
+    /// The kind of event: `request`, `approval`, `authentication`, `operator`, `connection`,
+    /// `start`, `stop`, `lost`.
     pub event: &'static str,
-    /// When it happened; `None` for now.
+    /// The time of the event; `None` for now.
     pub time: Option<SystemTime>,
-    /// Who: the issuer, `#`, and the subject.
+    /// The principal: the issuer, `#`, and the subject.
     pub principal: Option<Box<str>>,
-    /// The name for people. Not unique.
+    /// The principal's name for people. Not unique.
     pub who: Option<Box<str>>,
-    /// How that was shown: `token`, `key`, `certificate`, `proxy`, `socket`, `none`.
+    /// The kind of credentials: `token`, `key`, `certificate`, `proxy`, `socket`, `none`.
     pub authentication: Option<&'static str>,
-    /// Those who act for the principal, the present one first (RFC 8693, 4.1).
+    /// The actors on behalf of the principal, the current one first (RFC 8693, 4.1).
     pub act: Vec<Box<str>>,
-    /// What the client calls itself.
+    /// The client's own name.
     pub client: Option<Box<str>>,
     /// `legacy` or `modern`.
     pub era: Option<&'static str>,
@@ -34,13 +35,13 @@ pub struct Entry {
     pub endpoint: Option<Box<str>>,
     /// The server, by its name in the configuration.
     pub server: Option<Box<str>>,
-    /// The server that it went to in place of that one, whose canary it is.
+    /// The canary that got the request instead of the server, if one did.
     pub canary: Option<Box<str>>,
-    /// The method, or what an operator did.
+    /// The method, or the action of an operator.
     pub action: Option<Box<str>>,
-    /// The server's own name or URI of what it is about.
+    /// The server's own name or URI of the item.
     pub item: Option<Box<str>>,
-    /// The name by which the client asked for it, if that differs.
+    /// The client's name for the item, if it differs.
     pub shown: Option<Box<str>>,
     /// `allow`, `ask` or `deny`.
     pub decision: Option<&'static str>,
@@ -48,32 +49,32 @@ pub struct Entry {
     pub policies: Arc<[Arc<str>]>,
     /// `ok`, `tool_error`, `error`, `refused`, `cancelled`, `not_run`, `decided`, `asked`, `approved`, …
     pub outcome: &'static str,
-    /// Why, where it was refused.
+    /// The reason, if it was refused.
     pub reason: Option<Box<str>>,
     /// The JSON-RPC code of an error, or the HTTP status of an operator's request.
     pub code: Option<i64>,
-    /// How long it took.
+    /// The duration.
     pub duration: Option<Duration>,
-    /// Bytes of the parameters.
+    /// The size of the parameters in bytes.
     pub request_bytes: Option<usize>,
-    /// Bytes of the result.
+    /// The size of the result in bytes.
     pub response_bytes: Option<usize>,
-    /// The task that it has begun, or is about.
+    /// The task that it created or is about.
     pub task: Option<Box<str>>,
     /// The id of the trace.
     pub trace: Option<Box<str>>,
     /// The arguments.
     pub arguments: Arguments,
-    /// How many entries were lost before this one.
+    /// The number of entries that were lost before this one.
     pub lost: u64,
-    /// How many like this one were left out since the last that is there.
+    /// The number of similar entries that were left out since the last one.
     pub omitted: u64,
 }
 
-/// What is recorded of arguments.
+/// The recorded form of arguments.
 #[derive(Clone, Debug, Default)]
 pub enum Arguments {
-    /// Nothing.
+    /// They are not recorded.
     #[default]
     None,
     /// The SHA-256 digest of their text.
@@ -83,7 +84,7 @@ pub enum Arguments {
 }
 
 impl Entry {
-    /// About how many bytes it takes until it is written.
+    /// The approximate number of bytes until it is written.
     pub(crate) fn size(&self) -> usize {
         let texts = [
             &self.principal,
@@ -103,7 +104,7 @@ impl Entry {
         size_of::<Self>() + texts + arguments
     }
 
-    /// The line, with its number, the process that writes it, and the hash of the line before it.
+    /// The line, with its number, the replica that writes it, and the hash of the previous line.
     pub(crate) fn line(&self, number: u64, replica: Option<&str>, previous: &[u8; 32]) -> String {
         let mut line = ObjectBuilder::new();
         let time =
@@ -189,7 +190,7 @@ impl Entry {
     }
 }
 
-/// As much of a text as a line has of it.
+/// A text, cut to the length that a line permits.
 #[must_use]
 pub fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(LONGEST))

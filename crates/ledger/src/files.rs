@@ -1,16 +1,16 @@
-//! Where a record is: the file that is written, those before it, the checkpoints, and the key.
+//! The files of an audit log: the current one, earlier ones, the checkpoints, and the key.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// What files with lines end with.
+/// The extension of files with lines.
 const LINES: &str = "jsonl";
-/// Digits of the number of a file's first line in its name.
+/// The number of digits in the name of an earlier file, which give the number of its first line.
 const DIGITS: usize = 20;
 
-/// Where a record is.
+/// The files of an audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LedgerFiles {
     folder: PathBuf,
@@ -18,7 +18,7 @@ pub struct LedgerFiles {
 }
 
 impl LedgerFiles {
-    /// The record whose lines are written to this file. `None` for a path that names none.
+    /// The audit log with this current file. `None` if the path has no file name.
     #[must_use]
     pub fn at(file: &Path) -> Option<Self> {
         let stem = file.file_stem()?.to_str()?.to_owned();
@@ -28,7 +28,7 @@ impl LedgerFiles {
         })
     }
 
-    /// The records in a folder, by name.
+    /// The audit logs in a folder, by name.
     #[must_use]
     pub fn in_folder(folder: &Path) -> Vec<Self> {
         let names = fs::read_dir(folder)
@@ -57,7 +57,7 @@ impl LedgerFiles {
         &self.folder
     }
 
-    /// The file that lines are written to.
+    /// The file that new lines are written to.
     #[must_use]
     pub fn current(&self) -> PathBuf {
         self.folder.join(format!("{}.{LINES}", self.stem))
@@ -69,7 +69,7 @@ impl LedgerFiles {
         self.folder.join(format!("{}.checkpoints", self.stem))
     }
 
-    /// The file with the key of the checkpoints.
+    /// The file with the key that signs checkpoints.
     #[must_use]
     pub fn key(&self) -> PathBuf {
         self.folder.join(format!("{}.key", self.stem))
@@ -105,18 +105,18 @@ impl LedgerFiles {
             .collect()
     }
 
-    /// What the current file is called once another one has taken its place.
+    /// The name of the current file after its rotation.
     pub(crate) fn rotated(&self, first_line: u64) -> PathBuf {
         self.folder
             .join(format!("{}-{first_line:0DIGITS$}.{LINES}", self.stem))
     }
 
-    /// Where a file goes that cannot be continued.
+    /// The new name for a file that cannot be continued.
     pub(crate) fn set_aside(&self, seconds: u64) -> PathBuf {
         self.folder.join(format!("{}.damaged-{seconds}", self.stem))
     }
 
-    /// Makes the folder, if it is not there, for its owner alone.
+    /// Creates the folder if it is missing, for its owner alone.
     pub(crate) fn make_folder(&self) -> io::Result<()> {
         if self.folder.as_os_str().is_empty() {
             return Ok(());
@@ -128,14 +128,14 @@ impl LedgerFiles {
     }
 }
 
-/// The stem and the number of the first line that the name of an earlier file has.
+/// The stem and the number of the first line in the name of an earlier file.
 fn first_line(stem: &str) -> Option<(&str, u64)> {
     let (stem, number) = stem.rsplit_once('-')?;
     let is_number = number.len() == DIGITS && number.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| Some((stem, number.parse().ok()?)))?
 }
 
-/// Opens a file for its owner alone, to write at its end.
+/// Opens a file for appending, for its owner alone.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)

@@ -1,10 +1,12 @@
-//! The record of who did what, in files that show whether they were changed.
+//! The audit log in files, which reveal whether they were changed.
 //!
-//! Each line is a JSON object ([`Entry`]) with the hash of the line before it. The lines are the leaves of a Merkle tree
-//! (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint): a chain alone could be written anew by whoever holds
-//! the file, a checkpoint that is kept elsewhere could not.
+//! Each line is a JSON object ([`Entry`]) with the hash of the previous line. The lines are the
+//! leaves of a Merkle tree (RFC 6962), whose signed heads are checkpoints (C2SP tlog-checkpoint). A
+//! person who has the file could write a new chain. A checkpoint that is kept elsewhere reveals
+//! that.
 //!
-//! [`Ledger`] writes, on a thread of its own, and gives a copy to a [`Mirror`]; [`read`] and [`verify`] read.
+//! [`Ledger`] writes, on a thread of its own, and gives a copy to a [`Mirror`]. [`read`] and
+//! [`verify`] read.
 
 mod checkpoint;
 mod entry;

@@ -1,4 +1,4 @@
-//! Reading the record.
+//! Queries the audit log.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,10 +14,10 @@ use fanlight_rights::matches;
 use crate::files::LedgerFiles;
 use crate::tree::{Edge, Hash};
 
-/// Bytes of the longest line.
+/// The length of the longest line, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// The lines of a file, each at a time.
+/// Reads a file line by line.
 pub(crate) struct Lines {
     reader: BufReader<File>,
     buffer: Vec<u8>,
@@ -26,11 +26,11 @@ pub(crate) struct Lines {
 /// One line.
 pub(crate) struct Line<'a> {
     pub(crate) text: &'a [u8],
-    /// Whether it has an end.
+    /// Whether the line has a line end.
     pub(crate) is_whole: bool,
 }
 
-/// Reads the lines of a file.
+/// Opens a file for reading its lines.
 pub(crate) fn lines_of(path: &Path) -> io::Result<Lines> {
     Ok(Lines {
         reader: BufReader::new(File::open(path)?),
@@ -55,15 +55,15 @@ impl Lines {
     }
 }
 
-/// What the first line of a file says.
+/// The contents of a file's first line.
 pub(crate) struct Head {
     pub(crate) number: u64,
-    /// The day, since 1970.
+    /// The day, counted from 1970.
     pub(crate) day: u64,
     pub(crate) edge: Edge,
 }
 
-/// What the first line of a file says; `None` if it is none.
+/// Parses the first line of a file.
 pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     let line = Json::parse(line.to_vec().into(), MAX_NESTING).ok()?;
     let number = u64::try_from(line.get("seq")?.as_i64()?).ok()?;
@@ -81,21 +81,21 @@ pub(crate) fn head_of(line: &[u8]) -> Option<Head> {
     })
 }
 
-/// The hash that hexadecimal digits are.
+/// Parses a hash in hexadecimal digits.
 fn hash_of(text: &str) -> Option<Hash> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
-/// Which lines are wanted. What is `None` does not matter.
+/// Selects lines of the audit log. Criteria that are `None` match every line.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// A part of the principal or of the name for people.
+    /// A part of the principal or of its name for people.
     pub principal: Option<String>,
     /// The server.
     pub server: Option<String>,
-    /// A pattern of `server/item`, or of the item alone, in which `*` stands for any characters.
+    /// A pattern for `server/item`, or for the item alone, in which `*` stands for any characters.
     pub item: Option<String>,
-    /// The method, or what an operator did.
+    /// The method, or the action of an operator.
     pub action: Option<String>,
     /// The outcome.
     pub outcome: Option<String>,
@@ -107,13 +107,13 @@ pub struct Filter {
     pub until: Option<SystemTime>,
 }
 
-/// A file of the record cannot be read.
+/// The error that a file of the audit log cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{file} cannot be read: {error}")]
 pub struct Unreadable {
     /// The file.
     pub file: String,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
@@ -127,7 +127,7 @@ impl Unreadable {
 }
 
 impl Filter {
-    /// Whether a line is wanted.
+    /// Whether the filter selects a line.
     #[must_use]
     pub fn wants(&self, line: &Json) -> bool {
         let text = |member: &str| {
@@ -155,7 +155,7 @@ impl Filter {
             !item.is_empty()
                 && (matches(pattern, &format!("{server}/{item}")) || matches(pattern, &item))
         };
-        // Times are written in one form, whose order is that of time.
+        // All times are written in one form that sorts by time.
         let written = |time: &SystemTime| humantime::format_rfc3339_millis(*time).to_string();
         self.principal.as_ref().is_none_or(has_part)
             && self.item.as_ref().is_none_or(matches_item)
@@ -171,7 +171,8 @@ impl Filter {
     }
 }
 
-/// The newest lines that `filter` wants, at most `most`, the newest first. Reads files, as far as needed.
+/// The newest lines that `filter` selects, at most `most`, newest first. Reads only as many files
+/// as needed.
 ///
 /// # Errors
 ///
@@ -198,7 +199,7 @@ pub fn read(
             .unwrap_or_default()
             .into_owned()
     };
-    // Lines of one record keep their order.
+    // Lines of one audit log keep their order.
     found.sort_by_cached_key(|line| std::cmp::Reverse(time(line)));
     found.truncate(most);
     Ok(found)
@@ -221,12 +222,12 @@ fn newest_in(
     Ok(newest.into_iter().rev())
 }
 
-/// Reads each line of a file that is whole and can be read.
+/// Calls `take` for each valid line of a file.
 pub(crate) fn each(path: &Path, mut take: impl FnMut(Json)) -> Result<(), Unreadable> {
     let unreadable = |error| Unreadable::new(path, error);
     let mut lines = match lines_of(path) {
         Ok(lines) => lines,
-        // It was removed meanwhile.
+        // The file was removed meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(unreadable(error)),
     };
@@ -241,7 +242,7 @@ pub(crate) fn each(path: &Path, mut take: impl FnMut(Json)) -> Result<(), Unread
     Ok(())
 }
 
-/// Whether a file began before a time, so that those before it have nothing since then.
+/// Whether a file began before `since`, so that earlier files contain nothing newer.
 fn is_before(path: &Path, since: Option<SystemTime>) -> bool {
     let Some(since) = since else { return false };
     let first = lines_of(path).ok().and_then(|mut lines| {

@@ -1,4 +1,4 @@
-//! Records in files: written, continued, read, and verified.
+//! Audit logs in files: written, continued, read, and verified.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn entry(who: &str, item: &str, outcome: &'static str) -> Entry {
     }
 }
 
-/// Writes so many entries, and ends.
+/// Writes `entries` entries and ends.
 fn write(settings: &LedgerSettings, entries: usize) {
     let ledger = Ledger::open(settings.clone()).unwrap();
     (0..entries).for_each(|number| ledger.add(entry("ann", &format!("t{number}"), "ok")));
@@ -88,7 +88,7 @@ fn record_is_continued_by_the_next_process_and_verified_as_a_whole() {
             after: 0
         }
     );
-    // A process that was killed in the middle of a line.
+    // As if the process was killed in the middle of a line.
     let whole = fs::read_to_string(settings.files.current()).unwrap();
     fs::write(settings.files.current(), format!("{whole}{{\"seq\":7,\"ti")).unwrap();
     assert_eq!(verified(&settings).unwrap().lines, (1, 6));
@@ -124,7 +124,7 @@ fn file_that_was_not_begun_goes_on_where_the_last_one_has_ended() {
     write(&settings, 2);
     write(&settings, 2);
     let before = settings.files.all();
-    // The process ended between renaming a file and beginning the next.
+    // As if the process ended between renaming a file and beginning the next.
     let head = head_of(lines(&settings.files.current())[0].as_bytes()).unwrap();
     fs::rename(
         settings.files.current(),
@@ -224,7 +224,7 @@ fn record_written_anew_disagrees_with_checkpoints_kept_elsewhere() {
     write(&settings, 4);
     let kept = fs::read_to_string(settings.files.checkpoints()).unwrap();
     let key = fs::read(settings.files.key()).unwrap();
-    // Whoever holds the files and the key makes another history.
+    // A person who has the files and the key writes another history.
     for path in [settings.files.current(), settings.files.checkpoints()] {
         fs::remove_file(path).unwrap();
     }

@@ -1,11 +1,11 @@
-//! The Merkle tree over the lines (RFC 6962, 2.1), of which only the right edge is kept.
+//! The Merkle tree over the lines (RFC 6962, 2.1). Only its right edge is kept.
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
 /// A hash of the tree or of a line.
 pub(crate) type Hash = [u8; 32];
 
-/// The right edge of the tree: the heads of its complete subtrees, the largest first.
+/// The right edge of the tree: the heads of its complete subtrees, largest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edge {
     size: u64,
@@ -13,12 +13,12 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// One of so many lines with these heads; `None` if they do not fit.
+    /// An edge of `size` lines with these heads; `None` if the numbers do not match.
     pub(crate) fn of(size: u64, heads: Vec<Hash>) -> Option<Self> {
         (u32::try_from(heads.len()) == Ok(size.count_ones())).then_some(Self { size, heads })
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -32,7 +32,7 @@ impl Edge {
     pub(crate) fn push(&mut self, line: &[u8]) -> Hash {
         let leaf = prefixed(0, &[line]);
         let mut head = leaf;
-        // Each complete subtree of the same size becomes one of twice the size.
+        // Two complete subtrees of the same size become one of twice the size.
         let mut full = self.size;
         while full & 1 == 1 {
             let Some(left) = self.heads.pop() else { break };

@@ -1,4 +1,4 @@
-//! What was used by whom, from the record.
+//! Usage statistics from the audit log.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use fanlight_protocol::Json;
 use crate::files::LedgerFiles;
 use crate::query::{Filter, Unreadable, each};
 
-/// Rows of a table of use; what has no place is counted in one row of its own.
+/// The most rows of a usage table. Further usage is counted in one common row.
 const ROWS: usize = 10_000;
-/// Bytes of text that a model takes for about one token.
+/// About how many bytes of text are one token for a model.
 const BYTES_OF_TOKEN: u64 = 4;
 
-/// Whose use of what, on which day.
+/// The key of a row: day, principal and item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UseKey {
     /// The day, in UTC: `2026-11-25`.
@@ -23,30 +23,30 @@ pub struct UseKey {
     pub what: String,
 }
 
-/// How much something was used.
+/// The amount of use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Requests.
+    /// The number of requests.
     pub calls: u64,
-    /// Those that ended with an error, of the tool as well.
+    /// The requests that ended with an error, including errors of tools.
     pub errors: u64,
-    /// Those that were refused.
+    /// The requests that were refused.
     pub refused: u64,
-    /// Bytes of the parameters.
+    /// The size of the parameters in bytes.
     pub request_bytes: u64,
-    /// Bytes of the results.
+    /// The size of the results in bytes.
     pub response_bytes: u64,
 }
 
 impl Use {
-    /// About how many tokens the results have for a model.
+    /// The estimated number of tokens of the results for a model.
     #[must_use]
     pub fn estimated_tokens(&self) -> u64 {
         self.response_bytes / BYTES_OF_TOKEN
     }
 }
 
-/// What was used by whom, of the lines that `filter` wants.
+/// The usage in the lines that `filter` selects.
 ///
 /// # Errors
 ///

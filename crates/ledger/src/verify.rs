@@ -1,4 +1,4 @@
-//! Whether a record is as it was written.
+//! Verifies that an audit log has not been changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::files::LedgerFiles;
 use crate::query::{Unreadable, head_of, lines_of};
 use crate::tree::Edge;
 
-/// A record that is as it was written.
+/// The result for an unchanged audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// The number of the first line that is still kept, and that of the last.
+    /// The numbers of the first and the last line that are kept.
     pub lines: (u64, u64),
-    /// How many checkpoints it agrees with.
+    /// The number of checkpoints that match.
     pub checkpoints: usize,
-    /// Lines after the last of them.
+    /// The number of lines after the last checkpoint.
     pub after: u64,
 }
 
-/// What is wrong with a record.
+/// A fault of an audit log.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {
     /// A line was changed, removed, added or moved.
@@ -33,21 +33,21 @@ pub enum Wrong {
         file: String,
         /// The line in the file, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// A signed checkpoint says something else than the record.
+    /// A signed checkpoint contradicts the audit log.
     #[error("the checkpoint of {size} lines does not agree with the record: {what}")]
     Checkpoint {
-        /// How many lines the checkpoint is about.
+        /// The number of lines that the checkpoint covers.
         size: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
-    /// There is no record.
+    /// There is no audit log.
     #[error("there is no record here")]
     Nothing,
-    /// It cannot be read.
+    /// A file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
@@ -58,7 +58,7 @@ pub(crate) fn notes(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let start = rest.find(|character: char| character != '\n')?;
         let found = rest.get(start..)?;
-        // The name, the size and the hash, an empty line, and the signature.
+        // A note has the name, the size and the hash, an empty line, and the signature.
         let signature = found.find("\n\n")? + 2;
         let end = found
             .get(signature..)?
@@ -69,13 +69,13 @@ pub(crate) fn notes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the last whole note in a text ends: what follows is left of one that could not be written to its end.
+/// The end of the last whole note in a text. Anything after it is an unfinished note.
 pub(crate) fn end_of_notes(text: &[u8]) -> usize {
     let (mut at, mut end) = (0, 0);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         at += line.len();
         let is_signature = line.starts_with("— ".as_bytes()) && line.ends_with(b"\n");
-        // Each is followed by an empty line.
+        // Each note is followed by an empty line.
         if is_signature || (line == b"\n" && end + 1 == at) {
             end = at;
         }
@@ -83,11 +83,12 @@ pub(crate) fn end_of_notes(text: &[u8]) -> usize {
     end
 }
 
-/// Verifies a record: the chain of its lines, and the checkpoints that `key` has signed, those beside it and `more`.
+/// Verifies an audit log: the chain of its lines, and the checkpoints signed by `key`, both those
+/// beside it and `more`.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong.
+/// The first fault.
 pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<Verified, Wrong> {
     let beside = std::fs::read(files.checkpoints()).unwrap_or_default();
     let beside = String::from_utf8_lossy(beside.get(..end_of_notes(&beside)).unwrap_or_default());
@@ -126,7 +127,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
         {
             number += 1;
             if !line.is_whole {
-                // The end of a process in the middle of a line; the next one that writes removes it.
+                // A process ended in the middle of a line. The next process that writes removes it.
                 break;
             }
             state
@@ -167,14 +168,14 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
     })
 }
 
-/// What has been read so far.
+/// The state of reading.
 struct Reading {
     edge: Option<Edge>,
     previous: Option<String>,
     first: u64,
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 enum WrongLine {
     Unreadable,
     Number { expected: u64 },

@@ -1,4 +1,5 @@
-//! Writing the record: one thread that takes entries from a bounded queue, writes them in batches, and signs checkpoints.
+//! Writes the audit log: one thread takes entries from a bounded queue, writes them in batches, and
+//! signs checkpoints.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -25,54 +26,55 @@ use crate::query::{head_of, lines_of};
 use crate::tree::{Edge, Hash};
 use crate::verify::{end_of_notes, notes};
 
-/// Entries that wait.
+/// The most entries that wait.
 const QUEUE: usize = 8192;
-/// Bytes of entries that wait.
+/// The most bytes of waiting entries.
 const QUEUE_BYTES: usize = 16 << 20;
-/// How long entries are collected, to be written together, unless somebody waits for one.
+/// How long entries are collected to be written together, unless a caller waits for one.
 const COLLECT: Duration = Duration::from_millis(200);
-/// Entries that are not collected any longer.
+/// With this many entries, collecting ends.
 const BATCH: usize = 512;
-/// How long what was written may wait for the disk, unless somebody waits for it.
+/// How long written entries may stay unsynced, unless a caller waits for one.
 const SYNC: Duration = Duration::from_secs(1);
-/// How long it sleeps where nothing is left to do.
+/// How long the thread sleeps if there is nothing to do.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Lines after which there is a checkpoint.
+/// The number of lines after which a checkpoint is written.
 const CHECKPOINT_LINES: u64 = 1000;
-/// Time after which there is a checkpoint, if there are new lines.
+/// The time after which a checkpoint is written, if there are new lines.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
-/// Checkpoints that are kept: at twice as many the older half is dropped.
+/// The number of checkpoints that are kept. At twice as many, the older half is dropped.
 const CHECKPOINTS: usize = 1000;
-/// Between two lines of the log about the same trouble.
+/// The shortest time between two log lines about the same fault.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// How long the end of the process waits for the last entries.
 const END: Duration = Duration::from_secs(5);
 
-/// How much of a record is kept.
+/// The limits on the size and age of an audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes of a file, after which the next one begins. Each day has a file of its own, too.
+    /// The most bytes of a file before the next one begins. Each day begins a new file too.
     pub file_bytes: u64,
-    /// Bytes of all files together; the oldest are removed.
+    /// The most bytes of all files together; the oldest files are removed.
     pub kept_bytes: u64,
     /// How long files are kept.
     pub kept_for: Duration,
 }
 
-/// How a record is written.
+/// Settings for writing an audit log.
 #[derive(Clone, Debug)]
 pub struct LedgerSettings {
-    /// Where.
+    /// The files.
     pub files: LedgerFiles,
-    /// How much of it is kept.
+    /// The limits on size and age.
     pub retention: Retention,
-    /// Who gets a copy.
+    /// Gets a copy of the lines.
     pub mirror: Option<Arc<dyn Mirror>>,
-    /// What tells this process from others whose records are read together; `None` if there are none.
+    /// Identifies this process among those whose audit logs are read together; `None` if there are
+    /// no others.
     pub replica: Option<String>,
 }
 
-/// Gets a copy of what is written. Must not block.
+/// Gets a copy of the written lines. Must not block.
 pub trait Mirror: fmt::Debug + Send + Sync {
     /// A line, without its end.
     fn line(&self, line: &str);
@@ -80,11 +82,11 @@ pub trait Mirror: fmt::Debug + Send + Sync {
     /// A signed checkpoint.
     fn checkpoint(&self, note: &str);
 
-    /// How much of that has arrived, and how much was lost.
+    /// How many lines and checkpoints arrived, and how many were lost.
     fn written(&self) -> Written;
 }
 
-/// Writes the record. Its entries are written in the order in which they were added.
+/// Writes an audit log, with entries in the order in which they were added.
 #[derive(Debug)]
 pub struct Ledger {
     shared: Arc<Shared>,
@@ -92,43 +94,43 @@ pub struct Ledger {
     files: LedgerFiles,
 }
 
-/// How many entries were written, and lost.
+/// The numbers of written and lost entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Written.
+    /// The number of written entries.
     pub written: u64,
-    /// Lost: the queue was full, or the file could not be written.
+    /// The number of lost entries, because the queue was full or the file could not be written.
     pub lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Wakes the thread that writes.
+    /// Wakes the writing thread.
     wake: Condvar,
     waiting_bytes: AtomicUsize,
     retention: Mutex<Retention>,
     mirror: Mutex<Option<Arc<dyn Mirror>>>,
     written: AtomicU64,
     lost: AtomicU64,
-    /// Those that no line has told of yet.
+    /// The lost entries that no line has reported yet.
     untold: AtomicU64,
 }
 
-/// Whoever waits until an entry is on the disk.
+/// The caller that waits until an entry is on the disk.
 type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
 
-/// Entries that wait.
+/// The waiting entries.
 #[derive(Debug, Default)]
 struct Queue {
     entries: Vec<(Box<Entry>, Waiting)>,
-    /// Whether somebody waits for one of them.
+    /// Whether a caller waits for one of them.
     is_urgent: bool,
-    /// Whether no more come.
+    /// Whether no more entries will come.
     is_ended: bool,
 }
 
-/// An entry was not written.
+/// The error that an entry was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the record cannot be written")]
 pub struct NotWritten;
@@ -148,11 +150,12 @@ impl Future for Acknowledgement {
 }
 
 impl Ledger {
-    /// Opens the record, continues it, and starts to write.
+    /// Opens an audit log, continues it, and starts the writing thread.
     ///
     /// # Errors
     ///
-    /// If the folder or a file cannot be used, or another process writes there ([`io::ErrorKind::WouldBlock`]).
+    /// If the folder or a file cannot be used, or another process writes there
+    /// ([`io::ErrorKind::WouldBlock`]).
     pub fn open(settings: LedgerSettings) -> io::Result<Self> {
         let LedgerSettings {
             files,
@@ -176,13 +179,13 @@ impl Ledger {
         })
     }
 
-    /// Where it is written.
+    /// The files of the audit log.
     #[must_use]
     pub fn files(&self) -> &LedgerFiles {
         &self.files
     }
 
-    /// Keeps so much of it from the next file on.
+    /// Sets the limits on size and age, from the next file on.
     pub fn retain(&self, retention: Retention) {
         *self
             .shared
@@ -191,7 +194,7 @@ impl Ledger {
             .unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
-    /// Gives a copy of what is written from now on to this one, or to none.
+    /// Sets or removes the mirror that gets a copy of further lines.
     pub fn copy_to(&self, mirror: Option<Arc<dyn Mirror>>) {
         *self
             .shared
@@ -200,16 +203,16 @@ impl Ledger {
             .unwrap_or_else(PoisonError::into_inner) = mirror;
     }
 
-    /// Adds an entry. If it is lost, that is counted, and the next line says so.
+    /// Adds an entry. If it is lost, that is counted, and the next line reports it.
     pub fn add(&self, entry: Entry) {
         let _ = self.send(entry, None);
     }
 
-    /// Adds an entry; the result resolves once it is on the disk.
+    /// Adds an entry. The result resolves once the entry is on the disk.
     ///
     /// # Errors
     ///
-    /// If too many wait.
+    /// If too many entries wait.
     pub fn add_durably(&self, entry: Entry) -> Result<Acknowledgement, NotWritten> {
         let (done, acknowledged) = oneshot::channel();
         self.send(entry, Some(done))?;
@@ -228,7 +231,7 @@ impl Ledger {
         }
         queue.is_urgent |= done.is_some();
         queue.entries.push((Box::new(entry), done));
-        // It sleeps only until there is one, or until there are many.
+        // The thread sleeps until there is one entry, or until there are many.
         let is_awaited = queue.is_urgent || matches!(queue.entries.len(), 1 | BATCH);
         drop(queue);
         if is_awaited {
@@ -237,7 +240,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many entries were written, and lost.
+    /// The numbers of written and lost entries.
     #[must_use]
     pub fn written(&self) -> Written {
         Written {
@@ -246,13 +249,14 @@ impl Ledger {
         }
     }
 
-    /// How much of it the mirror has got, and how much it has lost; `None` without one.
+    /// The numbers of entries that the mirror got and lost; `None` without a mirror.
     #[must_use]
     pub fn mirrored(&self) -> Option<Written> {
         self.shared.mirror().map(|mirror| mirror.written())
     }
 
-    /// Writes what waits, with a checkpoint, and ends. Waits for some seconds; must not be called by an asynchronous task.
+    /// Writes the waiting entries and a checkpoint, and ends the thread. Blocks for some seconds,
+    /// so asynchronous tasks must not call it.
     pub fn end(&self) {
         let thread = self
             .thread
@@ -263,7 +267,7 @@ impl Ledger {
         let deadline = Instant::now() + END;
         self.shared.queue().is_ended = true;
         self.shared.wake.notify_one();
-        // One that hangs at a dead disk must not keep the process.
+        // A thread that hangs on a dead disk must not keep the process alive.
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -293,7 +297,8 @@ impl Shared {
             .clone()
     }
 
-    /// Waits for entries, collects more for a while unless somebody waits for one, and takes them; also whether no more come.
+    /// Waits for entries, collects more unless a caller waits for one, and takes them. Also returns
+    /// whether no more will come.
     fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
         let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
         let queue = self
@@ -316,24 +321,24 @@ impl Shared {
     }
 }
 
-/// The thread that writes.
+/// The writing thread.
 struct Writer {
     files: LedgerFiles,
     replica: Option<String>,
     shared: Arc<Shared>,
     key: CheckpointKey,
     file: File,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     length: u64,
     /// The number of the file's first line.
     first_line: u64,
-    /// The day of the file, since 1970.
+    /// The day of the file, counted from 1970.
     day: u64,
-    /// What is written.
+    /// The state of the written chain.
     chain: Chain,
-    /// Lines at the last checkpoint.
+    /// The number of lines at the last checkpoint.
     checkpointed: u64,
-    /// Checkpoints in their file; `None` before they were counted.
+    /// The number of checkpoints in their file; `None` until they are counted.
     checkpoints: Option<usize>,
     last_checkpoint: Instant,
     last_sync: Instant,
@@ -357,13 +362,13 @@ impl Writer {
             continued = Continued::default();
         }
         if continued.length < file.metadata()?.len() {
-            // The process ended in the middle of a line.
+            // A process ended in the middle of a line.
             file.set_len(continued.length)?;
         }
         if continued.length == 0
             && let Some(last) = files.earlier().last()
         {
-            // The process ended before it could begin the file, which goes on where the last one has ended.
+            // A process ended before it could begin this file, which continues the last one.
             continued.chain = Continued::of(last)?.chain;
         }
         let now = Instant::now();
@@ -431,7 +436,7 @@ impl Writer {
         }
         let answer = outcome.map_err(|_| NotWritten);
         for done in batch.into_iter().filter_map(|(_, done)| done) {
-            // Whoever has gone does not wait.
+            // A caller that has gone does not wait.
             let _ = done.send(answer);
         }
     }
@@ -441,7 +446,7 @@ impl Writer {
         if is_full && self.length > 0 {
             self.rotate()?;
         }
-        // Also where that has failed before: no line may come before it.
+        // Even if that failed before, because no line may come earlier.
         if self.length == 0 {
             self.begin_file()?;
         }
@@ -491,7 +496,7 @@ impl Writer {
         }
     }
 
-    /// Begins the current file with a line that has the tree as it is.
+    /// Begins the current file with a line that contains the state of the tree.
     fn begin_file(&mut self) -> io::Result<()> {
         let mut heads = ArrayBuilder::default();
         for head in self.chain.edge.heads() {
@@ -512,13 +517,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the current file aside, and opens the next one, which is empty.
+    /// Renames the current file, and opens the next one, which is empty.
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         self.checkpoint();
         let files = &self.files;
         let rotated = files.rotated(self.first_line);
-        // Renaming would replace it. No other process writes here.
+        // Renaming would replace an existing file. No other process writes here.
         if fs::exists(&rotated)? {
             let message = format!(
                 "{} exists already, which the current file is to be called",
@@ -535,12 +540,12 @@ impl Writer {
                 return Err(error);
             }
         }
-        // Before anything is written: it may be what the disk has no space for.
+        // Before anything is written, because the disk may need the space.
         self.remove_old();
         Ok(())
     }
 
-    /// Removes the oldest files, as far as there are too many.
+    /// Removes the oldest files beyond the limits.
     fn remove_old(&self) {
         let now = SystemTime::now();
         let Retention {
@@ -575,7 +580,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What is due after a batch.
+    /// Syncs and writes a checkpoint after a batch, if they are due.
     fn finish_batch(&mut self, is_end: bool) {
         if self.is_unsynced
             && (is_end || self.last_sync.elapsed() >= SYNC)
@@ -591,7 +596,7 @@ impl Writer {
         }
     }
 
-    /// Signs the tree as it is, once its lines are on the disk.
+    /// Signs the current tree, once its lines are on the disk.
     fn checkpoint(&mut self) {
         self.last_checkpoint = Instant::now();
         if let Err(error) = self.sync() {
@@ -666,10 +671,10 @@ impl Writer {
     }
 }
 
-/// What a file says of how to continue it.
+/// The state for continuing a file.
 #[derive(Default)]
 struct Continued {
-    /// Bytes up to the end of its last whole line.
+    /// The offset after the last whole line.
     length: u64,
     first_line: u64,
     day: u64,
@@ -677,7 +682,7 @@ struct Continued {
     is_damaged: bool,
 }
 
-/// Where the lines lead: each has the hash of the one before it.
+/// The state after the last line of the chain: each line has the hash of the previous one.
 #[derive(Clone, Default)]
 struct Chain {
     edge: Edge,
@@ -719,7 +724,7 @@ impl Continued {
     }
 }
 
-/// Takes a file for this process alone.
+/// Locks a file for this process alone.
 fn lock(file: &File) -> io::Result<()> {
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::new(
@@ -730,7 +735,7 @@ fn lock(file: &File) -> io::Result<()> {
     })
 }
 
-/// The key in a file; a new one if there is none.
+/// The key in a file; a new key if there is no file.
 fn key(path: &Path) -> io::Result<CheckpointKey> {
     let unusable = || {
         io::Error::new(

@@ -1,7 +1,6 @@
-//! HTML in which a text of a server is never markup.
+//! HTML in which a server's text never becomes markup.
 
-/// HTML that is being written. Markup is from this program alone, since only a literal can be markup; every other text is
-/// escaped.
+/// Builds HTML. Only literals of this program can be markup, and every other text is escaped.
 #[derive(Default)]
 pub(super) struct Markup(String);
 
@@ -12,7 +11,7 @@ impl Markup {
         self
     }
 
-    /// Adds text, without what cannot be seen.
+    /// Adds text, with invisible characters escaped.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for character in fanlight_protocol::visible::escaped_lines(text).chars() {
             match character {
@@ -21,7 +20,7 @@ impl Markup {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
-                // Sequences for colours of a terminal are kept by that, and mean nothing here.
+                // Escape sequences for terminal colours survive that, but mean nothing here.
                 '\u{1b}' => self.0.push_str("\\u001b"),
                 other => self.0.push(other),
             }

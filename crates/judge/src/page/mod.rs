@@ -1,11 +1,11 @@
-//! The report as one page of HTML: without scripts, and without anything from elsewhere.
+//! The report as one HTML page without scripts and without external resources.
 
 mod markup;
 
 use self::markup::Markup;
 use crate::report::{EraReport, Finding, ListReport, Report, Severity};
 
-/// Nothing is loaded and nothing is run, whatever a server has written.
+/// The page loads and runs nothing, whatever a server has written.
 const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
     <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"referrer\" content=\"no-referrer\">\n";
@@ -17,7 +17,7 @@ const STYLE: &str = concat!(
 const TABLE: &str =
     "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"table\"><table>";
 
-/// The page that shows this report.
+/// The page for this report.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let mut html = Markup::default();

@@ -13,9 +13,9 @@ use super::{Broken, LONGEST, is_answer, observe};
 use crate::Patience;
 use crate::observed::{Observed, shortened};
 
-/// Time for the metadata of a server that wants credentials.
+/// The time limit for reading the metadata of a server that requires credentials.
 const METADATA: Duration = Duration::from_secs(5);
-/// Authorization servers that are shown.
+/// The most authorization servers that are shown.
 const MOST_ISSUERS: usize = 4;
 
 /// A Streamable HTTP server, and the session with it.
@@ -64,7 +64,7 @@ impl EventStream {
     }
 }
 
-/// The message in an event; what is none is observed.
+/// The message in an event. Adds a finding if the event contains none.
 pub(super) fn message_in(event: &Event, observed: &mut Observed) -> Option<Value> {
     let message = serde_json::from_slice(&event.data).ok();
     if message.is_none() {
@@ -108,7 +108,7 @@ impl Http {
         })
     }
 
-    /// The answer to a request, for which the caller bounds the time.
+    /// The answer to a request. The caller limits the time.
     pub(super) async fn exchange(
         &mut self,
         request: &Value,
@@ -134,7 +134,7 @@ impl Http {
                 let message: Option<Value> =
                     serde_json::from_slice(&body).ok().filter(Value::is_object);
                 match message {
-                    // A body that answers no request may be an error page, which can be JSON, too.
+                    // A body that answers no request may be an error page, which can be JSON too.
                     Some(message) if is_elsewhere(status) && !is_answer(&message, request) => {
                         let said = message
                             .get("error")
@@ -166,7 +166,8 @@ impl Http {
         }
     }
 
-    /// What a server that refuses credentials wants, as its challenge (RFC 9110, 11.6.1) and its metadata (RFC 9728) say.
+    /// Describes which credentials a server requires, from its challenge (RFC 9110, 11.6.1) and its
+    /// metadata (RFC 9728).
     async fn wanted(&self, response: &Response) -> String {
         let status = response.status().as_u16();
         let challenge = response
@@ -203,7 +204,8 @@ impl Http {
         )
     }
 
-    /// The authorization servers that the metadata of the server name. They are read from the server itself alone.
+    /// The authorization servers in the server's metadata, which are only read from the server
+    /// itself.
     async fn issuers(&self, challenge: &str) -> Vec<String> {
         let named = challenge
             .split_once("resource_metadata=\"")
@@ -252,7 +254,8 @@ impl Http {
                 return Ok(message);
             }
             if let Some(reply) = observe(&message, observed) {
-                // A server that does not take it waits for it, and is shown to be silent.
+                // A server that does not accept the reply keeps waiting for it, and then appears as
+                // silent.
                 let _ = timeout(Duration::from_secs(10), self.post(&reply)).await;
             }
         }
@@ -277,7 +280,7 @@ impl Http {
         Ok(())
     }
 
-    /// Ends the session. A server need not allow that.
+    /// Ends the session, which a server need not permit.
     pub(crate) async fn close(self) {
         let Some(session) = self.session.clone().filter(|_| self.era == Era::Legacy) else {
             return;
@@ -290,7 +293,7 @@ impl Http {
         let _ = timeout(Duration::from_secs(5), request.send()).await;
     }
 
-    /// A request with the headers of all.
+    /// A request with the common headers.
     pub(super) fn request_to(&self, method: Method, url: Url) -> RequestBuilder {
         self.client
             .request(method, url)
@@ -310,7 +313,7 @@ impl Http {
         request
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub(super) fn url(&self) -> &Url {
         &self.url
     }
@@ -359,8 +362,8 @@ pub(super) fn media_type(response: &Response) -> String {
         .to_ascii_lowercase()
 }
 
-/// Whether a server of the deprecated transport may answer so where it has its event stream (2025-11-25 basic/transports,
-/// Backwards Compatibility).
+/// Whether a server of the deprecated transport may answer a POST to its event stream with this
+/// status (2025-11-25 basic/transports, Backwards Compatibility).
 fn is_elsewhere(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 405)
 }

@@ -16,12 +16,12 @@ use crate::mask::Mask;
 use crate::observed::{Observed, shortened};
 use crate::{Patience, Target};
 
-/// `Method not found` of JSON-RPC.
+/// The JSON-RPC code `Method not found`.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-/// Size of the largest message that is read.
+/// The size of the largest message that is read.
 pub(crate) const LONGEST: usize = 64 << 20;
 
-/// Why a server gave no answer.
+/// The reason why a server gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Broken {
     /// It cannot be started or reached at all.
@@ -36,10 +36,11 @@ pub(crate) enum Broken {
     /// It answered with something other than a message.
     #[error("{0}")]
     Refused(String),
-    /// It wants credentials.
+    /// It requires credentials.
     #[error("{0}")]
     Unauthorized(String),
-    /// It answered with this status, as one of the deprecated HTTP+SSE transport may, and perhaps said why.
+    /// It answered with this status, as a server of the deprecated HTTP+SSE transport may, and
+    /// perhaps with a reason.
     #[error("{}", in_words(*status, said))]
     NotHere { status: u16, said: String },
 }
@@ -57,7 +58,7 @@ fn in_words(status: u16, said: &str) -> String {
 pub(crate) enum JudgedServer {
     Process(Process),
     Http(Http),
-    /// Over the deprecated HTTP+SSE transport.
+    /// A server of the deprecated HTTP+SSE transport.
     Sse(Box<Sse>),
 }
 
@@ -77,7 +78,8 @@ impl JudgedServer {
         }
     }
 
-    /// Sends a request and waits for its answer. What else the server sends meanwhile is observed.
+    /// Sends a request and waits for its answer. Other messages of the server are observed
+    /// meanwhile.
     pub(crate) async fn request(
         &mut self,
         request: &Value,
@@ -107,7 +109,7 @@ impl JudgedServer {
         }
     }
 
-    /// Has requests name the session and revision that were agreed on.
+    /// Sets the negotiated revision, which later requests name.
     pub(crate) fn agreed_on(&mut self, revision: &str) {
         match self {
             Self::Process(_) => {}
@@ -116,7 +118,7 @@ impl JudgedServer {
         }
     }
 
-    /// Changes to the deprecated HTTP+SSE transport, if the server has that at its URL; returns whether it has.
+    /// Changes to the deprecated HTTP+SSE transport. Returns whether the server has it at its URL.
     pub(crate) async fn change_to_sse(
         &mut self,
         patience: Duration,
@@ -137,12 +139,12 @@ impl JudgedServer {
         match self {
             Self::Process(process) => process.close(observed).await,
             Self::Http(http) => http.close().await,
-            // Its stream is its session.
+            // The stream is the session.
             Self::Sse(_) => {}
         }
     }
 
-    /// The last lines of its standard error.
+    /// The last lines that the server wrote to standard error.
     pub(crate) fn last_words(&self) -> Vec<String> {
         match self {
             Self::Process(process) => process.last_words(),
@@ -151,7 +153,7 @@ impl JudgedServer {
     }
 }
 
-/// The answer of an exchange that takes no longer than `patience`.
+/// Limits the time of an exchange to `patience`.
 async fn in_time(
     patience: Duration,
     exchange: impl Future<Output = Result<Value, Broken>>,
@@ -194,7 +196,7 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
     }
 }
 
-/// The answer to what a server may ask: that of a user who declines.
+/// The answer to a server's request, as from a user who declines.
 fn declined(method: &str, id: &Value) -> Option<Value> {
     match method {
         "elicitation/create" => {
@@ -210,7 +212,7 @@ fn declined(method: &str, id: &Value) -> Option<Value> {
     }
 }
 
-/// Observes a message that is not the awaited answer. Returns what to reply, if it is a request.
+/// Observes a message that is not the awaited answer. Returns the reply if it is a request.
 fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
     let method = message.get("method").and_then(Value::as_str);
     match (method, message.get("id")) {

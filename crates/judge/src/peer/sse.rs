@@ -1,5 +1,6 @@
-//! A server of the deprecated HTTP+SSE transport (2024-11-05 basic/transports, HTTP with SSE): the event stream of a GET names
-//! the URL that messages are POSTed to, and carries all that the server says.
+//! A server of the deprecated HTTP+SSE transport (2024-11-05 basic/transports, HTTP with SSE). The
+//! event stream of a GET names the URL for POSTing messages, and carries all messages of the
+//! server.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::http::{EventStream, Http, broken, media_type, message_in};
 use super::{Broken, is_answer, observe};
 use crate::observed::Observed;
 
-/// For the answer to a notification or reply.
+/// The time limit for the answer to a notification or reply.
 const ACCEPTED: Duration = Duration::from_secs(10);
 
-/// A server of that transport.
+/// A server of the HTTP+SSE transport.
 pub(crate) struct Sse {
     pub(super) http: Http,
     messages: Url,
@@ -23,7 +24,8 @@ pub(crate) struct Sse {
 }
 
 impl Sse {
-    /// Opens the event stream at the URL of `http`, if the server has one that begins with the URL for messages.
+    /// Opens the event stream at the URL of `http`, if the server has one that begins with the URL
+    /// for messages.
     pub(super) async fn open(
         http: &Http,
         patience: Duration,
@@ -43,7 +45,7 @@ impl Sse {
                 .filter(|event| event.name.as_ref() == b"endpoint")
                 .map(|event| (event, stream)))
         };
-        // A stream that says nothing is that of Streamable HTTP.
+        // A silent stream belongs to Streamable HTTP.
         let opened = timeout(patience, opening).await.unwrap_or(Ok(None))?;
         let Some((event, stream)) = opened else {
             return Ok(None);
@@ -69,7 +71,7 @@ impl Sse {
         }))
     }
 
-    /// The answer to a request, for which the caller bounds the time.
+    /// The answer to a request. The caller limits the time.
     pub(super) async fn exchange(
         &mut self,
         request: &Value,
@@ -118,7 +120,7 @@ impl Sse {
     }
 }
 
-/// Whether a message was accepted. The transport prescribes no status.
+/// Checks that a message was accepted. The transport prescribes no status.
 fn accepted(response: &Response) -> Result<(), Broken> {
     match response.status() {
         status if status.is_success() => Ok(()),

@@ -18,14 +18,14 @@ use super::{Broken, LONGEST, is_answer, observe};
 use crate::Patience;
 use crate::observed::Observed;
 
-/// Lines that wait to be read.
+/// The most lines that wait to be read.
 const LINES: usize = 64;
-/// Lines of standard error that are kept.
+/// The most lines of standard error that are kept.
 const LAST_WORDS: usize = 12;
-/// How long it may take to end by itself, and then after SIGTERM.
+/// How long the process may take to end by itself, and then after SIGTERM.
 const STOP: Duration = Duration::from_secs(2);
 
-/// A process and its streams. It ends with this value, and its children with it.
+/// A process and its streams. Dropping it ends the process and its children.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -34,12 +34,12 @@ pub(crate) struct Process {
     group: Group,
 }
 
-/// A process group, which is killed when this is dropped.
+/// A process group, which is killed on drop.
 struct Group(Option<Pid>);
 
 impl Group {
     fn send(&self, signal: Signal) {
-        // It may have ended.
+        // The group may have ended.
         let _ = self.0.map(|group| kill_process_group(group, signal));
     }
 }
@@ -59,7 +59,7 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
-        // The secrets of Fanlight are not the server's.
+        // The server must not get Fanlight's secrets.
         for (name, _) in std::env::vars_os()
             .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLIGHT_"))
         {
@@ -108,7 +108,7 @@ impl Process {
         line.push('\n');
         let ended = || Broken::Ended("its standard input is closed".to_owned());
         let input = self.input.as_mut().ok_or_else(ended)?;
-        // One that does not read its input must not be waited for without end.
+        // A server that does not read its input must not block forever.
         let written = timeout(Duration::from_secs(10), async {
             input.write_all(line.as_bytes()).await?;
             input.flush().await
@@ -147,10 +147,10 @@ impl Process {
         }
     }
 
-    /// Closes its input, waits, and ends it.
+    /// Closes the input, waits, and ends the process.
     pub(crate) async fn close(mut self, observed: &mut Observed) {
         drop(self.input.take());
-        // What it still writes must not keep it from ending.
+        // Further output must not keep the process from ending.
         self.lines.close();
         if timeout(STOP, self.child.wait()).await.is_err() {
             let what = "It does not end when its standard input is closed: clients and gateways have to kill it.";
@@ -178,7 +178,7 @@ impl Process {
     }
 
     async fn ended(&mut self) -> Broken {
-        // Its streams close slightly before its end is reported.
+        // The streams close slightly before the end is reported.
         let how = match timeout(STOP, self.child.wait()).await {
             Ok(Ok(status)) => format!("the process ended ({status})"),
             _ => "the process closed its standard output".to_owned(),
@@ -187,7 +187,7 @@ impl Process {
     }
 }
 
-/// The message in a line; what is none is observed.
+/// The message in a line. Adds a finding if the line contains none.
 fn message_in(line: &[u8], observed: &mut Observed) -> Option<Value> {
     if line.trim_ascii().is_empty() {
         return None;

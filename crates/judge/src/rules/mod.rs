@@ -1,4 +1,4 @@
-//! The rules by which what a server says is judged.
+//! The rules for entries of lists.
 
 mod schemas;
 
@@ -12,14 +12,14 @@ use crate::shape;
 
 /// The longest name of a tool (2025-11-25 server/tools, Tool Names).
 const LONGEST_NAME: usize = 128;
-/// The longest name that common clients take.
+/// The longest name that common clients accept.
 const LONGEST_FOR_CLIENTS: usize = 64;
-/// An entry of more bytes is more than a model needs to use it.
+/// A larger entry has more bytes than a model needs to use it.
 const LARGE_ENTRY: usize = 16 << 10;
-/// Most parameters that requests repeat in headers.
+/// The most parameters that requests repeat in headers.
 const MIRRORED: usize = 64;
 
-/// What is wrong with an entry of a list, in short. It is observed, too.
+/// Checks an entry of a list, and adds findings. Returns short descriptions of its faults.
 pub(crate) fn check_entry(
     list: List,
     era: Era,
@@ -110,7 +110,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
             observed.warn("schema-reference", what, format!("{place}, {member}"));
         }
         let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
-        // Of results, revisions before 2026-07-28 allow objects alone.
+        // For results, revisions before 2026-07-28 permit only objects.
         if !is_object && (member == "inputSchema" || era == Era::Legacy) {
             let what = "The root of a schema has not `\"type\": \"object\"`.";
             observed.error("schema-root", what, format!("{place}, {member}"));

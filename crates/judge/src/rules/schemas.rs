@@ -1,10 +1,10 @@
-//! Whether a JSON Schema of a server can be used.
+//! Checks whether a server's JSON Schema can be used.
 
 use serde_json::Value;
 
 use crate::observed::shortened;
 
-/// Why a schema is none, or cannot be used.
+/// Checks a schema. The error tells why it is invalid or unusable.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
     if let Err(error) = jsonschema::meta::validate(schema) {
         let place = error.instance_path().to_string();
@@ -15,7 +15,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         };
         return Err(shortened(&format!("at {place}: {error}")));
     }
-    // Without the documents that it refers to, which are not fetched, a schema cannot be judged further.
+    // Remote documents are not fetched, so a schema that refers to one cannot be judged further.
     if has_remote_reference(schema) {
         return Ok(());
     }
