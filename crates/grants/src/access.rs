@@ -1,4 +1,5 @@
-//! The credentials of one user for one server: had from the store, renewed ahead of their end, once at a time.
+//! The credentials of one user for one server. They come from the store, and are renewed before
+//! they expire, by one process at a time.
 
 mod held;
 mod renewal;
@@ -25,21 +26,21 @@ use crate::record::{Grant, SIGN_IN_TIME};
 use crate::server::{Method, Server};
 use crate::store::{Owner, Stamp, Store, StoreError};
 
-/// How often is looked whether another process has changed something.
+/// How often to check whether another process has changed something.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The credentials of one user for one server. Clones are of the same user.
+/// The credentials of one user for one server. Clones share them.
 #[derive(Clone)]
 pub struct UserAccess(Arc<Shared>);
 
 struct Shared {
     store: Store,
     record: Arc<dyn GrantRecord>,
-    /// As it is configured now: the secrets of its client may change.
+    /// The current configuration, in which the secrets of the client may change.
     server: ArcSwap<Server>,
     owner: Owner,
     state: Mutex<State>,
-    /// What goes on though nobody waits for it.
+    /// Work that continues even if nobody waits for it.
     tasks: TaskTracker,
 }
 
@@ -47,28 +48,30 @@ struct Shared {
 struct State {
     held: Option<Arc<Held>>,
     looked: Looked,
-    /// What the server wants of a user who has nothing to show it, and the state of the store then.
+    /// The server's requirements if the user has no credentials, and the store's stamp at that
+    /// time.
     missing: Option<(Wanted, Stamp)>,
-    /// Since when the user is signing in. Those who wait for the end hear of it when the sender is dropped.
+    /// The time when the user began to sign in. Dropping the sender wakes those who wait for the
+    /// end.
     signing_in: Option<(Instant, watch::Sender<()>)>,
-    /// Why a grant could not be renewed.
+    /// The failure to renew a grant.
     failed: Option<Failed>,
-    /// What the server said last that proofs have to contain (RFC 9449, 9).
+    /// The server's latest nonce for DPoP proofs (RFC 9449, 9).
     nonce: Option<String>,
-    /// Work to have other credentials, until it has an outcome.
+    /// Running work to get other credentials, until it has an outcome.
     working: Option<watch::Receiver<Option<Outcome>>>,
 }
 
-/// When was looked last whether another process has changed something, and the state of the store then.
+/// The time of the last check for changes by another process, and the store's stamp then.
 #[derive(Default)]
 pub(crate) struct Looked(Option<(Instant, Stamp)>);
 
-/// Why a grant could not be renewed: the authorization server is not asked again for each call.
+/// The failure to renew a grant. While it stands, calls do not ask the authorization server again.
 struct Failed {
-    /// When its access token was given, which tells it from the grants after it.
+    /// When the grant's access token was issued, which identifies the grant.
     issued: SystemTime,
     until: Instant,
-    /// For operators.
+    /// The reason, for operators.
     reason: String,
 }
 
@@ -77,47 +80,47 @@ type Outcome = Result<Option<Arc<Held>>, NoAccess>;
 /// The message that credentials are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// Its method.
+    /// The HTTP method.
     pub method: &'a http::Method,
-    /// Where it is sent.
+    /// The URL.
     pub url: &'a Url,
 }
 
-/// Why a user has no credentials that could be sent.
+/// The reason why a user has no credentials to send.
 #[derive(Clone, Debug)]
 pub enum NoAccess {
     /// The user has to sign in, or to deposit a key.
     SignIn(Box<Wanted>),
-    /// Nothing that the user could do helps. The text is for operators.
+    /// The user cannot do anything about it. The text is for operators.
     Unavailable(String),
 }
 
-/// What a server wants of a user.
+/// A server's requirements for signing in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Where it says its metadata are.
+    /// The URL of the server's metadata, if it named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_metadata: Option<Url>,
     /// The scopes to ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
-    /// Whether it wants proofs of possession.
+    /// Whether the server requires DPoP proofs of possession.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_dpop: bool,
 }
 
-/// What a server says that refuses a message.
+/// A server's refusal of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Refused<'a> {
     /// 401 or 403.
     pub status: StatusCode,
     /// The values of `WWW-Authenticate`.
     pub challenges: &'a [HeaderValue],
-    /// What the next proof has to contain.
+    /// The nonce for the next DPoP proof.
     pub nonce: Option<&'a HeaderValue>,
-    /// The credentials of the message.
+    /// The refused credentials.
     pub shown: &'a HeaderMap,
-    /// The message.
+    /// The refused message.
     pub message: Message<'a>,
 }
 
@@ -158,8 +161,8 @@ impl UserAccess {
         Arc::ptr_eq(&self.0.server.load(), server)
     }
 
-    /// Uses the secrets of the server's client from the next request on, if nothing else tells it from the one before: whoever has
-    /// this goes on with it.
+    /// Takes over rotated secrets of the server's client, if nothing else of it has changed.
+    /// Existing users of this access continue with it.
     pub(crate) fn change(&self, server: &Arc<Server>) {
         if self.0.server.load().is_client_of(server) {
             self.0.server.store(Arc::clone(server));
@@ -167,22 +170,22 @@ impl UserAccess {
         }
     }
 
-    /// Whether others than the table of all have it.
+    /// Whether anybody besides the table of all accesses uses this.
     pub(crate) fn is_used(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// What the server wants of the user, if it has refused to serve the user without.
+    /// The server's requirements, if it refuses to serve the user without credentials.
     #[must_use]
     pub fn missing(&self) -> Option<Wanted> {
         let state = self.0.lock();
         let (wanted, stamp) = state.missing.as_ref()?;
-        // Another process may have signed the user in.
+        // After a change of the store, another process may have signed the user in.
         let holds = state.is_signing_in() || self.0.store.stamp() == *stamp;
         holds.then(|| wanted.clone())
     }
 
-    /// Waits until the user, who is signing in, has done so or given up; `None` if the user is not.
+    /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.
     #[must_use]
     pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let state = self.0.lock();
@@ -193,7 +196,7 @@ impl UserAccess {
         })
     }
 
-    /// The user has agreed to sign in, and is sent to the authorization server.
+    /// Notes that the user has agreed to sign in and is sent to the authorization server.
     pub(crate) fn begin_sign_in(&self) {
         let mut state = self.0.lock();
         let (_, end) = state
@@ -203,24 +206,24 @@ impl UserAccess {
         state.signing_in = Some((Instant::now(), end));
     }
 
-    /// The user has given up.
+    /// Notes that the user has given up signing in.
     pub(crate) fn end_sign_in(&self) {
         self.0.lock().signing_in = None;
     }
 
-    /// Whether the user has something to show.
+    /// Whether the user has credentials.
     pub async fn is_there(&self) -> bool {
         finished(self.0.work(None))
             .await
             .is_ok_and(|held| held.is_some())
     }
 
-    /// Whether there is a grant of the user, which may have to be renewed.
+    /// Whether the user has a grant, which may have to be renewed.
     pub(crate) async fn has_grant(&self) -> Result<bool, StoreError> {
         Ok(self.0.grant().await?.is_some())
     }
 
-    /// The header fields of the next message, where nobody has to be asked.
+    /// The header fields of the next message, if they are available without waiting.
     ///
     /// # Errors
     ///
@@ -231,11 +234,11 @@ impl UserAccess {
         Some(held.headers(message, nonce.as_deref()))
     }
 
-    /// The user's token or key itself, for what takes it otherwise than in a header.
+    /// The user's token or key itself, for uses other than a header.
     ///
     /// # Errors
     ///
-    /// If the user has none, or it cannot be used now or alone.
+    /// If the user has none, or it cannot be used now, or only with a DPoP proof.
     pub async fn token(&self) -> Result<Zeroizing<String>, NoAccess> {
         let stamp = self.0.store.stamp();
         let held = match self.held() {
@@ -258,7 +261,7 @@ impl UserAccess {
         held.bare(prefix).ok_or_else(bound)
     }
 
-    /// What is held and good; others are asked for in the background if that is due.
+    /// The valid credentials in memory. If they are due, new ones are fetched in the background.
     fn held(&self) -> Option<Arc<Held>> {
         let mut state = self.0.lock();
         let held = state.held.clone()?;
@@ -274,11 +277,12 @@ impl UserAccess {
         Some(held)
     }
 
-    /// The header fields of the next message: none for a user who has nothing to show, whom the server may serve without.
+    /// The header fields of the next message. They are empty for a user without credentials, whom
+    /// the server may serve anyway.
     ///
     /// # Errors
     ///
-    /// If what the user has cannot be used now.
+    /// If the user's credentials cannot be used now.
     pub async fn load(&self, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
         match finished(self.0.work(None)).await {
             Ok(Some(held)) => self.headers(&held, message),
@@ -290,7 +294,7 @@ impl UserAccess {
         }
     }
 
-    /// Other header fields than those of a message that a server has refused.
+    /// Other header fields for a message that the server has refused.
     ///
     /// # Errors
     ///
@@ -298,13 +302,14 @@ impl UserAccess {
     pub async fn replace(&self, refused: Refused<'_>) -> Result<HeaderMap, NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
         let shown = refused.shown.get(self.0.header());
-        // Before the store is read: what another process writes meanwhile counts as a change.
+        // Taken before the store is read, so that a concurrent write by another process counts as a
+        // change.
         let stamp = self.0.store.stamp();
         if let Some(held) = self.with_nonce(&refused, &challenge) {
             return self.headers(&held, refused.message);
         }
         let wants_scopes = refused.status == StatusCode::FORBIDDEN || challenge.wants_more_scopes();
-        // What others have begun may end with what was refused.
+        // Work begun by others may end with the refused credentials.
         for _ in 0..2 {
             let without = shown.filter(|_| !wants_scopes).cloned();
             let held = finished(self.0.work(without)).await?;
@@ -319,8 +324,9 @@ impl UserAccess {
         Err(self.0.lock().miss(Wanted::of(&challenge), stamp))
     }
 
-    /// What is wanted of a user, where a server has refused what it was shown in place of what it had refused: new tokens of
-    /// this grant are worth as little to it as those before. `None` if it wants something else.
+    /// The requirements for a new sign-in after the server has refused replacement credentials,
+    /// too: new tokens of this grant would be just as useless. `None` if the server wants something
+    /// else.
     #[must_use]
     pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
@@ -333,12 +339,12 @@ impl UserAccess {
         if state.held.take_if(|held| held.value() == shown).is_some() {
             return Some(state.miss(Wanted::of(&challenge), stamp));
         }
-        // Another message may have found that out, or have others by now.
+        // Another message may have found this out already, or have got other credentials.
         let missing = state.missing.as_ref().filter(|_| state.held.is_none());
         missing.map(|(wanted, _)| NoAccess::SignIn(Box::new(wanted.clone())))
     }
 
-    /// What is held, where a proof has to contain something else and the token is good.
+    /// The current token again, if only the DPoP nonce was stale.
     fn with_nonce(&self, refused: &Refused<'_>, challenge: &Challenge) -> Option<Arc<Held>> {
         let nonce = refused.nonce?.to_str().ok()?;
         let mut state = self.0.lock();
@@ -351,8 +357,8 @@ impl UserAccess {
         held.headers(message, nonce.as_deref())
     }
 
-    /// What is wanted of a user whose scopes do not suffice: those that were granted, and those that are wanted now (2026-07-28
-    /// basic/authorization, Step-Up Authorization Flow).
+    /// The requirements for a user with insufficient scopes: the granted scopes and those now
+    /// required (2026-07-28 basic/authorization, Step-Up Authorization Flow).
     async fn more_scopes(&self, challenge: &Challenge) -> NoAccess {
         let held = match self.0.store.get::<Grant>(&self.0.owner).await {
             Ok(grant) => grant
@@ -361,7 +367,7 @@ impl UserAccess {
             Err(error) => return error.into(),
         };
         let wanted = challenge.scopes.clone().unwrap_or_default();
-        // Otherwise a user would be sent from sign-in to sign-in.
+        // Without this check, a user could be sent from sign-in to sign-in.
         if held.include(&wanted) {
             let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
             return NoAccess::Unavailable(reason.to_owned());
@@ -372,7 +378,7 @@ impl UserAccess {
         }))
     }
 
-    /// Forgets what is held, since the store has something else.
+    /// Forgets the credentials in memory, since the store has changed.
     pub(crate) fn forget(&self) {
         let mut state = self.0.lock();
         (state.held, state.missing, state.signing_in, state.failed) = (None, None, None, None);
@@ -388,7 +394,7 @@ impl Wanted {
         }
     }
 
-    /// As the server said it.
+    /// The challenge with which the server stated these requirements.
     pub(crate) fn challenge(&self) -> Challenge {
         let Self {
             resource_metadata,
@@ -415,7 +421,7 @@ impl<'a> Message<'a> {
 }
 
 impl State {
-    /// Notes that the user has to sign in, as long as the store is as it was at `stamp`.
+    /// Notes that the user has to sign in, as long as the store has this `stamp`.
     fn miss(&mut self, wanted: Wanted, stamp: Stamp) -> NoAccess {
         self.missing = Some((wanted.clone(), stamp));
         NoAccess::SignIn(Box::new(wanted))
@@ -431,7 +437,7 @@ impl State {
         });
     }
 
-    /// Why it is too early to renew a grant.
+    /// The reason why it is too early to try another renewal of this grant.
     fn standing_failure(&self, grant: &Grant) -> Option<&str> {
         let failed = self
             .failed
@@ -450,7 +456,8 @@ impl State {
 }
 
 impl Looked {
-    /// Whether another process may have changed something since, such as `fanlight logout`. It counts as looked at from now on.
+    /// Whether another process may have changed something since the last check, for example
+    /// `fanlight logout`. This counts as a check.
     pub(crate) fn is_outdated(&mut self, store: &Store) -> bool {
         if self.0.is_some_and(|(at, _)| at.elapsed() < LOOK) || store.is_away() {
             return false;
@@ -467,13 +474,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is held and still of use, where nothing can be read.
+    /// The credentials in memory that are still valid while the store cannot be read.
     fn held_while_away(&self) -> Option<Arc<Held>> {
         let held = self.lock().held.clone().filter(|_| self.store.is_away());
         held.filter(|held| !held.has_ended(SystemTime::now()))
     }
 
-    /// The header field that shows who the user is.
+    /// The header field for the credentials.
     fn header(&self) -> HeaderName {
         match &self.server.load().settings.method {
             Method::SignIn(_) | Method::Identity(_) | Method::Exchange(_) => AUTHORIZATION,
@@ -481,11 +488,11 @@ impl Shared {
         }
     }
 
-    /// Begins to have other credentials than those with the `refused` value, or joins those who do. The work goes on if nobody
-    /// waits for it any more: a token that was asked for has to be kept.
+    /// Starts work to get credentials other than those with the `refused` value, or joins running
+    /// work. It continues even if nobody waits any more, since a requested token has to be stored.
     fn work(self: &Arc<Self>, refused: Option<HeaderValue>) -> watch::Receiver<Option<Outcome>> {
         let mut state = self.lock();
-        // Its sender is gone if it was given up.
+        // If the work was abandoned, its sender is gone.
         if let Some(working) = state
             .working
             .as_ref()
@@ -498,7 +505,8 @@ impl Shared {
         drop(state);
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            // Before the store is read: what another process writes meanwhile counts as a change.
+            // Taken before the store is read, so that a concurrent write by another process counts
+            // as a change.
             let looked = Looked(Some((Instant::now(), this.store.stamp())));
             let outcome = this.renewed(refused).await;
             let mut state = this.lock();

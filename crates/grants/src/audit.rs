@@ -1,4 +1,4 @@
-//! What becomes of what users grant, for whoever keeps a record of that, which this crate does not reach.
+//! Audit events for grants. The caller supplies the audit log.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,59 +8,59 @@ use futures_util::future::BoxFuture;
 use crate::error::SignInError;
 use crate::store::Owner;
 
-/// Puts on record what becomes of what users grant. Must not block.
+/// Writes changes of users' grants to the audit log. Must not block.
 pub trait GrantRecord: fmt::Debug + Send + Sync {
-    /// Puts on record that something is going to be done, if that has to be there before. It is done once this has resolved,
-    /// and not at all if it cannot be put on record.
+    /// Announces a change, if the audit log requires that. The change is made once this has
+    /// resolved, and not at all if it fails.
     fn begins(&self, change: GrantChange<'_>) -> BoxFuture<'static, Result<(), NotOnRecord>>;
 
-    /// Puts on record what has come of it.
+    /// Reports the outcome of a change.
     fn ended(&self, change: GrantChange<'_>, end: &GrantChangeEnd<'_>);
 }
 
-/// A change could not be put on record.
+/// A change could not be written to the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct NotOnRecord;
 
-/// A change of what a user has granted at a server.
+/// A change of a user's grant at a server.
 #[derive(Clone, Copy, Debug)]
 pub struct GrantChange<'a> {
-    /// What is done.
+    /// The kind of change.
     pub kind: GrantChangeKind,
-    /// Who the user is, and which server it is about.
+    /// The user and the server.
     pub owner: &'a Owner,
 }
 
-/// What is done.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantChangeKind {
     /// The user signs in.
     SignIn,
     /// The user deposits a key.
     KeyDeposit,
-    /// What was granted, or deposited, is forgotten, since the user or an operator wants that.
+    /// The grant or key is removed because the user or an operator wants that.
     SignOut,
-    /// What was granted is forgotten, since its authorization server does not renew it any more.
+    /// The grant is removed because its authorization server no longer renews it.
     End,
 }
 
-/// What has come of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug)]
 pub struct GrantChangeEnd<'a> {
     /// `ok`, `refused` or `error`.
     pub outcome: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: Option<Cow<'a, str>>,
 }
 
 impl<'a> GrantChangeEnd<'a> {
-    /// It was done.
+    /// The change was made.
     pub(crate) const DONE: Self = Self {
         outcome: "ok",
         reason: None,
     };
 
-    /// It was done, for a reason.
+    /// The change was made, for this reason.
     pub(crate) fn because(reason: &'a str) -> Self {
         Self {
             reason: Some(reason.into()),
@@ -68,7 +68,7 @@ impl<'a> GrantChangeEnd<'a> {
         }
     }
 
-    /// It has failed.
+    /// The change failed.
     pub(crate) fn failed(error: &'a SignInError) -> Self {
         let (outcome, reason) = match error {
             SignInError::Failed { reason } => ("error", Cow::Borrowed(reason.as_str())),

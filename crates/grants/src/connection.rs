@@ -1,4 +1,4 @@
-//! What a user has at the servers whose users have credentials of their own, for people.
+//! Users' connections to servers, in a form for people.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Exported, Owner, Store, StoreError, seconds};
 
-/// A server, and what one user has there.
+/// One user's connection to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserConnection {
@@ -20,21 +20,22 @@ pub struct UserConnection {
     pub server: String,
     /// Whether its users deposit keys instead of signing in.
     pub wants_key: bool,
-    /// Since when the user is connected, in seconds since 1970; absent without a connection.
+    /// When the user connected, in seconds since 1970; absent without a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
     /// The authorization server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// What was granted.
+    /// The granted scopes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<String>,
-    /// When the access token ends, in seconds since 1970; absent if it is not known to end.
+    /// When the access token expires, in seconds since 1970; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<u64>,
-    /// Whether it is renewed without the user.
+    /// Whether the access token is renewed without the user.
     pub is_renewed: bool,
-    /// Whether what is kept is not used, since it is for another URL, client or authorization server than the server has now.
+    /// Whether the stored grant is unused because it is for another URL, client or authorization
+    /// server than the configured one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_outdated: bool,
 }
@@ -46,13 +47,13 @@ impl UserConnection {
         self.is_kept() && !self.is_outdated
     }
 
-    /// Whether something of the user is kept, which may be of no use any more.
+    /// Whether something is stored for the user, which may be outdated.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.since.is_some()
     }
 
-    /// What there is to say of it.
+    /// The facts to show about the connection.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let state = match (self.is_kept(), self.wants_key) {
@@ -85,7 +86,7 @@ impl UserConnection {
             .collect()
     }
 
-    /// What a user has who has signed in.
+    /// The connection of a user who has signed in.
     #[must_use]
     pub fn of_grant(server: &str, grant: &Grant) -> Self {
         Self {
@@ -100,7 +101,7 @@ impl UserConnection {
         }
     }
 
-    /// What a user has who has deposited a key, or has not.
+    /// The connection to a server with keys; the user may have deposited one.
     #[must_use]
     pub fn of_key(server: &str, key: Option<&UserKey>) -> Self {
         Self {
@@ -126,7 +127,7 @@ impl UserConnection {
     }
 }
 
-/// A moment, in seconds since 1970, as people write it; `None` for one that has no such form.
+/// A time in seconds since 1970, in readable form; `None` for one out of range.
 fn moment(at: u64) -> Option<String> {
     let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at))?;
     let mut text = String::new();
@@ -134,7 +135,7 @@ fn moment(at: u64) -> Option<String> {
     Some(text)
 }
 
-/// What all users have: who has signed in, and then who has deposited a key.
+/// The connections of all users: first those by sign-in, then those by key.
 ///
 /// # Errors
 ///
@@ -143,7 +144,7 @@ pub async fn all_connections(store: &Store) -> Result<Vec<(Owner, UserConnection
     Ok(opened_connections(store).await?.0)
 }
 
-/// The same, and how many records of users there are besides that none of the keys opens.
+/// All connections, and the number of users' records that none of the keys decrypts.
 async fn opened_connections(
     store: &Store,
 ) -> Result<(Vec<(Owner, UserConnection)>, usize), StoreError> {
@@ -163,21 +164,21 @@ async fn opened_connections(
     ))
 }
 
-/// What was removed of all users.
+/// The result of removing all users' data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purged {
-    /// How many records.
+    /// The number of removed records.
     pub records: usize,
-    /// Of how many it cannot be put on record whose they were.
+    /// The number of removed records whose users are unknown, and so absent from the audit log.
     pub unnamed: usize,
 }
 
-/// Forgets what all users have granted and deposited, and whatever else is kept, and puts it on record. With `must_name` nothing
-/// is removed unless all users can be named there.
+/// Removes all users' grants and keys and everything else in the store, and writes that to the
+/// audit log. With `must_name`, nothing is removed unless all users can be named there.
 ///
 /// # Errors
 ///
-/// If it cannot be forgotten, or not be named.
+/// If the data cannot be removed, or a user cannot be named.
 pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreError> {
     let store = grants.store();
     let (known, unnamed) = opened_connections(store).await?;
@@ -185,7 +186,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
         return Err(StoreError::Unnamed(unnamed));
     }
     let removed = store.purge(None).await;
-    // A part may be gone when it fails. What cannot be read counts as gone.
+    // A failed removal may have removed a part. Unreadable data counts as removed.
     let (left, unnamed_left) = match &removed {
         Ok(_) => (Vec::new(), 0),
         Err(_) => opened_connections(store).await.unwrap_or_default(),
@@ -212,7 +213,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
     })
 }
 
-/// What a user has at each of the servers, in order.
+/// A user's connections to all servers, in order.
 ///
 /// # Errors
 ///
@@ -270,7 +271,7 @@ mod tests {
     use crate::audit::{GrantChange, GrantRecord, NotOnRecord};
     use crate::store::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
 
-    /// Entries of which one may be removed, and then no more.
+    /// Entries of which only one can be removed.
     #[derive(Debug, Default)]
     struct Failing(Mutex<BTreeMap<(&'static str, String), Vec<u8>>>);
 
@@ -404,7 +405,7 @@ mod tests {
         ));
         assert_eq!(all_connections(&store(1)).await.unwrap().len(), 1);
         purge(&grants, false).await.unwrap_err();
-        // One line, about nobody.
+        // A single line, for the anonymous user.
         assert_eq!(*ended.0.lock().unwrap(), [b""]);
     }
 }

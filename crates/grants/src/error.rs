@@ -1,4 +1,4 @@
-//! Why nobody was signed in: what the user is told, and what the log has.
+//! The reasons why a sign-in failed: a text for the user, and one for the log.
 
 use std::borrow::Cow;
 
@@ -8,13 +8,13 @@ use url::Url;
 
 use crate::store::StoreError;
 
-/// Why nobody was signed in. The texts are for the user.
+/// The reason why a sign-in failed. The texts are for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
-    /// There is no such server, or its users do not sign in.
+    /// The server is unknown, or its users do not sign in.
     #[error("this server has no users that sign in")]
     NoServer,
-    /// The authorization server knows no client, and registers none.
+    /// There is no client for the authorization server, and it does not register any.
     #[error(
         "the authorization server {issuer} registers no programs by itself: the operator has to register one there, with the \
          redirect URI {redirect_uri}, and to write its id into the configuration (auth.clientId)"
@@ -22,35 +22,35 @@ pub enum SignInError {
     NoClient {
         /// The authorization server.
         issuer: String,
-        /// Where browsers are sent back to.
+        /// The URL to which browsers are sent back.
         redirect_uri: Url,
     },
-    /// What the browser brought is not an answer to a sign-in of this browser that is under way.
+    /// The browser's answer belongs to no running sign-in in this browser.
     #[error("{0}")]
     NotUsed(&'static str),
-    /// The authorization server refuses.
+    /// The authorization server refused.
     #[error("the authorization server refuses the sign-in: {0}")]
     Refused(String),
-    /// The identity provider has not shown who the user is.
+    /// The identity provider did not identify the user.
     #[error("{0}")]
     NotIdentified(Cow<'static, str>),
-    /// The policy of this gateway does not permit it.
+    /// The gateway's policies do not permit it.
     #[error("the policy of this gateway does not permit it")]
     NotPermitted,
-    /// It cannot be put on record, as it has to be.
+    /// The audit log is required and cannot be written.
     #[error(
         "this could not be put on record, and was not carried out; the operator's log says why"
     )]
     NotRecorded,
-    /// Somebody did not answer as they should; the log says more.
+    /// A peer did not answer correctly; the log has details.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]
     Failed {
-        /// What the log says.
+        /// The reason for the log.
         reason: String,
     },
 }
 
-/// What the user is told; the log has the rest.
+/// The error for the user; the log gets the details.
 pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     match error {
         OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
@@ -73,14 +73,14 @@ pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
     }
 }
 
-/// The failure where nobody can be sent back to this gateway.
+/// The error if browsers cannot be sent back to this gateway.
 pub(crate) fn unusable() -> SignInError {
     SignInError::Failed {
         reason: "publicUrl is not usable".to_owned(),
     }
 }
 
-/// The failure where the keys of the store are of no use.
+/// The error if the store's keys cannot be used.
 pub(crate) fn unsealed() -> SignInError {
     SignInError::Failed {
         reason: "the keys of the store cannot seal".to_owned(),

@@ -1,4 +1,4 @@
-//! The folder of `stateDir`: Fanlight's user alone can reach what is in it.
+//! The folder of `stateDir`, accessible only to Fanlight's user.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,16 +12,16 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 use tracing::warn;
 
-/// The file with the key that others are derived from.
+/// The file with the key from which others are derived.
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
-/// Flags with which neither a link nor a pipe is followed or waited for.
+/// Flags that refuse to follow a link or wait for a pipe.
 const PLAIN_FILES: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
-/// Permissions of others than the owner.
+/// Permissions of users other than the owner.
 const OTHERS: u32 = 0o077;
 /// The prefix of temporary files.
 const UNFINISHED: &str = ".unfinished-";
-/// After this time such a file was left behind by a process that has ended.
+/// Older temporary files were left behind by a process that has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
 /// An open folder.
@@ -31,11 +31,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if there is none, and checks that no other user can reach it.
+    /// Opens the folder, or creates it, and checks that no other user can access it.
     ///
     /// # Errors
     ///
-    /// A text says what is wrong.
+    /// A text describes the problem.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         DirBuilder::new()
@@ -57,18 +57,18 @@ impl Folder {
         })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A key to seal with where there is no other: as secret as the one in the folder.
+    /// A sealing key derived from the folder's key, for use without another key.
     #[must_use]
     pub(crate) fn sealing_key(&self) -> [u8; KEY_BYTES] {
         let derived = hmac::sign(&self.key, b"key that seals what users have granted");
         let mut key = [0; KEY_BYTES];
-        // Both have the length of a SHA-256.
+        // Both have the length of SHA-256.
         key.copy_from_slice(derived.as_ref());
         key
     }
@@ -97,20 +97,22 @@ impl Folder {
         }
     }
 
-    /// A file of at most `longest` bytes that this user alone can reach; `None` if there is none.
+    /// Reads a file of at most `longest` bytes that only this user can access; `None` if it does
+    /// not exist.
     ///
     /// # Errors
     ///
-    /// A text says why another is not read.
+    /// A text tells why the file is not read.
     pub(crate) fn read(&self, name: &str, longest: usize) -> Result<Option<Vec<u8>>, String> {
         read(&self.path.join(name), longest)
     }
 
-    /// A file to read and write that this user alone can reach; made if there is none.
+    /// Opens a file that only this user can access, for reading and writing; creates it if
+    /// necessary.
     ///
     /// # Errors
     ///
-    /// A text says why another is not opened.
+    /// A text tells why the file is not opened.
     pub fn open_file(&self, name: &str) -> Result<File, String> {
         let mut options = OpenOptions::new();
         options
@@ -125,7 +127,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Writes a file that is not there yet; whether it was not.
+    /// Writes a new file. Returns false if it already exists.
     ///
     /// # Errors
     ///
@@ -139,7 +141,7 @@ impl Folder {
     }
 }
 
-/// Removes a key that cannot be used. What was written with it is then ignored.
+/// Removes an unusable key. Data sealed with it is ignored from then on.
 fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
     warn!(folder = %folder.display(), why, "key in stateDir replaced: what was kept is lost, but what is sealed with `keys` or with a key in the keyring");
     fs::remove_file(folder.join(KEY)).map_err(|error| error.to_string())
@@ -175,7 +177,7 @@ fn check_file(file: &File) -> Result<(), String> {
     check(&metadata).map_err(|problem| format!("it {problem}"))
 }
 
-/// Whether this user alone can reach something; if not, why.
+/// Checks that only this user can access a file; the error tells why not.
 fn check(metadata: &Metadata) -> Result<(), String> {
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(format!("belongs to user {}", metadata.uid()));
@@ -189,7 +191,7 @@ fn check(metadata: &Metadata) -> Result<(), String> {
     }
 }
 
-/// A file with these bytes, of mode 0600, that still has to get its name.
+/// A file with these bytes and mode 0600, which does not have its final name yet.
 fn unfinished(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix(UNFINISHED)
@@ -199,7 +201,7 @@ fn unfinished(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Removes files that ended processes have not finished.
+/// Removes temporary files that ended processes have left behind.
 fn remove_unfinished(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_unfinished = entry

@@ -1,4 +1,4 @@
-//! What the users of all servers have granted: one [`UserAccess`] for each user of a server, while it is used.
+//! Users' grants for all servers: one [`UserAccess`] for each user of a server, while it is used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +17,14 @@ use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 
-/// Most users of servers whose credentials are held in memory, besides those that are in use.
+/// The limit of users' credentials in memory, besides those in use.
 const MOST_HELD: usize = 10_000;
 
-/// How long what was found out of a server counts as what is so now.
+/// How long the discovered metadata of a server are reused.
 const RECENT: Duration = Duration::from_secs(60);
-/// How long a server that could not be found out about is not asked again: anybody can open a page.
+/// How long a failed discovery is not repeated, since anybody can open a page.
 const RECENT_FAILURE: Duration = Duration::from_secs(2);
-/// Most that is kept of that.
+/// The limit of cached discoveries.
 const MOST_RECENT: usize = 100;
 
 mod exchanged;
@@ -33,7 +33,7 @@ pub use exchanged::ExchangedAccess;
 
 use exchanged::UserSubject;
 
-/// What users have granted.
+/// Users' grants for servers.
 #[derive(Clone, Debug)]
 pub struct Grants(Arc<Shared>);
 
@@ -43,7 +43,7 @@ struct Shared {
     record: Arc<dyn GrantRecord>,
     tables: Mutex<Tables>,
     tasks: TaskTracker,
-    /// Counts how often some user has signed in or out.
+    /// Counts sign-ins and sign-outs.
     changes: watch::Sender<u64>,
 }
 
@@ -53,11 +53,11 @@ struct Tables {
     held: HashMap<Owner, UserAccess>,
     exchanged: HashMap<Owner, ExchangedAccess>,
     discovered: Vec<Recent>,
-    /// Whether a key or a token shows who a user is, who pastes it into a page.
+    /// Whether users may identify themselves by pasting a key or a token into a page.
     takes_credentials: bool,
 }
 
-/// What was found out of a server a moment ago.
+/// A recent discovery of a server.
 #[derive(Debug)]
 struct Recent {
     at: Instant,
@@ -78,7 +78,7 @@ impl Recent {
 }
 
 impl Grants {
-    /// Those in a store, for no server yet. What becomes of them is put on `record`.
+    /// The grants in a store, without servers yet. Changes of grants are written to `record`.
     #[must_use]
     pub fn new(store: Store, record: Arc<dyn GrantRecord>) -> Self {
         Self(Arc::new(Shared {
@@ -93,7 +93,7 @@ impl Grants {
         }))
     }
 
-    /// Where they are kept.
+    /// The store of the grants.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
@@ -103,7 +103,7 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// If no requests can be sent by them.
+    /// If the settings do not allow sending requests.
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
         let mut tables = self.lock();
@@ -125,17 +125,17 @@ impl Grants {
         Ok(())
     }
 
-    /// Forgets the settings of servers other than these.
+    /// Forgets servers that are not `is_there`.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
         self.retain_servers(|server| server.is_identity_provider() || is_there(server.name()));
     }
 
-    /// Has users show who they are at these identity providers, and at no other. Whether they may paste a key or a token instead
-    /// is for those whom none of these knows.
+    /// Uses these identity providers, and no others. `takes_credentials` tells whether users
+    /// unknown to them may paste a key or a token instead.
     ///
     /// # Errors
     ///
-    /// If no requests can be sent to one of them.
+    /// If the settings of one do not allow sending requests.
     pub fn identify_at(
         &self,
         providers: Vec<ServerSettings>,
@@ -166,7 +166,7 @@ impl Grants {
         exchanged.retain(|owner, access| {
             let stays =
                 servers.contains_key(owner.server()) && servers.contains_key(&access.user.issuer);
-            // It may be in use.
+            // The access may still be in use.
             if !stays {
                 access.machine.forget();
             }
@@ -174,12 +174,12 @@ impl Grants {
         });
     }
 
-    /// Whether a user may paste a key or a token to show who they are.
+    /// Whether users may identify themselves by pasting a key or a token.
     pub(crate) fn takes_credentials(&self) -> bool {
         self.lock().takes_credentials
     }
 
-    /// The identity provider that knows this principal.
+    /// The identity provider of this principal.
     pub(crate) fn identity_provider_of(&self, principal: &[u8]) -> Option<Arc<Server>> {
         let principal = Principal::from_bytes(principal)?;
         self.identity_provider(principal.issuer_and_subject()?.0)
@@ -196,13 +196,14 @@ impl Grants {
         self.names(Server::is_identity_provider)
     }
 
-    /// The credentials of a user for a server; `None` if users need none for it.
+    /// A user's credentials for a server; `None` if the server's users need none.
     #[must_use]
     pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
         self.of_any(principal, server, |_| true)
     }
 
-    /// [`Self::of`], if the server is at this URL still: whoever reaches it elsewhere gets nothing that is for this.
+    /// [`Self::of`], if the server still has this URL. Credentials for one place are never used at
+    /// another.
     #[must_use]
     pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
         self.of_any(principal, server, |settings| settings.url == *url)
@@ -237,8 +238,8 @@ impl Grants {
         Some(access)
     }
 
-    /// The access of a user to a server at this URL by a token that is had for that of their sign-in; `None` if the server is
-    /// elsewhere or reached in another way, or no identity provider knows the user.
+    /// The access of a user who exchanges the sign-in's token, for a server at this URL. `None` if
+    /// the server has another URL or method, or no identity provider knows the user.
     #[must_use]
     pub fn exchanged_at(
         &self,
@@ -283,8 +284,8 @@ impl Grants {
         Some(access)
     }
 
-    /// Whose record it is that a user's access to a server depends on: that of the identity provider, where tokens are had for
-    /// the user's sign-in there.
+    /// The owner of the record that a user's access depends on. For exchanged tokens, this is the
+    /// user's record at the identity provider.
     pub(crate) fn kept_as(&self, owner: &Owner) -> Owner {
         let is_exchanged =
             |server: &Arc<Server>| matches!(server.settings.method, Method::Exchange(_));
@@ -296,8 +297,9 @@ impl Grants {
         )
     }
 
-    /// Does what a user wants, which is put on record: before, if it has to be there, and what has come of it. Once it has
-    /// begun it is done, and its end on record, even if the user's browser no longer waits for it.
+    /// Makes a change that a user wants, and writes it to the audit log: before, if required, and
+    /// after with its outcome. Once begun, both are completed, even if the user's browser no longer
+    /// waits.
     pub(crate) async fn on_record<T: Send + 'static>(
         &self,
         kind: GrantChangeKind,
@@ -333,7 +335,7 @@ impl Grants {
         })
     }
 
-    /// Puts on record that a user could not sign in.
+    /// Writes a failed sign-in to the audit log.
     pub(crate) fn not_signed_in(&self, owner: &Owner, error: &SignInError) {
         let change = GrantChange {
             kind: GrantChangeKind::SignIn,
@@ -342,14 +344,14 @@ impl Grants {
         self.0.record.ended(change, &GrantChangeEnd::failed(error));
     }
 
-    /// Keeps what a user has granted, from now on in use.
+    /// Stores a user's grant, and starts to use it.
     pub(crate) async fn keep_grant(&self, owner: &Owner, grant: &Grant) -> Result<(), SignInError> {
         self.0
             .store
             .put(owner, grant)
             .await
             .map_err(|error| unkept(&error))?;
-        // The next sign-in asks the server again: it may have moved to another authorization server.
+        // The next sign-in has to ask the server again, since its authorization server may change.
         self.lock()
             .discovered
             .retain(|recent| recent.server != owner.server());
@@ -357,13 +359,13 @@ impl Grants {
         Ok(())
     }
 
-    /// Keeps a key that a user deposits, from now on in use.
+    /// Stores a key that a user deposits, and starts to use it.
     ///
     /// # Errors
     ///
-    /// If it cannot be kept, or put on record.
+    /// If it cannot be stored, or written to the audit log.
     pub async fn keep_key(&self, owner: &Owner, key: impl Into<String>) -> Result<(), SignInError> {
-        // For a server that is gone it is kept for nowhere.
+        // If the server is gone, the key is for no origin.
         let origin = self
             .server(owner.server())
             .map(|server| server.origin())
@@ -384,16 +386,16 @@ impl Grants {
             .await
     }
 
-    /// What a user has granted.
+    /// A user's grants.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If they cannot be read.
     pub async fn granted(&self, principal: &[u8]) -> Result<Vec<Exported<Grant>>, StoreError> {
         self.0.store.list(principal).await
     }
 
-    /// The keys that a user has deposited.
+    /// A user's deposited keys.
     ///
     /// # Errors
     ///
@@ -402,11 +404,11 @@ impl Grants {
         self.0.store.list(principal).await
     }
 
-    /// Forgets what a user has granted, or the key that a user has deposited, and gives tokens back (RFC 7009).
+    /// Removes a user's grant or key for a server, and revokes the tokens (RFC 7009).
     ///
     /// # Errors
     ///
-    /// If it cannot be forgotten.
+    /// If it cannot be removed.
     pub async fn sign_out(&self, owner: &Owner) -> Result<(), StoreError> {
         let grant = self.0.store.take::<Grant>(owner).await?;
         self.0.store.take::<UserKey>(owner).await?;
@@ -417,10 +419,11 @@ impl Grants {
         Ok(())
     }
 
-    /// What a user had has been forgotten, from now on also here.
+    /// Notes that a user's grant or key has been removed from the store.
     pub(crate) fn signed_out(&self, owner: &Owner, end: &GrantChangeEnd<'_>) {
         self.forget(owner);
-        // Afterwards, since nobody is to keep an access that is not wanted because there is no record of its end.
+        // Written afterwards: an unwanted grant must not stay because its end cannot be written to
+        // the audit log.
         self.0.record.ended(
             GrantChange {
                 kind: GrantChangeKind::SignOut,
@@ -430,8 +433,8 @@ impl Grants {
         );
     }
 
-    /// Where the users of a server sign in. It is asked once for a page and the form on it, and no matter how often the page is
-    /// opened.
+    /// Discovers where a server's users sign in. The result is reused for a page and its form, so
+    /// opening the page often causes no further requests.
     pub(crate) async fn discover(
         &self,
         server: &Server,
@@ -458,7 +461,8 @@ impl Grants {
             discovered: discovered.clone(),
         };
         let mut tables = self.lock();
-        // What a server says that has been replaced meanwhile is not that of the one which has its name now.
+        // The server may have been replaced meanwhile; its metadata must not be used for the new
+        // one.
         if tables
             .servers
             .get(server.name())
@@ -475,7 +479,7 @@ impl Grants {
         self.lock().servers.get(name).cloned()
     }
 
-    /// The names of the servers whose users have credentials of their own, in order.
+    /// The names of the servers whose users have their own credentials, in order.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
         self.names(|server| !server.is_identity_provider())
@@ -494,7 +498,7 @@ impl Grants {
         names
     }
 
-    /// Has credentials that are held in memory read again.
+    /// Makes a user's credentials be read from the store again.
     pub(crate) fn forget(&self, owner: &Owner) {
         let tables = self.lock();
         if let Some(access) = tables.held.get(owner) {
@@ -514,18 +518,18 @@ impl Grants {
             .send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Waits until some user has signed in or out since this was called.
+    /// Waits until some user has signed in or out since this call.
     pub fn changed(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.0.changes.subscribe();
         async move {
-            // The sender lives as long as this, and nothing changes after it.
+            // The sender lives as long as the grants, and nothing changes afterwards.
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Waits until what was asked for has been kept.
+    /// Waits until pending changes are stored.
     pub async fn stop(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;

@@ -1,5 +1,5 @@
-//! What users have granted at servers: kept sealed in `stateDir`, renewed before it ends, and asked for on pages of Fanlight. The
-//! store is for what Fanlight keeps of servers, too.
+//! Users' grants at servers: stored encrypted in `stateDir`, renewed before they expire, and
+//! requested on Fanlight's pages. The store also holds what Fanlight remembers about servers.
 
 mod access;
 mod audit;

@@ -1,4 +1,5 @@
-//! Links to the page on which a user signs in. What a link says is sealed: whose it is, for which server, and what that wants.
+//! Links to the page on which a user signs in. A link contains, encrypted, the user, the server and
+//! its requirements.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -13,27 +14,27 @@ use url::Url;
 use crate::access::Wanted;
 use crate::store::{Owner, Store, StoreError, seconds};
 
-/// Where the pages begin on which users sign in.
+/// The prefix of the sign-in pages' paths.
 pub(crate) const CONNECT: &str = "/connect/";
-/// How long a link leads to its page.
+/// The lifetime of a link.
 const LINK_TIME: Duration = Duration::from_secs(3600);
-/// The longest link that is read.
+/// The length limit of a link.
 const LONGEST: usize = 16 << 10;
 
-/// Makes and reads links.
+/// Creates and reads links.
 pub struct Links {
     seal: Seal,
-    /// Tells the URL under which users reach the pages.
+    /// Returns the base URL of the pages.
     public_url: OnceLock<PublicUrl>,
 }
 
 type PublicUrl = Box<dyn Fn() -> Option<Url> + Send + Sync>;
 
-/// What a link says.
+/// The content of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) owner: Owner,
-    /// What the server has said that it wants; `None` if it was not asked.
+    /// The server's requirements; `None` if the server has not stated any.
     pub(crate) wanted: Option<Wanted>,
 }
 
@@ -53,11 +54,11 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Links that lead nowhere yet.
+    /// Links without a target yet.
     ///
     /// # Errors
     ///
-    /// If the keys of the store cannot seal.
+    /// If the store's keys cannot be used.
     pub fn new(store: &Store) -> Result<Self, StoreError> {
         Ok(Self {
             seal: store.seal(b"link to sign in: ")?,
@@ -65,17 +66,17 @@ impl Links {
         })
     }
 
-    /// Has links lead to pages below the URL that this tells, from now on; `None` while there are no pages. The first call
-    /// counts.
+    /// Sets the function that returns the base URL of the pages, or `None` while there are no
+    /// pages. Only the first call has an effect.
     pub fn lead_to(&self, public_url: impl Fn() -> Option<Url> + Send + Sync + 'static) {
         let _ = self.public_url.set(Box::new(public_url));
     }
 
-    /// A link for a user of a server; `None` where there are no pages.
+    /// A link for a user of a server; `None` if there are no pages.
     #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
-        // A server that has said nothing is asked when the page is opened.
+        // If the server has stated no requirements, it is asked when the page is opened.
         let wanted = Some(wanted).filter(|wanted| **wanted != Wanted::default());
         let handle = self.handle(&Owner::new(principal, server), wanted)?;
         below(&public_url, &format!("{CONNECT}{handle}"))

@@ -10,29 +10,29 @@ use zeroize::Zeroizing;
 
 use crate::store::{Kind, Record, seconds};
 
-/// What a user has granted at a server.
+/// A user's grant at a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grant {
-    /// The authorization server that it was granted at.
+    /// The authorization server that issued it.
     pub provider: Provider,
-    /// The client that it was granted to; `None` for the one that is configured.
+    /// The client that it was issued to; `None` for the configured client.
     pub client: Option<ClientRegistration>,
-    /// What was asked for.
+    /// The requested resource and scopes.
     pub target: TokenTarget,
-    /// When the access token was given.
+    /// When the access token was issued.
     pub issued: SystemTime,
     /// The tokens.
     pub tokens: TokenSet,
-    /// The key that they are bound to, if they are.
+    /// The key that the tokens are bound to, if any.
     pub proof_key: Option<ProofKey>,
     /// When the user signed in.
     pub since: SystemTime,
-    /// Where the server was, and the client that the tokens were given to.
+    /// The server's origin, and the client that the tokens were issued to.
     pub(crate) given_for: GivenFor,
 }
 
-/// What tokens are good for: a server at an origin, by a client. They are sent nowhere else, whatever the configuration makes of
-/// the server's name.
+/// The scope of validity of tokens: a server's origin and a client. They are sent nowhere else,
+/// whatever the configuration does with the server's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GivenFor {
     pub(crate) origin: String,
@@ -40,7 +40,7 @@ pub(crate) struct GivenFor {
 }
 
 impl Grant {
-    /// The scopes that were granted, as far as they are known.
+    /// The granted scopes, as far as known.
     #[must_use]
     pub fn scopes(&self) -> Option<&Scopes> {
         self.tokens.scopes.as_ref().or(self.target.scopes.as_ref())
@@ -62,12 +62,12 @@ pub struct UserKey {
     key: Zeroizing<String>,
     /// When it was deposited.
     pub since: SystemTime,
-    /// Where the server was then.
+    /// The server's origin at that time.
     pub(crate) origin: String,
 }
 
 impl UserKey {
-    /// A key that is deposited now, for the server at this origin.
+    /// A key deposited now, for the server with this origin.
     pub(crate) fn new(key: impl Into<String>, origin: String) -> Self {
         Self {
             key: Zeroizing::new(key.into()),
@@ -76,7 +76,7 @@ impl UserKey {
         }
     }
 
-    /// The key, for its one use.
+    /// The key's text, to be sent to its server.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.key
@@ -97,11 +97,11 @@ impl Record for UserKey {
     }
 }
 
-/// A client that was registered at an authorization server for one address to which browsers are sent back.
+/// A client registered at an authorization server for one redirect URL.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RegisteredClient(pub(crate) ClientRegistration);
 
-/// After that a client is registered anew. It also tells which registration is the oldest.
+/// The lifetime of a registration. Its end also tells which registration is the oldest.
 const REGISTRATION_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Record for RegisteredClient {
@@ -116,7 +116,7 @@ impl Record for RegisteredClient {
     }
 }
 
-/// A sign-in that a user has agreed to, until the browser comes back.
+/// A sign-in that a user has agreed to, until the browser returns.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BegunSignIn {
     pub(crate) principal: Vec<u8>,
@@ -125,11 +125,11 @@ pub(crate) struct BegunSignIn {
     pub(crate) client: Option<ClientRegistration>,
     pub(crate) proof_key: Option<ProofKey>,
     pub(crate) request: AuthorizationRequest,
-    /// Where the server was when it began, and the client as which the user was sent.
+    /// The server's origin and the client when it began.
     pub(crate) given_for: GivenFor,
     /// A digest of the cookie of the browser in which the user agreed.
     pub(crate) browser: Vec<u8>,
-    /// The number of the rules by which the user might.
+    /// The number of the rules that permitted it.
     #[serde(default)]
     pub(crate) rules: u64,
     pub(crate) expires: SystemTime,

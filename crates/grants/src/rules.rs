@@ -1,4 +1,4 @@
-//! Who may sign in where, as others decide it.
+//! The decision about who may sign in where, made outside this crate.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use fanlight_identity::Identity;
 
-/// Who may sign in where, or deposit a key. Whoever shows pages asks it, and never decides by itself.
+/// Decides who may sign in to a server, or deposit a key for it. Pages ask this and never decide
+/// themselves.
 pub trait SignInRules: fmt::Debug + Send + Sync {
-    /// Tells rules apart: equal for those that decide alike.
+    /// A number that differs between different rules.
     fn number(&self) -> u64;
 
-    /// Whether a client, whose browser has this address, may sign in at a server.
+    /// Whether a client with this address of its browser may sign in to a server.
     fn permits(&self, identity: &Arc<Identity>, address: Option<IpAddr>, server: &str) -> bool;
 }

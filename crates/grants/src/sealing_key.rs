@@ -1,6 +1,6 @@
-//! The key that seals what is kept of users, where the configuration has none: in the keyring of the system, or else one that is
-//! derived from the key in the folder. Which of them, is decided when the first record is going to be kept, and noted in the
-//! folder: a key that is away for a while is never replaced by another.
+//! The key that seals users' records if the configuration has none. It is in the system's keyring,
+//! or is derived from the key in the folder. The choice is made when the first record is stored,
+//! and noted in the folder, so that another key never replaces one that is unavailable for a while.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,33 +14,34 @@ use tracing::{info, warn};
 
 use crate::folder::Folder;
 
-/// The file that notes where the key is.
+/// The file with the note about the key.
 const NOTE: &str = "sealing-key";
-/// The longest note.
+/// The length limit of the note.
 const LONGEST: usize = 4096;
-/// The note of a key that is derived from the one in the folder.
+/// The note for a key derived from the one in the folder.
 const IN_FILE: &str = "file";
 const IN_KEYRING: &str = "keyring";
 
 type Key = [u8; 32];
 
-/// Keeps secrets for the user of this process: the keyring of the system. It may block for some seconds, and not for ever.
+/// Stores secrets for this process's user: the system's keyring. It may block for some seconds, but
+/// not forever.
 pub trait Keyring: fmt::Debug + Send + Sync {
-    /// Keeps a secret under a name that nothing has yet.
+    /// Stores a secret under a new name.
     ///
     /// # Errors
     ///
-    /// A text says why not.
+    /// A text gives the reason.
     fn keep(&self, name: &str, secret: &str) -> Result<(), String>;
 
-    /// The secret under a name.
+    /// The secret with this name.
     ///
     /// # Errors
     ///
-    /// A text says why it cannot be had.
+    /// A text tells why it is unavailable.
     fn find(&self, name: &str) -> Result<Secret, String>;
 
-    /// Removes a secret that nobody has used.
+    /// Removes an unused secret.
     fn remove(&self, name: &str);
 }
 
@@ -60,10 +61,10 @@ impl Keyring for NoKeyring {
     fn remove(&self, _: &str) {}
 }
 
-/// Why there is no key. The texts are for operators.
+/// The reason why there is no key. The texts are for operators.
 #[derive(Debug, thiserror::Error)]
 pub enum SealingKeyError {
-    /// It is in the keyring, and cannot be had.
+    /// The key is in the keyring and unavailable.
     #[error(
         "the key for what users have granted is in the system's keyring as {name:?}, and cannot be had: {reason}; unlock the \
          keyring and start Fanlight again, or, if the key is lost for good, remove sealing-key and grants.redb in {}, and users \
@@ -71,19 +72,19 @@ pub enum SealingKeyError {
         folder.display()
     )]
     Away {
-        /// Its name there.
+        /// The key's name in the keyring.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
         /// The folder of the store.
         folder: PathBuf,
     },
-    /// Where it is cannot be read or noted.
+    /// The note about the key cannot be read or written.
     #[error("the file sealing-key in stateDir cannot be used: {0}")]
     Note(String),
 }
 
-/// Where the key is that seals.
+/// The place of the sealing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlace {
     /// In the configuration.
@@ -94,16 +95,16 @@ pub enum KeyPlace {
     File,
 }
 
-/// A note of a key in the keyring.
+/// A note about a key in the keyring.
 struct Note {
-    /// The name that it has there.
+    /// The key's name in the keyring.
     name: String,
-    /// What tells it from other keys.
+    /// The check value that identifies the key.
     check: String,
 }
 
-/// The keys with which the records of users in a folder are sealed, the one that seals first, and where that is. Records that
-/// are there without a note are sealed with the key of the folder.
+/// The keys for users' records in a folder, the sealing one first, and that key's place. Records
+/// without a note are sealed with the folder's key.
 pub(crate) fn keys_of(
     folder: &Folder,
     has_records: bool,
@@ -112,7 +113,7 @@ pub(crate) fn keys_of(
 ) -> Result<(Keys, KeyPlace), SealingKeyError> {
     let of_folder = folder.sealing_key();
     let in_file = || (configured.followed_by(of_folder), KeyPlace::File);
-    // With the key of the folder, lists are sealed.
+    // Lists are sealed with the folder's key.
     let in_keyring = |key| {
         (
             configured.followed_by(key).followed_by(of_folder),
@@ -138,7 +139,7 @@ pub(crate) fn keys_of(
                 (in_file().0, KeyPlace::Configuration)
             }
         },
-        // What was sealed before `keys` were configured still opens.
+        // Records sealed before `keys` were configured can still be opened.
         None if !configured.is_empty() || has_records => in_file(),
         None => match made(folder, keyring)? {
             Some(key) => in_keyring(key),
@@ -155,7 +156,7 @@ pub(crate) fn keys_of(
     ))
 }
 
-/// Makes a key for records that will be kept; `None` if it is that of the folder.
+/// Makes a key for new records; `None` for the folder's key.
 fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKeyError> {
     let (note, key) = match kept(folder, keyring) {
         Ok(made) => made,
@@ -164,7 +165,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
                 reason,
                 "the key that seals what users have granted is in a file of stateDir, since there is no keyring"
             );
-            // Nothing is noted: until there are records, there may be a keyring another time.
+            // This choice is not noted: until there are records, a keyring may appear.
             return Ok(None);
         }
     };
@@ -175,7 +176,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
     if written.map_err(|error| SealingKeyError::Note(error.to_string()))? {
         return Ok(Some(key));
     }
-    // Another process has decided meanwhile.
+    // Another process has made the choice meanwhile.
     let note = noted(folder)?
         .ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
     let key = |note: Note| {
@@ -188,7 +189,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
     note.map(key).transpose()
 }
 
-/// A new key, once the keyring has it.
+/// Makes a new key and stores it in the keyring.
 fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
     let (mut key, mut number) = ([0; 32], [0; 4]);
     rand::fill(&mut key)
@@ -209,7 +210,7 @@ fn kept(folder: &Folder, keyring: &dyn Keyring) -> Result<(Note, Key), String> {
     ))
 }
 
-/// What is noted of the key; `None` in place of a note for that of the folder.
+/// The note about the key. The outer `None` means no note, the inner `None` the folder's key.
 fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
     let text = folder.read(NOTE, LONGEST).map_err(SealingKeyError::Note)?;
     let Some(text) = text else { return Ok(None) };
@@ -243,7 +244,7 @@ impl Note {
     }
 }
 
-/// What tells a key from others, and nothing else of it.
+/// A check value that identifies a key without revealing it.
 fn check(key: &Key) -> String {
     let text = [
         &b"check of a key that seals what users have granted "[..],
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// A keyring, which may be away.
+    /// A keyring that can become unavailable.
     #[derive(Debug, Default)]
     struct Ring {
         secrets: Mutex<HashMap<String, String>>,
@@ -330,7 +331,7 @@ mod tests {
         );
         ring.leave(false);
         assert_eq!(place(&of, &none, &ring), Ok(KeyPlace::Keyring));
-        // With keys, what was sealed before opens if it can.
+        // With configured keys, an unavailable keyring is no error.
         ring.leave(true);
         assert_eq!(
             place(&of, &Keys::new([[1; 32]]), &ring),
@@ -363,7 +364,7 @@ mod tests {
         let (_, of_records) = keys_of(&folder(&of), true, &none, &ring).unwrap();
         assert_eq!(of_records, KeyPlace::File);
         assert!(ring.secrets.lock().unwrap().is_empty());
-        // And keys of the configuration need none.
+        // With configured keys, no keyring is needed.
         assert_eq!(
             place(&TempDir::new().unwrap(), &Keys::new([[1; 32]]), &ring),
             Ok(KeyPlace::Configuration)

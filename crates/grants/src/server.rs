@@ -1,4 +1,4 @@
-//! A server whose users have credentials of their own, and how those are had.
+//! A server whose users have credentials of their own, and the way to get them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::record::{GivenFor, Grant};
 
-/// What an operator has written about the users of a server.
+/// The configuration of a server's users.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Its name.
@@ -21,42 +21,42 @@ pub struct ServerSettings {
     pub url: Url,
     /// How users get credentials.
     pub method: Method,
-    /// Whose word is followed.
+    /// The hosts to trust.
     pub trust: Trust,
 }
 
-/// How the users of a server get credentials for it.
+/// The way in which a server's users get credentials.
 #[derive(Clone, Debug)]
 pub enum Method {
-    /// Each signs in at its authorization server.
+    /// Each user signs in at the server's authorization server.
     SignIn(SignInMethod),
-    /// Each has a token for that of their sign-in at an identity provider.
+    /// The token of each user's sign-in at an identity provider is exchanged.
     Exchange(Box<MachineSettings>),
-    /// It is no server, but an issuer of the tokens of clients, at which users show who they are.
+    /// This is no server, but an issuer of clients' tokens, where users identify themselves.
     Identity(SignInMethod),
-    /// Each deposits a key that they have from it.
+    /// Each user deposits a key of the server.
     Key {
-        /// The header field that takes it.
+        /// The header field for the key.
         header: HeaderName,
-        /// What stands before it there, such as `Bearer `.
+        /// The text before the key, such as `Bearer `.
         prefix: String,
     },
 }
 
-/// How users sign in.
+/// The settings for signing in.
 #[derive(Clone, Debug)]
 pub struct SignInMethod {
-    /// The client as which it is done; `None` to find or register one.
+    /// The OAuth client; `None` to find or register one.
     pub client: Option<ConfiguredClient>,
-    /// The authorization server; another one that the server names is refused.
+    /// The required authorization server; if the server names another one, it is refused.
     pub issuer: Option<String>,
-    /// The scopes to ask for; `None` for those that the server names.
+    /// The scopes to request; `None` for those that the server names.
     pub scopes: Option<Scopes>,
-    /// Whether the authorization server is told which server the tokens are for (RFC 8707).
+    /// Whether to tell the authorization server which server the tokens are for (RFC 8707).
     pub sends_resource: bool,
 }
 
-/// A server, and what sends requests to its authorization server.
+/// A server, and the HTTP client for its authorization server.
 pub(crate) struct Server {
     pub(crate) settings: ServerSettings,
     pub(crate) requests: Requests,
@@ -82,14 +82,15 @@ impl Server {
         &self.settings.name
     }
 
-    /// The client that a grant was given to; `None` if it was the configured one, and another one is configured now.
+    /// The client that a grant was issued to; `None` if it was the configured one, and another one
+    /// is configured now.
     pub(crate) fn registration(&self, grant: &Grant) -> Option<ClientRegistration> {
         self.registration_at(&grant.provider, grant.client.as_ref(), &grant.given_for)
     }
 
-    /// The `kept` client, or else the configured one if it still is the one that tokens are given to: nothing of a client is
-    /// shown to the authorization server of another one (2026-07-28 basic/authorization/client-registration, Authorization Server
-    /// Binding).
+    /// The `kept` client, or else the configured one if it is still the client of the tokens. Data
+    /// of one client is never shown to another client's authorization server (2026-07-28
+    /// basic/authorization/client-registration, Authorization Server Binding).
     pub(crate) fn registration_at(
         &self,
         provider: &Provider,
@@ -102,7 +103,8 @@ impl Server {
         client.filter(|client| client.client_id == given_for.client_id)
     }
 
-    /// Whether tokens of this authorization server that are given for this are for this server, as it is configured now.
+    /// Whether tokens from this authorization server with this validity are for this server in its
+    /// current configuration.
     pub(crate) fn is_meant(&self, provider: &Provider, given_for: &GivenFor) -> bool {
         given_for.origin == self.origin()
             && self
@@ -110,11 +112,12 @@ impl Server {
                 .is_some_and(|method| method.accepts(provider))
     }
 
-    /// Asks where its users sign in.
+    /// Discovers where the server's users sign in.
     pub(crate) async fn discover(&self, challenge: &Challenge) -> Result<Discovered, OAuthError> {
         let (requests, url) = (&self.requests, &self.settings.url);
         if self.is_identity_provider() {
-            // The nonce protects codes as well where the metadata do not name what is sent in any case (RFC 9700, 2.1.1).
+            // The nonce protects codes as well, if the metadata do not mention PKCE, which is sent
+            // anyway (RFC 9700, 2.1.1).
             let provider = Provider::discover(requests, self.name()).await?.with_pkce();
             return Ok(Discovered::new(url, None, provider, None));
         }
@@ -122,12 +125,13 @@ impl Server {
         discover(requests, url, Some(challenge), issuer).await
     }
 
-    /// Whether the operator has registered the client as which its users sign in.
+    /// Whether the configuration has the OAuth client for sign-ins.
     pub(crate) fn has_configured_client(&self) -> bool {
         self.sign_in().is_some_and(|method| method.client.is_some())
     }
 
-    /// Whether users' tokens for the other server are had and used as those for this one, but for secrets of the client.
+    /// Whether users' tokens are fetched and used in the same way for both servers, apart from the
+    /// client's secrets.
     pub(crate) fn is_client_of(&self, other: &Self) -> bool {
         let id = |method: &SignInMethod| method.client.as_ref().map(|client| client.id.clone());
         let is_alike = |(one, other): (&SignInMethod, &SignInMethod)| {
@@ -138,18 +142,18 @@ impl Server {
             && self.sign_in().zip(other.sign_in()).is_some_and(is_alike)
     }
 
-    /// Where it is.
+    /// The server's origin.
     pub(crate) fn origin(&self) -> String {
         self.settings.url.origin().ascii_serialization()
     }
 
-    /// Whether the tokens of a grant are for this server, as it is configured now.
+    /// Whether a grant's tokens are for this server in its current configuration.
     pub(crate) fn is_meant_by(&self, grant: &Grant) -> bool {
         self.is_meant(&grant.provider, &grant.given_for) && self.registration(grant).is_some()
     }
 
-    /// Gives the tokens of a grant back, if that can be done as the client that they were given to. It is forgotten whether
-    /// that succeeds or not.
+    /// Revokes a grant's tokens, if their client is still available. The grant is forgotten in any
+    /// case.
     pub(crate) async fn revoke(&self, grant: &Grant) {
         let Some(registration) = self.registration(grant) else {
             return;
@@ -162,7 +166,7 @@ impl Server {
             registration: &registration,
             proof_key,
         };
-        // The refresh token first: with it, others could be had.
+        // The refresh token first, since it could fetch further tokens.
         let refresh_token = grant
             .tokens
             .refresh_token
@@ -178,12 +182,12 @@ impl Server {
         }
     }
 
-    /// Whether users show there who they are.
+    /// Whether this is an identity provider.
     pub(crate) fn is_identity_provider(&self) -> bool {
         matches!(self.settings.method, Method::Identity(_))
     }
 
-    /// How its users sign in, if they do.
+    /// The settings for signing in, if users sign in.
     pub(crate) fn sign_in(&self) -> Option<&SignInMethod> {
         match &self.settings.method {
             Method::SignIn(method) | Method::Identity(method) => Some(method),
@@ -193,7 +197,7 @@ impl Server {
 }
 
 impl SignInMethod {
-    /// The client that the operator has registered, as one of this authorization server, unless it is for another one.
+    /// The configured client, if it is valid for this authorization server.
     pub(crate) fn configured(&self, provider: &Provider) -> Option<ClientRegistration> {
         let client = self.client.as_ref().filter(|_| self.accepts(provider))?;
         Some(ClientRegistration::configured(provider, client))
@@ -206,7 +210,7 @@ impl SignInMethod {
             .is_none_or(|issuer| *issuer == provider.issuer)
     }
 
-    /// What is asked for.
+    /// The resource and scopes to request.
     pub(crate) fn target(&self, resource: String, scopes: Option<Scopes>) -> TokenTarget {
         TokenTarget {
             resource: self.sends_resource.then_some(resource),

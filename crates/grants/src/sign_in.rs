@@ -1,5 +1,5 @@
-//! Signing a user in at the authorization server of a server: what is asked for, with which client, and what comes of it. Where
-//! the user is asked and the browser comes back to is another's matter: [`SignInPages`](crate::SignInPages) or a command.
+//! Signs a user in at a server's authorization server: the scopes, the client and the tokens. The
+//! caller asks the user and receives the browser: [`SignInPages`](crate::SignInPages) or a command.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,46 +18,47 @@ use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME
 use crate::server::{Server, SignInMethod};
 use crate::store::Owner;
 
-/// The name that authorization servers show users.
+/// The client name that authorization servers show to users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
 
-/// The scope with which a sign-in lasts (OpenID Connect Core 1.0, 11).
+/// The scope for a lasting sign-in (OpenID Connect Core 1.0, 11).
 pub(crate) const LASTING: &str = "offline_access";
 
-/// What a user is asked to agree to.
+/// A sign-in offered to the user.
 pub struct Offer {
     server: Arc<Server>,
     provider: Provider,
     target: TokenTarget,
-    /// Whether the tokens are to be bound to a key.
+    /// Whether the tokens will be bound to a key.
     is_dpop: bool,
 }
 
 /// A sign-in that the user has agreed to.
 pub struct Begun {
-    /// Where the browser goes.
+    /// The URL to open in the browser.
     pub location: Url,
     pub(crate) record: BegunSignIn,
 }
 
-/// Where browsers come back to, and how Fanlight is known to authorization servers.
+/// The redirect URL of browsers, and Fanlight's client metadata.
 #[derive(Clone, Debug)]
 pub struct Callback {
-    /// Where browsers are sent back to.
+    /// The URL to which browsers are sent back.
     pub redirect_uri: Url,
-    /// Where Fanlight's metadata as a client are, if authorization servers can read them.
+    /// The URL of Fanlight's client metadata, if authorization servers can read it.
     pub document: Option<Url>,
-    /// Whether no other sign-in comes back there: what is registered for it is of no use afterwards.
+    /// Whether the redirect URL is for this sign-in only, so that a registration for it is useless
+    /// afterwards.
     pub is_for_once: bool,
 }
 
 impl Offer {
-    /// Asks a server, and its authorization server, what is needed to sign in. The server is asked what it wants, too, unless it has
-    /// said so.
+    /// Finds out the requirements for signing in, from the server and its authorization server.
+    /// `wanted` saves asking the server for its requirements.
     ///
     /// # Errors
     ///
-    /// If its users do not sign in, or somebody gives no answer.
+    /// If the server's users do not sign in, or somebody does not answer.
     pub async fn ask(
         grants: &Grants,
         server: &str,
@@ -67,7 +68,7 @@ impl Offer {
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let wanted = &match wanted {
             Some(wanted) => wanted.clone(),
-            // A server that gives no answer now has its metadata at the usual place.
+            // If the server does not answer now, its metadata are expected at the default place.
             None => Wanted::of(
                 &server
                     .requests
@@ -91,11 +92,11 @@ impl Offer {
         })
     }
 
-    /// Asks an identity provider what is needed for users to show who they are.
+    /// Asks an identity provider for its requirements.
     ///
     /// # Errors
     ///
-    /// If there is no such identity provider, or it gives no answer.
+    /// If there is no such identity provider, or it does not answer.
     pub(crate) async fn identity(
         grants: &Grants,
         issuer: &str,
@@ -122,7 +123,7 @@ impl Offer {
         })
     }
 
-    /// The server.
+    /// The name of the server.
     #[must_use]
     pub fn server(&self) -> &str {
         self.server.name()
@@ -134,13 +135,13 @@ impl Offer {
         &self.server.settings.url
     }
 
-    /// Its authorization server.
+    /// The authorization server.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.provider.issuer
     }
 
-    /// What is asked for; `None` if that is left to the authorization server.
+    /// The requested scopes; `None` if the authorization server chooses them.
     #[must_use]
     pub fn scopes(&self) -> Option<&Scopes> {
         self.target.scopes.as_ref()
@@ -155,11 +156,12 @@ impl Offer {
             .to_vec()
     }
 
-    /// Begins the sign-in of a user who has agreed. `browser` is what the browser shows that agreed.
+    /// Begins the sign-in of a user who has agreed. `browser` identifies the browser in which the
+    /// user agreed.
     ///
     /// # Errors
     ///
-    /// If there is no client to do it with, or the authorization server cannot be used.
+    /// If there is no OAuth client, or the authorization server cannot be used.
     pub async fn begin(
         self,
         grants: &Grants,
@@ -201,7 +203,7 @@ impl Offer {
         })
     }
 
-    /// What the browser is sent with, and as which client.
+    /// The authorization request for the browser, and its client.
     pub(crate) async fn request(
         &self,
         grants: &Grants,
@@ -220,7 +222,7 @@ impl Offer {
         ))
     }
 
-    /// The client as which users are signed in.
+    /// The OAuth client for the sign-in.
     async fn client(
         &self,
         grants: &Grants,
@@ -233,7 +235,8 @@ impl Offer {
         }
     }
 
-    /// The tokens for what a browser has brought back, which was sent with `request`, and the client that they are for.
+    /// Redeems the code that a browser has brought back after `request`. Returns the tokens and
+    /// their client.
     pub(crate) async fn redeem(
         &self,
         grants: &Grants,
@@ -256,7 +259,7 @@ impl Offer {
         ))
     }
 
-    /// Keeps the tokens that a user has from an identity provider, from which tokens for servers are had.
+    /// Stores a user's tokens from an identity provider, which are exchanged for servers' tokens.
     pub(crate) async fn keep_identity(
         self,
         grants: &Grants,
@@ -294,17 +297,17 @@ impl Offer {
 }
 
 impl Begun {
-    /// Whether a browser that brings this answers this sign-in, and no other one.
+    /// Whether this answer belongs to this sign-in and no other.
     #[must_use]
     pub fn is_for(&self, callback: &CallbackParameters) -> bool {
         callback.state() == Some(self.record.request.state.expose())
     }
 
-    /// Ends it with what the browser brought back: the user's tokens are kept.
+    /// Ends the sign-in with the browser's answer, and stores the user's tokens.
     ///
     /// # Errors
     ///
-    /// If what it brought is no answer of the authorization server to this sign-in, or is not accepted there.
+    /// If this is no answer of the authorization server to this sign-in, or the server refuses it.
     pub async fn finish(
         self,
         grants: &Grants,
@@ -312,7 +315,7 @@ impl Begun {
     ) -> Result<String, SignInError> {
         let owner = Owner::new(&self.record.principal, &self.record.server);
         let (in_use, of) = (grants.clone(), owner.clone());
-        // Boxed: it would be several times in the future of the page.
+        // Boxed: otherwise the page's future would contain it several times.
         let redeemed = Box::pin(async move {
             self.redeem(&in_use, &of, &callback).await?;
             Ok(of.server().to_owned())
@@ -365,10 +368,10 @@ impl Begun {
     }
 }
 
-/// What a user has granted, as far as it does not change with its tokens.
+/// The parts of a user's grant that do not change with its tokens.
 struct Granted {
     provider: Provider,
-    /// `None` for the client that is configured.
+    /// `None` for the configured client.
     client: Option<ClientRegistration>,
     target: TokenTarget,
     proof_key: Option<ProofKey>,
@@ -404,8 +407,8 @@ impl Granted {
     }
 }
 
-/// What is asked for: what the operator has written, what the server wants now, or all that it has; and that the sign-in lasts
-/// (2026-07-28 basic/authorization, Refresh Tokens).
+/// The scopes to request: the configured ones, the ones that the server requires now, or all that
+/// it has. A scope for a lasting sign-in is added (2026-07-28 basic/authorization, Refresh Tokens).
 fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Option<Scopes> {
     let scopes = match (&method.scopes, &wanted.scopes) {
         (Some(configured), Some(wanted)) => configured.with(wanted),
@@ -415,7 +418,7 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
     Some(lasting(scopes, &discovered.provider))
 }
 
-/// These scopes, and the one with which a sign-in lasts, if the authorization server has it.
+/// These scopes, with the one for a lasting sign-in if the authorization server supports it.
 fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     let lasting = Scopes::read(LASTING);
     let supported = provider.scopes_supported.iter().flatten();
@@ -426,7 +429,7 @@ fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     }
 }
 
-/// A client that the operator has not written down: by the document about it, as registered earlier, or registered now
+/// A client that is not configured: by a metadata document, an earlier registration, or a new one
 /// (2026-07-28 basic/authorization/client-registration).
 async fn client_at(
     grants: &Grants,

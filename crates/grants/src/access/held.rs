@@ -10,24 +10,25 @@ use zeroize::Zeroizing;
 use super::{Message, NoAccess};
 use crate::record::Grant;
 
-/// Access tokens are renewed this long before they end, or in the middle of their time if that is later.
+/// How long before their expiry access tokens are renewed. A token with a short lifetime is renewed
+/// in the middle of it.
 const AHEAD: Duration = Duration::from_secs(60);
 
 /// Credentials that can be sent.
 pub(super) struct Held {
-    /// What shows who the user is.
+    /// The value of the header field.
     value: HeaderValue,
     shown: Shown,
-    /// From then on others are to be had.
+    /// The time from which new credentials should be fetched.
     renew_at: Option<SystemTime>,
-    /// From then on they are worth nothing.
+    /// The time of expiry.
     ends_at: Option<SystemTime>,
 }
 
 enum Shown {
-    /// The same in each message.
+    /// The same header fields for each message.
     Alike(HeaderMap),
-    /// With a proof that is made for each.
+    /// A token that needs a new DPoP proof for each message.
     Proven(TokenSet, ProofKey),
 }
 
@@ -72,12 +73,12 @@ impl Held {
         })
     }
 
-    /// The value of the header field that shows who the user is.
+    /// The value of the header field with the credentials.
     pub(super) fn value(&self) -> &HeaderValue {
         &self.value
     }
 
-    /// What stands behind `prefix`; `None` for a token that is worth nothing without a proof.
+    /// The text after `prefix`; `None` for a token that is useless without a proof.
     pub(super) fn bare(&self, prefix: &str) -> Option<Zeroizing<String>> {
         let is_alike = matches!(self.shown, Shown::Alike(_));
         let text = self
@@ -89,12 +90,12 @@ impl Held {
         Some(Zeroizing::new(text.to_owned()))
     }
 
-    /// Whether they are worth nothing any more.
+    /// Whether the credentials have expired.
     pub(super) fn has_ended(&self, now: SystemTime) -> bool {
         self.ends_at.is_some_and(|end| end <= now)
     }
 
-    /// Whether others are to be had, though these may still be of use.
+    /// Whether new credentials should be fetched, although these may still be valid.
     pub(super) fn is_due(&self, now: SystemTime) -> bool {
         self.renew_at
             .or(self.ends_at)
@@ -116,7 +117,7 @@ impl Held {
     }
 }
 
-/// The value of a header field that is shown in no log.
+/// A header value that is never logged.
 fn secret(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);

@@ -1,4 +1,5 @@
-//! Renewing the credentials of a user. Of several processes with one store, one asks the authorization server.
+//! Renews a user's credentials. Among processes with the same store, only one asks the
+//! authorization server.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,16 +16,18 @@ use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Lease, LeaseOutcome, Leased, StoreError};
 
-/// Longer than a request to an authorization server and the store take together.
+/// The time of a lease: longer than a request to an authorization server and writing the store take
+/// together.
 const LEASE: Duration = Duration::from_secs(45);
-/// How often is looked whether another process has renewed a grant.
+/// How often to check whether another process has renewed a grant.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Why a token is of no use.
+/// The reason for a token that cannot be used.
 const UNSENDABLE: &str = "the access token cannot be sent in a header";
 
 impl Shared {
-    /// The credentials of now, other than those with the `refused` value of the header field; `None` if the user has none.
+    /// The current credentials, other than those with the `refused` header value; `None` if the
+    /// user has none.
     pub(super) async fn renewed(self: &Arc<Self>, refused: Option<HeaderValue>) -> Outcome {
         let server = self.server.load_full();
         if let Method::Key { header, prefix } = &server.settings.method {
@@ -60,7 +63,8 @@ impl Shared {
         }
     }
 
-    /// Asks the authorization server for new tokens, unless another process has had them meanwhile. The lease ends with this.
+    /// Asks the authorization server for new tokens, unless another process has already got some.
+    /// This ends the lease.
     async fn renew(
         self: &Arc<Self>,
         grant: &Grant,
@@ -140,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a renewed grant before anything else is done with it: the old refresh token may be worth nothing any more.
+    /// Stores a renewed grant before using it, since the old refresh token may be invalid now.
     async fn keep(self: &Arc<Self>, renewed: Grant, lease: Lease) -> Outcome {
         match self
             .store
@@ -164,8 +168,8 @@ impl Shared {
         sendable
     }
 
-    /// Tries to keep a renewed grant, which is used meanwhile, until what processes have in common can be reached again. The
-    /// attempt that failed may have succeeded there: then the lease has ended.
+    /// Retries storing a renewed grant, which is already in use, until the common store is
+    /// reachable again. If the failed attempt succeeded there after all, the lease has ended.
     async fn keep_later(&self, renewed: Grant, lease: Lease, mut problem: StoreError) {
         let deadline = Instant::now() + LEASE;
         while matches!(problem, StoreError::Common(_)) && Instant::now() < deadline {
@@ -183,10 +187,11 @@ impl Shared {
         error!(server = self.owner.server(), %problem, "a renewed grant is lost when this process ends");
     }
 
-    /// What there is instead of a renewed grant whose lease has ended: the user has signed in anew, or out.
+    /// The grant that replaced a renewed one whose lease has ended: the user has signed in again,
+    /// or out.
     async fn instead_of(&self, renewed: Grant) -> Outcome {
         let instead = self.store.get::<Grant>(&self.owner).await?;
-        // Where there is another sign-in, giving these back could end that one, too.
+        // If there is another sign-in, revoking these tokens could end it, too.
         if instead.is_none() {
             let server = self.server.load_full();
             self.tasks
@@ -196,13 +201,13 @@ impl Shared {
         instead.as_ref().map_or(Ok(None), sendable)
     }
 
-    /// What the user has granted, as far as it is for the server.
+    /// The user's grant, if it is for the server.
     pub(super) async fn grant(&self) -> Result<Option<Grant>, StoreError> {
         let grant = self.store.get::<Grant>(&self.owner).await?;
         Ok(grant.filter(|grant| self.server.load().is_meant_by(grant)))
     }
 
-    /// Removes a grant that is worth nothing any more: its user has to sign in anew.
+    /// Removes a grant that is no longer valid; its user has to sign in again.
     async fn end(&self, lease: Lease, reason: &str) -> Outcome {
         match self
             .store
@@ -217,19 +222,20 @@ impl Shared {
                 self.record.ended(change, &GrantChangeEnd::because(reason));
                 Ok(None)
             }
-            // The user has signed in anew, or out.
+            // The user has signed in again, or out.
             false => self.grant().await?.as_ref().map_or(Ok(None), sendable),
         }
     }
 }
 
-/// What can be sent of a grant, if it need not be renewed and is not what a server has refused.
+/// A grant's credentials, if they need no renewal and have not been refused.
 fn good(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Held> {
     let now = SystemTime::now();
     Held::of_grant(grant).filter(|held| refused != Some(held.value()) && !held.is_due(now))
 }
 
-/// What can be sent of a grant that cannot be renewed now. It is renewed ahead of its end, so that it may still be of use.
+/// The credentials of a grant that cannot be renewed now. Since renewal starts before the expiry,
+/// they may still be valid.
 fn usable(grant: &Grant, refused: Option<&HeaderValue>) -> Option<Arc<Held>> {
     let held = Held::of_grant(grant).filter(|held| refused != Some(held.value()));
     held.filter(|held| !held.has_ended(SystemTime::now()))

@@ -1,4 +1,4 @@
-//! The token of a user that a token for a server is had for.
+//! The user's token that is exchanged for a server's token.
 
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use crate::record::Grant;
 use crate::store::StoreError;
 
 impl UserAccess {
-    /// The token of this type of a user who has signed in at this identity provider, renewed if it is due, or if it is the one
-    /// that was refused.
+    /// The token of this type of a user who has signed in at this identity provider. It is renewed
+    /// if it is due, or was refused.
     pub(crate) async fn subject(
         &self,
         kind: &'static str,
         refused: Option<&Secret>,
     ) -> Result<SubjectToken, OAuthError> {
-        // Before the store is read: what another process writes meanwhile counts as a change.
+        // Taken before the store is read, so that a concurrent write by another process counts as a
+        // change.
         let stamp = self.0.store.stamp();
         let held = finished(self.0.work(None)).await.map_err(unavailable)?;
         let first = self.kept(held.as_ref(), kind).await?;
@@ -37,7 +38,7 @@ impl UserAccess {
         })
     }
 
-    /// What is kept of the user, while it is `held`.
+    /// The user's stored token, while it is `held`.
     async fn kept(
         &self,
         held: Option<&Arc<Held>>,

@@ -1,4 +1,5 @@
-//! Access of users to servers by tokens that are had for those of their sign-in at an identity provider.
+//! Users' access to servers with tokens exchanged for the tokens of their sign-in at an identity
+//! provider.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,19 +11,19 @@ use futures_util::future::BoxFuture;
 use super::{Grants, Shared};
 use crate::access::{Looked, UserAccess};
 
-/// The access of one user to one server. Clones are of the same user.
+/// The access of one user to one server. Clones share it.
 #[derive(Clone)]
 pub struct ExchangedAccess {
     pub(super) machine: Arc<MachineAccess>,
     pub(super) user: Arc<UserSubject>,
 }
 
-/// A user at the identity provider that knows them.
+/// A user at their identity provider.
 pub(super) struct UserSubject {
     pub(super) grants: Weak<Shared>,
     pub(super) principal: Vec<u8>,
     pub(super) issuer: String,
-    /// When was looked whether the user is still signed in.
+    /// The last check whether the user is still signed in.
     pub(super) looked: Mutex<Looked>,
 }
 
@@ -35,14 +36,14 @@ impl fmt::Debug for ExchangedAccess {
 }
 
 impl ExchangedAccess {
-    /// What has the tokens for the server.
+    /// The source of the server's tokens.
     #[must_use]
     pub fn machine(&self) -> &Arc<MachineAccess> {
         &self.machine
     }
 
-    /// Has what is held for the user forgotten if another process has signed the user out. `None` where that need not be looked
-    /// up: it is once a second at most, and only if something has changed.
+    /// Forgets the user's tokens if another process has signed the user out. `None` if no check is
+    /// due: there is at most one a second, and only if something has changed.
     pub fn look(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let grants = self.user.grants.upgrade()?;
         if !self.user.looked().is_outdated(&grants.store) {
@@ -57,13 +58,13 @@ impl ExchangedAccess {
             match has_grant {
                 Ok(true) => {}
                 Ok(false) => machine.forget(),
-                // With the next message, again.
+                // Check again at the next message.
                 Err(_) => *user.looked() = Looked::default(),
             }
         })
     }
 
-    /// Whether it is known that the user has to sign in.
+    /// Whether the user is known to need a sign-in.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         self.user
@@ -71,7 +72,7 @@ impl ExchangedAccess {
             .is_some_and(|access| access.missing().is_some())
     }
 
-    /// Waits until the user, who is signing in, has done so or given up; `None` if the user is not.
+    /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.
     #[must_use]
     pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.user.access()?.signing_in()
@@ -83,7 +84,7 @@ impl UserSubject {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the user has at the identity provider, by the configuration of now.
+    /// The user's access to the identity provider, with the current configuration.
     fn access(&self) -> Option<UserAccess> {
         Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
     }

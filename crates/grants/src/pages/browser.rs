@@ -1,8 +1,9 @@
-//! The browser that makes a request: its cookies, and who its user is.
+//! The browser that makes a request: its cookies and its user.
 //!
-//! A random cookie tells browsers apart: what is agreed to in one is not carried on in another. A second one spares a user
-//! from showing who they are with each form. A third has what a sign-in at an identity provider needs when it comes back. They
-//! are good together with the first alone, and worth nothing elsewhere.
+//! There are three cookies. The first is random and tells browsers apart, so that consent in one is
+//! not used in another. The second saves the user from identifying themselves with each form. The
+//! third holds the data that a sign-in at an identity provider needs when it returns. The other two
+//! are valid only together with the first.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,11 +22,11 @@ use super::SignInPages;
 /// A cookie of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cookie {
-    /// Tells browsers apart.
+    /// Identifies the browser.
     Browser,
-    /// Who its user is.
+    /// Identifies the browser's user.
     User,
-    /// The sign-in at an identity provider that has begun in it.
+    /// The sign-in at an identity provider that this browser has begun.
     Attempt,
 }
 
@@ -33,10 +34,10 @@ pub(super) enum Cookie {
 pub(super) struct Browser<'a> {
     request: PageRequest<'a>,
     public_url: &'a Url,
-    /// The value of its own cookie, which it may have to be given.
+    /// The value of the browser's own cookie, which may still have to be set.
     id: String,
     is_new: bool,
-    /// Cookies that it is given with the answer; without a value it is to forget one.
+    /// The cookies to set with the answer; an empty value removes one.
     given: Mutex<Vec<(Cookie, String)>>,
 }
 
@@ -60,12 +61,12 @@ impl<'a> Browser<'a> {
         Some(browser)
     }
 
-    /// What only this browser shows.
+    /// The secret that only this browser has.
     pub(super) fn id(&self) -> &[u8] {
         self.id.as_bytes()
     }
 
-    /// Who its user is: by a key or a token in a form, or as the request itself shows it.
+    /// The browser's user, identified by a key or token in a form, or by the request itself.
     pub(super) async fn user(
         &self,
         pages: &SignInPages,
@@ -96,7 +97,8 @@ impl<'a> Browser<'a> {
             .authenticate(&credentials)
             .outcome()
             .await?;
-        // Every client is alike then, so that nobody but the person at this machine may decide for it.
+        // Without authentication all clients are alike, so only the person at this machine may
+        // decide.
         if identity.source == Source::Anonymous && !self.is_local() {
             return Err(Denial::Forbidden(
                 "this page is for the person at the gateway's own machine".into(),
@@ -105,12 +107,12 @@ impl<'a> Browser<'a> {
         Ok(identity)
     }
 
-    /// The proof that a form was shown to this browser: for one place, and with this content.
+    /// The proof that this browser was shown a form: for one place, and with this content.
     pub(super) fn form_token(&self, seal: &Seal, place: &str, content: &[u8]) -> Option<String> {
         seal.seal_for(content, &self.bound(format!("form {place} ").as_bytes()))
     }
 
-    /// Whether a form was shown to this browser.
+    /// Whether this browser was shown a form.
     pub(super) fn has_been_shown(
         &self,
         seal: &Seal,
@@ -122,12 +124,12 @@ impl<'a> Browser<'a> {
         !self.is_new && shown.is_some_and(|shown| shown == content)
     }
 
-    /// What something is sealed for that this browser alone may bring, for one purpose.
+    /// The context for sealing data that only this browser may return, for one purpose.
     pub(super) fn bound(&self, purpose: &[u8]) -> Vec<u8> {
         [purpose, self.id()].concat()
     }
 
-    /// Gives the browser a cookie with the answer; with an empty value it forgets the one that it has.
+    /// Sets a cookie with the answer; an empty value removes it.
     pub(super) fn give(&self, cookie: Cookie, value: String) {
         self.given
             .lock()
@@ -148,7 +150,8 @@ impl<'a> Browser<'a> {
             .collect()
     }
 
-    /// A browser sends it when an authorization server sends it back here, and with no request of another site's page.
+    /// The cookie is sent when an authorization server redirects back here, but not with requests
+    /// from other sites' pages.
     fn setting(&self, cookie: Cookie, value: &str) -> String {
         let secure = if self.is_secure() { "; Secure" } else { "" };
         let end = if value.is_empty() { "; Max-Age=0" } else { "" };
@@ -158,8 +161,8 @@ impl<'a> Browser<'a> {
         )
     }
 
-    /// A browser sends cookies to every port of a host. Over https the prefix has it refuse one of this name that another host
-    /// or an unencrypted page sets.
+    /// Browsers send cookies to every port of a host. Over https, the prefix makes them refuse such
+    /// a cookie from another host or an unencrypted page.
     fn name(&self, cookie: Cookie) -> String {
         let name = match cookie {
             Cookie::Browser => "fanlight-browser",
@@ -179,7 +182,8 @@ impl<'a> Browser<'a> {
         self.public_url.scheme() == "https"
     }
 
-    /// A cookie of the request; `None` if there are several of its name, of which another page may have set one.
+    /// A cookie of the request; `None` if there are several with its name, of which another page
+    /// may have set one.
     pub(super) fn cookie(&self, cookie: Cookie) -> Option<&'a str> {
         let name = self.name(cookie);
         let texts = self
@@ -198,7 +202,8 @@ impl<'a> Browser<'a> {
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// Whether the request comes from this machine, and names it: no name of another machine that leads here, and no proxy.
+    /// Whether the request comes from this machine and addresses it directly: not through another
+    /// name that resolves here, nor a proxy.
     fn is_local(&self) -> bool {
         let PageRequest {
             head, connection, ..

@@ -1,4 +1,4 @@
-//! The page to which a link leads, and where the authorization server sends the browser back.
+//! The page behind a link, and the page to which the authorization server sends the browser back.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,24 +20,24 @@ use crate::server::Method;
 use crate::sign_in::{Begun, Offer};
 use crate::store::Owner;
 
-/// What the user of a begun sign-in is sealed for in its `state`.
+/// The purpose of the sealed user in the `state` of a pending sign-in.
 pub(super) const BEGUN: &[u8] = b"user of a sign-in that has begun";
-/// The longest `state` that is looked at. The name of a principal is shorter.
+/// The length limit of a `state`. Principals' names are shorter.
 const LONGEST_STATE: usize = 8 << 10;
 
-/// The button by which a user shows who they are.
+/// The button with which a user identifies themselves.
 pub(super) const IDENTIFY: &str = "identify";
 
-/// What a user is asked for.
+/// The request to a user.
 enum Asked {
-    /// To sign in.
+    /// Sign in at the server.
     SignIn(Box<Offer>),
-    /// A key.
+    /// Deposit a key.
     Key {
         /// The name of the server.
         server: String,
     },
-    /// To sign in at the identity provider, whose tokens are exchanged for those of a server.
+    /// Sign in at the identity provider, whose tokens are exchanged for the server's tokens.
     Identity {
         /// The name of the server.
         server: String,
@@ -47,7 +47,7 @@ enum Asked {
 }
 
 impl Asked {
-    /// Bytes that differ where a user could tell what is asked for apart.
+    /// Bytes that differ if a user could tell two requests apart.
     fn digest(&self) -> Vec<u8> {
         match self {
             Self::SignIn(offer) => offer.digest(),
@@ -58,7 +58,7 @@ impl Asked {
 }
 
 impl Visit<'_> {
-    /// Shows what a link is about.
+    /// Shows the page behind a link.
     pub(super) async fn show_offer(&self, handle: &str) -> Response<String> {
         let (link, asked) = match self.asked(handle).await {
             Ok(found) => found,
@@ -91,7 +91,7 @@ impl Visit<'_> {
         page_of(&asked, shown_by, &token).answer()
     }
 
-    /// Does what a user has agreed to.
+    /// Does what the user agreed to.
     pub(super) async fn accept_offer(&self, handle: &str) -> Response<String> {
         let (link, asked) = match self.asked(handle).await {
             Ok(found) => found,
@@ -140,7 +140,8 @@ impl Visit<'_> {
             .begin(grants, principal, &callback, &self.browser_digest())
             .await?;
         record.rules = self.pages.rules.number();
-        // It counts among those of its user, so that nobody's take the place of another's.
+        // The record belongs to its user, so that one user's pending sign-ins cannot displace
+        // another's.
         let user = self
             .pages
             .seal
@@ -151,13 +152,13 @@ impl Visit<'_> {
             .pages
             .place_of(record.request.state.expose())
             .ok_or_else(unsealed)?;
-        // Only now: what nobody has agreed to is not carried on.
+        // Stored only now: without consent, nothing is continued.
         grants
             .store()
             .put(&place, &record)
             .await
             .map_err(|error| unkept(&error))?;
-        // Calls that come meanwhile wait for the end.
+        // Calls that arrive meanwhile wait for the end of the sign-in.
         self.access(&link.owner)
             .iter()
             .for_each(UserAccess::begin_sign_in);
@@ -176,7 +177,7 @@ impl Visit<'_> {
         Ok(done(&format!("Your key for {server} is kept")))
     }
 
-    /// Takes what the authorization server sends back by way of the browser.
+    /// Handles the browser's return from the authorization server.
     pub(super) async fn come_back(&self) -> Response<String> {
         match self.finish().await {
             Ok(server) => done(&format!("You are signed in to {server}")),
@@ -199,7 +200,7 @@ impl Visit<'_> {
             return Err(unknown);
         };
         let grants = &self.pages.grants;
-        // Whoever brings it, it is worth nothing afterwards.
+        // Whoever brings it, it can be used only once.
         let begun = grants
             .store()
             .take::<BegunSignIn>(&place)
@@ -239,13 +240,13 @@ impl Visit<'_> {
         outcome
     }
 
-    /// The access of a user that a sign-in is for.
+    /// The access of the user that a sign-in is for.
     pub(super) fn access(&self, owner: &Owner) -> Option<UserAccess> {
         let kept = self.pages.grants.kept_as(owner);
         self.pages.grants.of(kept.principal(), kept.server())
     }
 
-    /// What a link is about, and what its server wants of the user now.
+    /// Reads a link, and finds out the server's current requirements.
     async fn asked(&self, handle: &str) -> Result<(Link, Asked), Page> {
         let Some(link) = self.pages.links.open(handle) else {
             let text = "It was made long ago, or is incomplete. Have your client make the same request again for another one.";
@@ -285,7 +286,7 @@ impl Visit<'_> {
         Ok((link, asked))
     }
 
-    /// The user of this browser, if it is the one whose link this is.
+    /// The browser's user, if the link is theirs.
     async fn user_of(
         &self,
         link: &Link,
@@ -305,15 +306,16 @@ impl Visit<'_> {
         ))
     }
 
-    /// What the record of a sign-in keeps of its browser.
+    /// The digest that identifies the browser in the record of a sign-in.
     fn browser_digest(&self) -> Vec<u8> {
         digest(&SHA256, self.browser.id()).as_ref().to_vec()
     }
 }
 
 impl SignInPages {
-    /// Where a begun sign-in is kept: as a record of its user, whom the `state` names, with the digest of that as its name, which
-    /// only the browser and the authorization server know. `None` if it was not made here.
+    /// The place of a pending sign-in: a record of the user, whom the `state` names. Its name is a
+    /// digest of the `state`, which only the browser and the authorization server know. `None` if
+    /// the `state` was not made here.
     pub(super) fn place_of(&self, state: &str) -> Option<Owner> {
         let (_, user) = state
             .split_once('.')
@@ -326,13 +328,13 @@ impl SignInPages {
     }
 }
 
-/// How the user of a browser shows that a link is theirs.
+/// The way in which the browser's user proves that a link is theirs.
 enum ShownBy<'a> {
-    /// It is known already.
+    /// The user is already known.
     Known(&'a Identity),
-    /// By signing in at the identity provider with this issuer.
+    /// The user signs in at the identity provider with this issuer.
     SigningIn(&'a str),
-    /// By a key or a token in the form.
+    /// The user pastes a key or a token into the form.
     Credential,
 }
 

@@ -14,12 +14,12 @@ use crate::links::{CONNECT, below};
 use crate::store::Owner;
 
 impl Visit<'_> {
-    /// Shows the connections of the user, or asks who that is.
+    /// Shows the user's connections, or asks who the user is.
     pub(super) async fn show_connections(&self) -> Response<String> {
         self.page_of_connections(self.user(None).await).await
     }
 
-    /// Does what the user wants with one of them.
+    /// Changes one of the connections as the user wants.
     pub(super) async fn change_connections(&self) -> Response<String> {
         let fields = self.fields();
         let token = fields.get("token").unwrap_or_default();
@@ -64,7 +64,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Leads to the page on which a user connects.
+    /// Redirects to the page on which the user connects.
     fn connect(&self, owner: &Owner) -> Response<String> {
         let handle = self.pages.links.handle(owner, None);
         let url = handle.and_then(|handle| below(self.public_url, &format!("{CONNECT}{handle}")));
@@ -89,7 +89,7 @@ impl Visit<'_> {
         page.answer()
     }
 
-    /// The page for a user who has not shown who they are: in which ways they may.
+    /// The page for an unidentified user, with the ways to identify themselves.
     fn page_for_anybody(&self, denial: &Denial, token: &str) -> Page {
         let mut page = denied(denial).with_status(StatusCode::OK);
         for issuer in self.pages.grants.identity_providers() {
@@ -109,7 +109,7 @@ impl Visit<'_> {
     fn page_of(&self, user: &Arc<Identity>, all: &[UserConnection], token: &str) -> Page {
         let mut page = Page::new("Your connections");
         page.paragraph(&format!("You are known to this gateway as {}.", user.name));
-        // Who may not connect to a server, and never has, is not told of it.
+        // Hide servers to which the user may not connect, unless they are connected.
         let shown = all
             .iter()
             .map(|one| (one, self.may_sign_in(user, &one.server)));

@@ -1,4 +1,4 @@
-//! The pages as text. They have neither scripts nor styles, and no other page may frame them.
+//! The pages as HTML. They have neither scripts nor styles, and cannot be framed by other pages.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,13 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use url::Url;
 
-/// Browsers apply `form-action` to where the answer to a form sends them, too, which is an authorization server and whatever
-/// that sends them to: so it is left out. Every text of others in a page is escaped.
+/// `form-action` is left out, since browsers also apply it to redirects after a form: to an
+/// authorization server and wherever that redirects. Every foreign text in a page is escaped.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What every answer has. No other site learns the address of a page, which has a handle in it; to this one browsers send it,
-/// since with `no-referrer` they would not say which page a form is of (`Origin: null`).
+/// The headers of every answer. Other sites never learn a page's address, which contains a handle.
+/// Browsers do send it to this site: with `no-referrer` they would not tell which page a form came
+/// from (`Origin: null`).
 const HEADERS: [(HeaderName, &str); 4] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -23,13 +24,13 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// A page that is being written.
+/// A page under construction.
 pub(super) struct Page {
     status: StatusCode,
     html: String,
 }
 
-/// A form that is being written.
+/// A form under construction.
 pub(super) struct Form<'a> {
     page: &'a mut Page,
 }
@@ -47,7 +48,7 @@ impl Page {
         }
     }
 
-    /// A page that says why something is not done.
+    /// A page that explains why something is refused.
     pub(super) fn refusal(status: StatusCode, title: &str, text: &str) -> Self {
         let mut page = Self::new(title);
         page.status = status;
@@ -61,7 +62,7 @@ impl Page {
     }
 
     pub(super) fn paragraph(&mut self, text: &str) -> &mut Self {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.html, "<p>{}</p>", escaped(text));
         self
     }
@@ -71,7 +72,7 @@ impl Page {
         self
     }
 
-    /// A list of names and what there is to say of them.
+    /// A list of names with their values.
     pub(super) fn facts<'a>(
         &mut self,
         facts: impl IntoIterator<Item = (&'a str, String)>,
@@ -89,7 +90,7 @@ impl Page {
         self
     }
 
-    /// A form that is sent to the page itself.
+    /// A form that posts to its own page.
     pub(super) fn form(&mut self, token: &str) -> Form<'_> {
         self.html += "<form method=\"post\">\n";
         let mut form = Form { page: self };
@@ -141,7 +142,7 @@ impl Form<'_> {
     }
 }
 
-/// Sends a browser on.
+/// Redirects the browser.
 pub(super) fn redirect(to: &Url) -> Response<String> {
     let mut response = with_headers(
         StatusCode::SEE_OTHER,
@@ -159,7 +160,7 @@ pub(super) fn document(text: String) -> Response<String> {
     with_headers(StatusCode::OK, text, "application/json")
 }
 
-/// The answer, with cookies.
+/// Adds cookies to the answer.
 pub(super) fn with_cookies(
     mut response: Response<String>,
     cookies: Vec<HeaderValue>,

@@ -1,7 +1,8 @@
-//! Showing who a browser's user is: at an identity provider, by OpenID Connect, or by a key or a token in a form.
+//! Identifies a browser's user: by a sign-in at an identity provider with OpenID Connect, or by a
+//! key or a token in a form.
 //!
-//! The browser that begins a sign-in at an identity provider keeps what its end needs, sealed, in a cookie: anybody can begin one,
-//! and nothing is kept here of those that do. The first answer spends it, whatever that says.
+//! Anybody can begin a sign-in, so Fanlight stores nothing about it. The data for its end is in an
+//! encrypted cookie of the browser that began it. The first answer uses it up, whatever it is.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,25 +30,27 @@ use crate::record::SIGN_IN_TIME;
 use crate::sign_in::{Callback, LASTING, Offer};
 use crate::store::{Owner, seconds};
 
-/// Where browsers are sent back to by identity providers. Another place than that for the authorization servers of servers, so
-/// that none of those can pass a code of an identity provider off as its own (RFC 9700, 4.4.2).
+/// The path to which identity providers send browsers back. It differs from the path for servers'
+/// authorization servers, so that none of them can pass off an identity provider's code as its own
+/// (RFC 9700, 4.4.2).
 pub(super) const CALLBACK: &str = "/connections/callback";
-/// The longest path that a browser returns to: with the rest it has to fit into a cookie.
+/// The length limit of the path to return to, since it has to fit into a cookie.
 const LONGEST_PATH: usize = 2048;
 
-/// A sign-in at an identity provider that has begun.
+/// A pending sign-in at an identity provider.
 #[derive(Serialize, Deserialize)]
 struct Attempt {
     request: AuthorizationRequest,
-    /// Where the browser returns to.
+    /// The path to return to.
     back: String,
-    /// For whom and which server the tokens are to be kept, if they are.
+    /// The user and server that the tokens are stored for, if they are stored.
     kept_for: Option<(Vec<u8>, String)>,
     expires: u64,
 }
 
 impl Visit<'_> {
-    /// The user of this browser: by a credential in the form, or else as shown a moment ago, or by the request itself.
+    /// The browser's user: identified by a credential in the form, by an earlier identification, or
+    /// by the request itself.
     pub(super) async fn user(&self, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
         let Self { pages, browser, .. } = self;
         if credential.is_none()
@@ -66,7 +69,7 @@ impl Visit<'_> {
                     "sign in at your identity provider instead".into(),
                 ));
             }
-            // Otherwise it was not what has been pasted that has shown it.
+            // Any other source means that the pasted credential did not identify the user.
             if matches!(identity.source, Source::Key | Source::Token) {
                 self.remember(Arc::clone(&identity), None);
             }
@@ -74,7 +77,7 @@ impl Visit<'_> {
         Ok(identity)
     }
 
-    /// Whether the policy permits a user to sign in at a server.
+    /// Whether the policies permit a user to sign in to a server.
     pub(super) fn may_sign_in(&self, user: &Arc<Identity>, server: &str) -> bool {
         self.pages.rules.permits(user, self.request.client, server)
     }
@@ -97,8 +100,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Sends the browser to an identity provider, from which it returns to the page at `back`.
-    /// With `kept_for`, the tokens are kept for that user, for tokens of that server.
+    /// Redirects the browser to an identity provider, from where it returns to the page at `back`.
+    /// With `kept_for`, the tokens are stored for that user and server.
     pub(super) async fn begin_identifying(
         &self,
         issuer: &str,
@@ -116,14 +119,14 @@ impl Visit<'_> {
             .scopes()
             .is_some_and(|scopes| scopes.include(&Scopes::read(LASTING)))
         {
-            // Without it, the scope counts for nothing (OpenID Connect Core 1.0, 11).
+            // Without it, the scope has no effect (OpenID Connect Core 1.0, 11).
             request
                 .url
                 .query_pairs_mut()
                 .append_pair("prompt", "consent");
         }
         let location = request.url.clone();
-        // It would be twice in the cookie.
+        // It would be in the cookie twice.
         request.url.set_query(None);
         let back = if back.len() <= LONGEST_PATH {
             back
@@ -154,13 +157,14 @@ impl Visit<'_> {
         Ok(redirect(&location))
     }
 
-    /// Takes what an identity provider sends back by way of the browser, whose user is known from then on.
+    /// Handles the browser's return from an identity provider. Afterwards the browser's user is
+    /// known.
     pub(super) async fn end_identifying(&self) -> Result<Response<String>, SignInError> {
         let Some(attempt) = self.attempt() else {
             let reason = "this sign-in has not begun in this browser, is over, or took too long; begin it again";
             return Err(SignInError::NotUsed(reason));
         };
-        // Whatever comes of it, it is worth nothing afterwards.
+        // The cookie can be used only once, whatever the result.
         self.browser.give(Cookie::Attempt, String::new());
         let kept_for = attempt
             .kept_for
@@ -204,7 +208,8 @@ impl Visit<'_> {
             .ok_or_else(unusable)
     }
 
-    /// Who has signed in at the identity provider, who has to be the one that the tokens are kept for, and the tokens.
+    /// Finds out who has signed in at the identity provider, and gets their tokens. With
+    /// `kept_for`, it has to be that user.
     async fn identified(
         &self,
         request: &AuthorizationRequest,
@@ -270,7 +275,8 @@ impl Visit<'_> {
             })
     }
 
-    /// The sign-in that has begun in this browser, once: the browser may keep the cookie that it is to forget.
+    /// The pending sign-in of this browser. It is returned once, even if the browser keeps its
+    /// cookie.
     fn attempt(&self) -> Option<Attempt> {
         let sealed = self.browser.cookie(Cookie::Attempt)?;
         let text = self
@@ -287,7 +293,7 @@ impl Visit<'_> {
         is_good.then_some(attempt)
     }
 
-    /// Leave to ask an identity provider: anybody can have one asked, and keep it waiting.
+    /// A permit to ask an identity provider. Anybody can cause such requests, so they are limited.
     fn turn(&self) -> Result<Reservation<Option<IpAddr>>, SignInError> {
         let busy = |_| SignInError::Failed {
             reason: "too many users are signing in at the same time".to_owned(),

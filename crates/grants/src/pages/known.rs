@@ -1,5 +1,6 @@
-//! Who the users of browsers are that have shown it a moment ago. It is remembered in this process alone, so that it ends with
-//! what has shown it: a key that is revoked, an issuer that is no longer configured.
+//! Users of browsers that were identified a moment ago. Only this process remembers them, so that
+//! they are forgotten when their proof ends: a key is revoked, or an issuer is no longer
+//! configured.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,29 +11,29 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_identity::Identity;
 
-/// How long a user need not show again who they are.
+/// How long a user need not identify themselves again.
 const USER_TIME: Duration = Duration::from_secs(600);
-/// Most browsers whose users are remembered. No option: each takes some hundred bytes.
+/// The limit of remembered browsers. There is no option, since each takes some hundred bytes.
 const MOST: usize = 10_000;
-/// Most browsers of one user.
+/// The limit of browsers per user.
 const MOST_OF_ONE: usize = 16;
 
-/// The users of browsers, by digests of cookies that those browsers were given.
+/// Users of browsers, by digests of the browsers' cookies.
 #[derive(Default)]
 pub(super) struct KnownUsers(Mutex<HashMap<Vec<u8>, Known>>);
 
 struct Known {
-    /// What only this browser shows.
+    /// The secret that only this browser has.
     browser: Vec<u8>,
     identity: Arc<Identity>,
-    /// The identity provider at which the user has signed in.
+    /// The identity provider where the user signed in.
     provider: Option<String>,
     until: Instant,
 }
 
 impl KnownUsers {
-    /// Remembers the user of a browser. Returns what the browser has to show, which is new, so that nobody else can know it;
-    /// `None` without random numbers.
+    /// Remembers a browser's user. Returns a new secret for the browser's cookie, which nobody else
+    /// can know; `None` without random numbers.
     pub(super) fn remember(
         &self,
         browser: &[u8],
@@ -69,7 +70,8 @@ impl KnownUsers {
         Some(secret)
     }
 
-    /// The user of a browser that shows this, and the identity provider at which the user has signed in.
+    /// The user of the browser with this secret, and the identity provider where the user signed
+    /// in.
     pub(super) fn of(
         &self,
         browser: &[u8],

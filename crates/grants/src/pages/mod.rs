@@ -1,9 +1,12 @@
-//! The pages on which users sign in to servers, and see where they have: on the listener of clients, for browsers.
+//! The pages on which users sign in to servers and see their connections, for browsers on the
+//! clients' listener.
 //!
-//! A link leads to a page and does nothing by itself. What a user agrees to there is done only if the browser is shown to be
-//! the user's: by a sign-in at the issuer of the clients' tokens, or by a key or an access token, of the same principal as the
-//! call that the link was made for, or, where clients are not authenticated, by being on this machine. What an authorization server sends back is taken from the browser in which the
-//! user agreed, once, and within ten minutes.
+//! A link leads to a page and does nothing by itself. Fanlight does what the user agrees to only if
+//! the browser is proven to be the user's: by a sign-in at the issuer of the clients' tokens, or by
+//! a key or an access token. Either has to be of the same principal as the call that the link was
+//! made for. If clients are not authenticated, the browser has to be on this machine. An answer
+//! from an authorization server is accepted only from the browser in which the user agreed, once,
+//! and within ten minutes.
 
 mod browser;
 mod connect;
@@ -37,11 +40,11 @@ use crate::rules::SignInRules;
 use crate::sign_in::{CLIENT_NAME, Callback};
 use crate::store::{Owner, StoreError};
 
-/// Where browsers are sent back to.
+/// The path to which authorization servers send browsers back.
 const CALLBACK: &str = "/oauth/callback";
-/// Where users see what they have granted.
+/// The path of the page with the user's connections.
 const CONNECTIONS: &str = "/connections";
-/// Where authorization servers read what Fanlight is.
+/// The path of Fanlight's metadata as an OAuth client.
 const DOCUMENT: &str = "/.well-known/fanlight-client.json";
 
 /// The pages on which users sign in to servers.
@@ -50,17 +53,18 @@ pub struct SignInPages {
     links: Arc<Links>,
     authenticate: Arc<dyn Authenticate>,
     rules: Arc<dyn SignInRules>,
-    /// The path of the endpoint that keys and tokens are checked for.
+    /// The path of the endpoint that keys and tokens have to be valid for.
     endpoint: String,
     seal: Seal,
     known: KnownUsers,
-    /// The sign-ins at identity providers that have ended.
+    /// Ended sign-ins at identity providers.
     spent: Spent,
-    /// Permits to ask an identity provider, of which an address may have as many as it leaves free.
+    /// Permits for requests to an identity provider. One address may use as many as it leaves free.
     asking: Budget<Option<IpAddr>>,
 }
 
-/// Most sign-ins that ask an identity provider at the same time. No option: one answers in less than a second.
+/// The limit of simultaneous requests to identity providers. There is no option, since one answers
+/// in less than a second.
 const ASKING: usize = 32;
 
 impl fmt::Debug for SignInPages {
@@ -70,12 +74,12 @@ impl fmt::Debug for SignInPages {
 }
 
 impl SignInPages {
-    /// Pages to which `links` lead. `authenticate` tells who users are, by what they show for the endpoint at `endpoint`, and
-    /// `rules` where they may sign in.
+    /// The pages behind `links`. `authenticate` identifies users by their credentials for the
+    /// endpoint at `endpoint`; `rules` decides where they may sign in.
     ///
     /// # Errors
     ///
-    /// If the keys of the store cannot seal.
+    /// If the store's keys cannot be used.
     pub fn new(
         grants: Grants,
         links: Arc<Links>,
@@ -181,7 +185,7 @@ impl Visit<'_> {
         )
     }
 
-    /// The page for a user who may not sign in at a server, which is put on record.
+    /// The page for a user who may not sign in to a server. Writes this to the audit log.
     fn barred(&self, owner: &Owner) -> Response<String> {
         self.pages
             .grants
@@ -193,7 +197,7 @@ impl Visit<'_> {
         Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text).answer()
     }
 
-    /// Where browsers come back to, and how authorization servers know Fanlight.
+    /// The URL to which browsers return, and Fanlight's client metadata.
     fn callback(&self) -> Option<Callback> {
         let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
         Some(Callback {
@@ -203,7 +207,8 @@ impl Visit<'_> {
         })
     }
 
-    /// What Fanlight is as a client (2026-07-28 basic/authorization/client-registration, Client ID Metadata Documents).
+    /// Fanlight's metadata as an OAuth client (2026-07-28 basic/authorization/client-registration,
+    /// Client ID Metadata Documents).
     fn document(&self) -> Response<String> {
         let text = self.callback().and_then(
             |Callback {
@@ -236,7 +241,7 @@ impl Visit<'_> {
     }
 }
 
-/// The page for a user who cannot be told apart.
+/// The page for an unidentified user.
 fn denied(denial: &Denial) -> Page {
     let status = match denial {
         Denial::Missing | Denial::Invalid(_) | Denial::InvalidProof(_) => StatusCode::UNAUTHORIZED,
@@ -249,7 +254,7 @@ fn denied(denial: &Denial) -> Page {
     Page::refusal(status, "You are not signed in to this gateway", &text)
 }
 
-/// The page for a sign-in that has not succeeded.
+/// The page for a failed sign-in.
 fn not_signed_in(error: &SignInError) -> Page {
     let status = match error {
         SignInError::NotUsed(_)
@@ -267,7 +272,7 @@ fn not_signed_in(error: &SignInError) -> Page {
     )
 }
 
-/// The answer to what may have failed.
+/// The answer, or the page for its error.
 fn answered(outcome: Result<Response<String>, SignInError>) -> Response<String> {
     outcome.unwrap_or_else(|error| not_signed_in(&error).answer())
 }

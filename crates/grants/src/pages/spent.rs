@@ -1,5 +1,5 @@
-//! The sign-ins at identity providers that have ended. What a browser brings to end one is good for ten minutes, and would have
-//! the identity provider asked again each time.
+//! Ended sign-ins at identity providers. A browser's cookie for one is valid for ten minutes, and
+//! could otherwise make Fanlight ask the identity provider repeatedly.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,16 +7,18 @@ use std::sync::{Mutex, PoisonError};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_settings::Secret;
 
-/// Most that are remembered. No option: each takes some hundred bytes. Beyond that the one that ends first is forgotten, which
-/// its own browser alone could bring again.
+/// The limit of remembered sign-ins. There is no option, since each takes some hundred bytes.
+/// Beyond the limit, the one that expires first is forgotten; only its own browser could bring it
+/// again.
 const MOST: usize = 10_000;
 
-/// When each expires that was ended, in seconds since 1970, by a digest of its `state`.
+/// The expiry of each ended sign-in, in seconds since 1970, by a digest of its `state`.
 #[derive(Default)]
 pub(super) struct Spent(Mutex<HashMap<Vec<u8>, u64>>);
 
 impl Spent {
-    /// Ends the sign-in with this `state`, which expires then; whether it had not ended before.
+    /// Ends the sign-in with this `state`, which expires at `expires`. Returns false if it had
+    /// already ended.
     pub(super) fn spend(&self, state: &Secret, expires: u64, now: u64) -> bool {
         let place = digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +51,7 @@ mod tests {
         assert!((100..).take(MOST + 5).all(|number| ends(number, 0)));
         assert!(!ends(110, 0));
         assert_eq!(spent.0.lock().unwrap().len(), MOST);
-        // Those that have expired leave together.
+        // All expired ones are removed together.
         assert!(ends(u64::MAX, u64::MAX - 1));
         assert_eq!(spent.0.lock().unwrap().len(), 1);
     }

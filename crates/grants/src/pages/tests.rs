@@ -1,4 +1,4 @@
-//! Tests of what needs no authorization server.
+//! Tests that need no authorization server.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -31,7 +31,7 @@ struct Setting {
     _folder: TempDir,
 }
 
-/// Anybody may sign in anywhere.
+/// Rules by which anybody may sign in anywhere.
 #[derive(Debug)]
 struct Anybody;
 
@@ -45,7 +45,7 @@ impl SignInRules for Anybody {
     }
 }
 
-/// Nothing is put on record.
+/// No audit log.
 #[derive(Debug)]
 struct NoRecord;
 
@@ -105,7 +105,7 @@ impl Setting {
         self.pages.answer(request).await
     }
 
-    /// Keeps a sign-in that ends then; its `state`.
+    /// Stores a pending sign-in that expires at this time; returns its `state`.
     async fn keep(&self, expires: SystemTime) -> String {
         let (issuer, endpoint) = (
             "http://127.0.0.1:1".to_owned(),
@@ -160,7 +160,7 @@ async fn answer_that_is_late_is_not_taken() {
         late.status() == StatusCode::FORBIDDEN && late.body().contains("took too long"),
         "{late:?}"
     );
-    // In time it gets as far as the server, of which nothing is known here.
+    // Within its time it gets as far as the server, which is unknown here.
     let soon = setting.keep(soon).await;
     for (state, status) in [("x", 403), (&soon, 404), (&soon, 403)] {
         assert_eq!(setting.get(&back(state)).await.status(), status);

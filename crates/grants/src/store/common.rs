@@ -1,4 +1,4 @@
-//! Entries that several processes have in common, in place of a file. Nothing in them can be read by who keeps them.
+//! Entries in common with other processes, instead of a file. Whoever stores them cannot read them.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,50 +6,52 @@ use std::pin::Pin;
 use super::StoreError;
 use super::database::{Change, Entry, Kind, Stamp, decode, encode};
 
-/// How often a change is tried that others were faster with.
+/// How often to retry a change after other processes were faster.
 const ATTEMPTS: usize = 8;
 
-/// What takes a while.
+/// A result that takes a while.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, CommonError>> + Send + 'a>>;
 
-/// Why entries were not read or kept. The text is for operators.
+/// The reason why entries were not read or stored. The text is for operators.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CommonError(pub String);
 
-/// One entry that is to become another.
+/// The replacement of one entry by another.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
-    /// What it has to be now; `None` for nothing.
+    /// The expected current value; `None` for no entry.
     pub old: Option<&'a [u8]>,
-    /// What it becomes; `None` for nothing.
+    /// The new value; `None` to remove the entry.
     pub new: Option<&'a [u8]>,
-    /// When it is of no use any more, in seconds since 1970.
+    /// When the entry becomes useless, in seconds since 1970.
     pub expires: Option<u64>,
-    /// Whether nothing but its lease changes, which may be lost.
+    /// Whether only the entry's lease changes, which may be lost.
     pub is_of_lease: bool,
 }
 
-/// What has become of an [`Exchange`].
+/// The result of an [`Exchange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchanged {
-    /// It has happened.
+    /// The entry was replaced.
     Done,
-    /// The entry is another by now.
+    /// The entry has another value by now.
     Changed,
     /// There are too many entries.
     Full,
 }
 
-/// Keeps entries for several processes. Their names are `owner/name`, of hexadecimal digits and of any text.
+/// Stores entries for several processes. Their names are `owner/name`: hexadecimal digits, then any
+/// text.
 pub trait CommonEntries: fmt::Debug + Send + Sync {
-    /// Seconds since 1970 by the clock that decides for all processes, where the entry of this name is.
+    /// The current time at the place of this entry, in seconds since 1970. All processes use this
+    /// clock.
     fn now<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, u64>;
 
     /// The entry of this name.
     fn get<'a>(&'a self, kind: Kind, name: &'a str) -> Pending<'a, Option<Vec<u8>>>;
 
-    /// The entries of an owner, or of all, at most `most`.
+    /// The entries of an owner, or of all owners, at most `most`.
     fn list<'a>(
         &'a self,
         kind: Kind,
@@ -57,8 +59,8 @@ pub trait CommonEntries: fmt::Debug + Send + Sync {
         most: usize,
     ) -> Pending<'a, Vec<(String, Vec<u8>)>>;
 
-    /// Exchanges one entry for another, if it still is what it was. When this is done, it is kept as safely as it can be,
-    /// unless it is but of a lease.
+    /// Replaces one entry, if it still has the expected value. Afterwards it is stored as safely as
+    /// possible, unless only its lease has changed.
     fn exchange<'a>(
         &'a self,
         kind: Kind,
@@ -66,13 +68,13 @@ pub trait CommonEntries: fmt::Debug + Send + Sync {
         exchange: Exchange<'a>,
     ) -> Pending<'a, Exchanged>;
 
-    /// Removes the entries of an owner, or of all; how many there were.
+    /// Removes the entries of an owner, or of all owners. Returns their number.
     fn remove_all<'a>(&'a self, kind: Kind, owner: Option<&'a str>) -> Pending<'a, usize>;
 
-    /// Another than before if another process may have changed something since.
+    /// A value that changes when another process may have changed an entry.
     fn stamp(&self) -> Stamp;
 
-    /// Whether nothing can be read now: what was read stays in use.
+    /// Whether nothing can be read now; data read earlier stays in use.
     fn is_away(&self) -> bool;
 }
 
@@ -94,7 +96,7 @@ pub(super) async fn get(
         .transpose()
 }
 
-/// The entries whose names begin with `prefix`, which is empty or an owner with a slash.
+/// The entries whose names begin with `prefix`: empty, or an owner with a slash.
 pub(super) async fn list(
     common: &dyn CommonEntries,
     kind: Kind,
@@ -115,7 +117,8 @@ pub(super) async fn remove_all(
     Ok(common.remove_all(kind, prefix.strip_suffix('/')).await?)
 }
 
-/// Changes the entry of this name as `decide` says, which is asked again if another process was faster.
+/// Changes the entry of this name with `decide`, which is called again if another process was
+/// faster.
 pub(super) async fn change<T>(
     common: &dyn CommonEntries,
     kind: Kind,

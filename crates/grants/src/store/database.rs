@@ -1,6 +1,8 @@
-//! The file of the store: entries by kind and name. It knows nothing of what is sealed in them. Every function blocks.
+//! The store's file: entries by kind and name. Their content is sealed and opaque to it. Every
+//! function blocks.
 //!
-//! Several processes may have it open: a running gateway, the gateways that clients of this user start, and `fanlight login`.
+//! Several processes may have it open: a running gateway, gateways that clients of this user start,
+//! and `fanlight login`.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,25 +21,25 @@ use crate::folder::Folder;
 
 /// The name of the file.
 pub const FILE: &str = "grants.redb";
-/// Memory for pages of the file.
+/// The size of the file's page cache.
 const CACHE: usize = 1 << 20;
-/// The longest entry about a user or an authorization server, and of another kind.
+/// The size limits of an entry: about a user or an authorization server, and of another kind.
 const LONGEST: (usize, usize) = (128 << 10, 256 << 20);
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What a user has granted at a server.
+    /// A user's grant at a server.
     Grant,
     /// A key that a user has deposited for a server.
     UserKey,
     /// A registration at an authorization server.
     Client,
-    /// A sign-in that a user has agreed to and not finished.
+    /// A sign-in that a user has agreed to and not finished yet.
     SignIn,
-    /// What a server has listed for all, and says of itself.
+    /// A server's lists and description.
     Lists,
-    /// The rules by which servers' tools and prompts are named.
+    /// The rules for naming servers' tools and prompts.
     Names,
 }
 
@@ -52,7 +54,8 @@ impl Kind {
         Self::Names,
     ];
 
-    /// Whether it is about users, or about authorization servers for them: it cannot be had again without them.
+    /// Whether it is about users, or about authorization servers for them. Such data cannot be
+    /// recreated without them.
     #[must_use]
     pub fn is_of_users(self) -> bool {
         match self {
@@ -61,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Its name in exports.
+    /// The name of the kind in exports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -78,7 +81,7 @@ impl Kind {
         TableDefinition::new(self.as_str())
     }
 
-    /// Most entries of the kind.
+    /// The limit of entries of the kind.
     #[must_use]
     pub fn most(self) -> u64 {
         match self {
@@ -87,50 +90,52 @@ impl Kind {
         }
     }
 
-    /// Most entries of the kind and one principal. What is of no principal is not limited further.
+    /// The limit of entries of the kind per principal. Entries without a principal have no further
+    /// limit.
     #[must_use]
     pub fn most_of_one(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey => 256,
-            // More than a user follows at a time: those before have been given up.
+            // More than a user continues at a time: earlier ones have been abandoned.
             Self::SignIn => 16,
             Self::Client | Self::Lists | Self::Names => self.most(),
         }
     }
 
-    /// Whether the oldest entry gives way to a new one where there are too many: a user can begin a sign-in again, and a client
-    /// is registered again.
+    /// Whether the oldest entry is removed when there are too many. A user can begin a sign-in
+    /// again, and a client can be registered again.
     #[must_use]
     pub fn gives_way(self) -> bool {
         matches!(self, Self::Client | Self::SignIn)
     }
 }
 
-/// One entry as it is kept.
+/// One entry in its stored form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// The issuer that it is about; empty for none. Sealed with the content.
+    /// The issuer that it concerns; empty for none. It is sealed with the content.
     pub(super) issuer: String,
-    /// The principal that it belongs to, sealed.
+    /// The owning principal, sealed.
     pub(super) principal: String,
-    /// When it is of no use any more, in seconds since 1970.
+    /// When the entry becomes useless, in seconds since 1970.
     pub(super) expires: Option<u64>,
-    /// For which process it is at the moment.
+    /// The process that currently has it for itself.
     pub(super) lease: Option<Lease>,
-    /// What it says.
+    /// The sealed content.
     pub(super) sealed: String,
 }
 
-/// One process has an entry for itself.
+/// A process's temporary claim to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Until then, in seconds since 1970, by the clock of the machine or of those who have entries in common.
+    /// The end of the lease in seconds since 1970, by the clock of the machine or of the common
+    /// store.
     pub(super) until: u64,
-    /// Tells leases apart.
+    /// A random number that identifies the lease.
     pub(super) id: u64,
 }
 
-/// What is to become of an entry.
+/// The change of an entry.
 pub(super) enum Change {
     Leave,
     Put(Entry),
@@ -142,14 +147,14 @@ pub(super) struct Database {
     path: PathBuf,
 }
 
-/// How the name of a damaged file begins that was set aside.
+/// The beginning of the name of a damaged file that was set aside.
 pub(super) const SET_ASIDE: &str = "grants.damaged-";
 
-/// When the file was written last, as far as that can be told.
+/// The time of the last write, if known.
 pub type Stamp = Option<SystemTime>;
 
 impl Database {
-    /// Opens the file, or makes it. One that is damaged is set aside.
+    /// Opens the file, or creates it. A damaged file is set aside.
     pub(super) fn open(folder: &Folder) -> Result<Self, StoreError> {
         match Self::try_open(folder) {
             Err(DatabaseError::Storage(StorageError::Corrupted(problem))) => {
@@ -167,7 +172,7 @@ impl Database {
         }
     }
 
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub(super) fn try_open(folder: &Folder) -> Result<Self, DatabaseError> {
         let refused = |problem| DatabaseError::Storage(StorageError::Io(io::Error::other(problem)));
         let file = folder.open_file(FILE).map_err(refused)?;
@@ -183,7 +188,7 @@ impl Database {
         })
     }
 
-    /// Another than before if a process has written since.
+    /// A value that changes when a process has written the file.
     pub(super) fn stamp(&self) -> Stamp {
         std::fs::metadata(&self.path)
             .and_then(|metadata| metadata.modified())
@@ -222,8 +227,9 @@ impl Database {
         Ok(found)
     }
 
-    /// Changes the entry of this name as `decide` says, which also gives the answer. When this returns, the change is on disk.
-    /// Where nothing changes, nothing is written: that takes its time, and has all processes read again what they hold.
+    /// Changes the entry of this name with `decide`, which also returns the result. Afterwards the
+    /// change is on disk. Without a change nothing is written: writing takes time and makes all
+    /// processes read their data again.
     pub(super) fn change<T>(
         &self,
         kind: Kind,
@@ -247,7 +253,7 @@ impl Database {
         Ok(answer)
     }
 
-    /// Removes the entries of a kind whose names begin with `prefix`; returns how many there were.
+    /// Removes the entries of a kind whose names begin with `prefix`. Returns their number.
     pub(super) fn remove_all(&self, kind: Kind, prefix: &str) -> Result<usize, StoreError> {
         let write = self.file.begin_write()?;
         let removed = {
@@ -282,8 +288,8 @@ fn put(
     Ok(())
 }
 
-/// Makes room for an entry where there are as many as there may be, in all or of its owner: the oldest of whoever has most of
-/// them gives way.
+/// Makes room for an entry if a limit is reached, in total or for its owner: removes the oldest
+/// entry of the owner with the most entries.
 fn make_room(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str) -> Result<(), StoreError> {
     let (owner, mut own) = (owner_of(name), 0);
     if kind.most_of_one() < kind.most() {
@@ -320,7 +326,7 @@ fn make_room(kind: Kind, table: &mut Table<'_, &str, &[u8]>, name: &str) -> Resu
     Ok(())
 }
 
-/// Whom the entry of this name belongs to.
+/// The owner in the name of an entry.
 fn owner_of(name: &str) -> &str {
     name.split_once('/').map_or(name, |(owner, _)| owner)
 }
@@ -335,7 +341,7 @@ fn find(
         .transpose()
 }
 
-/// An entry as it is kept.
+/// The stored form of an entry.
 pub(super) fn encode(kind: Kind, entry: &Entry) -> Result<Vec<u8>, StoreError> {
     let bytes = serde_json::to_vec(entry).map_err(|_| StoreError::TooLarge)?;
     let longest = if kind.is_of_users() {
@@ -354,7 +360,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreError> {
     serde_json::from_slice(bytes).map_err(|_| StoreError::Damaged)
 }
 
-/// Gives a file that cannot be read another name, and makes an empty one.
+/// Renames an unreadable file, and creates an empty one.
 fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     let path = folder.path().join(FILE);
     let aside: PathBuf = folder

@@ -1,5 +1,6 @@
-//! The store: records of users, of authorization servers and of servers' lists in one file in `stateDir`, or in common with other
-//! processes, each sealed for whom and what it is about, so that one that is moved within the file does not open.
+//! The store: records about users, authorization servers and servers' lists. They are in one file
+//! in `stateDir`, or in common with other processes. Each is sealed for its owner and subject, so
+//! that a moved record cannot be opened.
 
 mod common;
 mod database;
@@ -28,28 +29,28 @@ pub use self::database::{FILE, Kind, Lease, Stamp};
 use crate::folder::Folder;
 use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 
-/// What records are sealed for.
+/// The purpose of the seal on records.
 const PURPOSE: &[u8] = b"record in stateDir: ";
-/// How long one operation may wait for others and for the disk.
+/// The time limit for one operation, including waiting for others and the disk.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Most records in an export.
+/// The limit of records in an export.
 const MOST_EXPORTED: usize = 1_000_000;
 
-/// What is kept of one thing.
+/// A kind of record.
 pub trait Record: Serialize + DeserializeOwned + Send + 'static {
-    /// What it is.
+    /// The kind.
     const KIND: Kind;
 
-    /// The issuer that it is about, if any: sealed with it.
+    /// The issuer that it concerns, if any. It is sealed with the record.
     fn issuer(&self) -> &str;
 
-    /// When it is of no use any more, in seconds since 1970.
+    /// When the record becomes useless, in seconds since 1970.
     fn useless_after(&self) -> Option<u64> {
         None
     }
 }
 
-/// Whom a record belongs to, and which server it is for.
+/// The principal that a record belongs to, and its server.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     principal: Arc<[u8]>,
@@ -57,7 +58,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The records of a principal ([`to_bytes`](fanlight_identity::Principal::to_bytes)) for a server.
+    /// The owner of the records of a principal
+    /// ([`to_bytes`](fanlight_identity::Principal::to_bytes)) for a server.
     #[must_use]
     pub fn new(principal: &[u8], server: &str) -> Self {
         Self {
@@ -66,13 +68,13 @@ impl Owner {
         }
     }
 
-    /// The records that belong to Fanlight itself, by what they are about.
+    /// The owner of Fanlight's own records, by their subject.
     #[must_use]
     pub fn nobody(about: &str) -> Self {
         Self::new(&[], about)
     }
 
-    /// The server.
+    /// The name of the server.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
@@ -84,12 +86,12 @@ impl Owner {
         &self.principal
     }
 
-    /// The name of the record: it does not tell who the principal is.
+    /// The name of the record, which does not reveal the principal.
     fn name(&self) -> String {
         format!("{}{}", prefix(&self.principal), self.server)
     }
 
-    /// What a record is sealed with: whom and what it is about.
+    /// The context that a record is sealed for: its owner and subject.
     fn bound(&self, kind: Kind, issuer: &str) -> Vec<u8> {
         let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
         let (kind, server) = (kind.as_str().as_bytes(), self.server.as_bytes());
@@ -109,55 +111,55 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// How the names of all records of a principal begin.
+/// The beginning of the names of a principal's records.
 fn prefix(principal: &[u8]) -> String {
     format!("{}/", HEXLOWER.encode(digest(&SHA256, principal).as_ref()))
 }
 
-/// A record that one process is to have for itself for a time.
+/// The result of requesting a lease on a record.
 #[derive(Debug)]
 pub enum Leased<T> {
-    /// There is none.
+    /// There is no record.
     Nothing,
-    /// It is this process's, under this lease.
+    /// This process has the record, under this lease.
     Ours(T, Lease),
-    /// Another process has it.
+    /// Another process has the record.
     Others,
 }
 
-/// What becomes of a record when a lease of it ends.
+/// The change of a record at the end of a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseOutcome<T> {
-    /// It becomes this one.
+    /// Replace the record.
     Replace(T),
-    /// It is removed.
+    /// Remove the record.
     Remove,
-    /// It stays as it is.
+    /// Leave the record unchanged.
     Keep,
 }
 
 /// One record of an export.
 #[derive(Debug)]
 pub struct Exported<T> {
-    /// Whom it belongs to.
+    /// The owner of the record.
     pub owner: Owner,
     /// The record.
     pub record: T,
 }
 
-/// Why something was not read or kept. The texts are for operators.
+/// The reason why something was not read or stored. The texts are for operators.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be opened, read or written.
     #[error("the file {FILE} in stateDir cannot be used: {0}")]
     File(String),
-    /// An entry is not in the form that is written.
+    /// An entry does not have the written form.
     #[error("the file {FILE} in stateDir is damaged")]
     Damaged,
-    /// What all processes have in common cannot be reached, or is damaged.
+    /// The common store cannot be reached, or is damaged.
     #[error("what users have granted cannot be used: {0}")]
     Common(String),
-    /// Others use it.
+    /// Others are using the file.
     #[error("the file {FILE} in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
     Busy,
     /// There are too many entries.
@@ -169,13 +171,13 @@ pub enum StoreError {
     /// A record is too large.
     #[error("a record is larger than stateDir may keep")]
     TooLarge,
-    /// They are to be removed on record, and cannot be opened.
+    /// Records have to be removed with an entry in the audit log, but cannot be opened.
     #[error(
         "not removed: {0} of the records of users cannot be opened, and the audit record has to name each user; have `keys` \
          include the key with which they were sealed, or unlock the system's keyring"
     )]
     Unnamed(usize),
-    /// It cannot be sealed.
+    /// A record cannot be sealed.
     #[error("cannot seal a record")]
     Seal,
     /// There is no key to seal with.
@@ -189,7 +191,7 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
     }
 }
 
-/// The records. Clones share one file.
+/// The store of records. Clones share one file.
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
@@ -200,12 +202,12 @@ struct Shared {
     seal: Seal,
 }
 
-/// Where the entries are.
+/// The place of the entries.
 #[derive(Clone)]
 enum Place {
     File {
         database: Arc<Database>,
-        /// One operation blocks at a time, so that a slow disk takes one thread alone.
+        /// Only one operation blocks at a time, so that a slow disk occupies only one thread.
         turn: Arc<Semaphore>,
     },
     Common(Arc<dyn CommonEntries>),
@@ -218,18 +220,18 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in a folder for records of users. It seals with the first of `keys`, else with a key in the keyring,
-    /// else with one of the folder. Blocks.
+    /// Opens the store in a folder for users' records. The sealing key is the first of `keys`, else
+    /// a key in the keyring, else the folder's key. Blocks.
     ///
     /// # Errors
     ///
-    /// If the file or its key cannot be used. A file that is damaged is set aside, and logged as an error.
+    /// If the file or its key cannot be used. A damaged file is set aside, and logged as an error.
     pub fn open(folder: &Folder, keys: &Keys, keyring: &dyn Keyring) -> Result<Self, StoreError> {
         Self::of_lists(folder, keys)?.for_users(folder, keys, keyring)
     }
 
-    /// Opens the store in a folder for what is kept of servers. It seals with the first of `keys`, else with one of the folder:
-    /// no keyring is asked for what is worth no secret. Blocks.
+    /// Opens the store in a folder for records about servers. The sealing key is the first of
+    /// `keys`, else the folder's key; these records need no keyring. Blocks.
     ///
     /// # Errors
     ///
@@ -255,7 +257,7 @@ impl Store {
         })))
     }
 
-    /// This store, as it is [opened](Self::open) for records of users. Blocks.
+    /// This store, [opened](Self::open) for users' records. Blocks.
     ///
     /// # Errors
     ///
@@ -280,13 +282,13 @@ impl Store {
         })))
     }
 
-    /// Where the key is that seals.
+    /// The place of the sealing key.
     #[must_use]
     pub fn key(&self) -> KeyPlace {
         self.0.key
     }
 
-    /// The store that several processes have in common. They have the same keys.
+    /// The store in common with other processes, which have the same keys.
     ///
     /// # Errors
     ///
@@ -302,7 +304,7 @@ impl Store {
         })))
     }
 
-    /// Seals other things for one purpose, with the same keys.
+    /// A seal for another purpose, with the same keys.
     ///
     /// # Errors
     ///
@@ -311,7 +313,7 @@ impl Store {
         Seal::new(&self.0.keys, purpose).map_err(|_| StoreError::Seal)
     }
 
-    /// Another than before if a process has changed something since.
+    /// A value that changes when a process has changed something.
     pub(crate) fn stamp(&self) -> Stamp {
         match &self.0.place {
             Place::File { database, .. } => database.stamp(),
@@ -319,12 +321,12 @@ impl Store {
         }
     }
 
-    /// Whether nothing can be read now: what was read stays in use.
+    /// Whether nothing can be read now; data read earlier stays in use.
     pub(crate) fn is_away(&self) -> bool {
         matches!(&self.0.place, Place::Common(entries) if entries.is_away())
     }
 
-    /// The record of this owner, if there is one that one of the keys opens.
+    /// The record of this owner, if it exists and one of the keys decrypts it.
     ///
     /// # Errors
     ///
@@ -340,7 +342,7 @@ impl Store {
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
-    /// The same without waiting for others, in place of a future: it blocks. `None` where records are in common.
+    /// A blocking form of [`Self::get`], which does not wait for others. `None` for a common store.
     ///
     /// # Errors
     ///
@@ -373,7 +375,7 @@ impl Store {
         Ok(entries.into_iter().filter_map(open).collect())
     }
 
-    /// All records of a kind that can be opened.
+    /// All records of a kind that can be decrypted.
     ///
     /// # Errors
     ///
@@ -382,7 +384,7 @@ impl Store {
         Ok(self.opened().await?.0)
     }
 
-    /// The same, and how many there are besides that cannot be opened.
+    /// All records of a kind that can be decrypted, and the number of others.
     pub(crate) async fn opened<T: Record>(&self) -> Result<(Vec<Exported<T>>, usize), StoreError> {
         let open = |(name, entry): (String, Entry)| {
             let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
@@ -399,18 +401,18 @@ impl Store {
         Ok((opened, unopened))
     }
 
-    /// Keeps a record instead of an earlier one. When this returns, it is on disk.
+    /// Stores a record, replacing an earlier one. Afterwards it is on disk.
     ///
     /// # Errors
     ///
-    /// If it cannot be kept; then the earlier one is.
+    /// If it cannot be stored; the earlier record then stays.
     pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
         let (name, entry) = (owner.name(), self.0.seal(owner, record)?);
         self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ()))
             .await
     }
 
-    /// Removes a record; returns it if it can be opened. Of several that ask, one gets it.
+    /// Removes a record, and returns it if it can be decrypted. Of several callers, one gets it.
     ///
     /// # Errors
     ///
@@ -422,7 +424,8 @@ impl Store {
         Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
     }
 
-    /// The record of this owner for this process alone, for at most `time`: until then other processes do not get it so.
+    /// Leases the record of this owner to this process, for at most `time`. Other processes cannot
+    /// lease it until then.
     ///
     /// # Errors
     ///
@@ -463,8 +466,9 @@ impl Store {
         })
     }
 
-    /// Ends a [`lease`](Self::lease): with another record, with none, or without a change. Returns whether it was still in
-    /// force; otherwise somebody has put or removed the record meanwhile, and nothing is changed.
+    /// Ends a [`lease`](Self::lease): with another record, with none, or without a change. Returns
+    /// whether it was still in force. If not, somebody has changed or removed the record meanwhile,
+    /// and nothing is changed.
     ///
     /// # Errors
     ///
@@ -498,7 +502,7 @@ impl Store {
         self.change(T::KIND, owner.name(), decide).await
     }
 
-    /// Removes all records of a principal, or of all; returns how many there were.
+    /// Removes all records of a principal, or of all principals. Returns their number.
     ///
     /// # Errors
     ///
@@ -540,7 +544,8 @@ impl Store {
         }
     }
 
-    /// Changes the entry of this name as `decide` says, which also gives the answer. When this returns, the change is kept.
+    /// Changes the entry of this name with `decide`, which also returns the result. Afterwards the
+    /// change is stored.
     async fn change<T: Send + 'static>(
         &self,
         kind: Kind,
@@ -556,7 +561,7 @@ impl Store {
     }
 }
 
-/// Whether a folder has something of users, or may have. Blocks.
+/// Whether a folder has users' data, or may have. Blocks.
 #[must_use]
 pub fn holds_users(path: &Path) -> bool {
     let was_set_aside = |name: &OsStr| {
@@ -568,7 +573,7 @@ pub fn holds_users(path: &Path) -> bool {
     {
         return true;
     }
-    // One that is damaged is not set aside for this.
+    // Opening it for this check must not set a damaged file aside.
     let opened = || Database::try_open(&Folder::open(path).ok()?).ok();
     path.join(FILE).exists() && opened().is_none_or(|database| has_users(&database))
 }
@@ -601,7 +606,7 @@ async fn in_turn<T: Send + 'static>(
             let _permit = permit;
             work(&database)
         });
-        // It panics only where the file is damaged in a way that was not noticed when it was opened.
+        // This panics only if the file has damage that was not noticed when it was opened.
         working.await.unwrap_or(Err(StoreError::Damaged))
     };
     timeout(LONGEST_WAIT, in_turn)

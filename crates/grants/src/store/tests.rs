@@ -209,7 +209,7 @@ async fn what_was_kept_is_there_after_a_process_ends_without_closing() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
     store.put(&ann(), &note("rotated")).await.unwrap();
-    // A copy of the file as it is now is what a process leaves that is killed.
+    // A copy of the current file is what a killed process leaves behind.
     let killed = TempDir::new().unwrap();
     fs::create_dir(killed.path().join("state")).unwrap();
     fs::set_permissions(
@@ -450,7 +450,7 @@ async fn sizes_and_numbers_are_bounded() {
     }
     let full = store.put(&Owner::new(b"bob", "more"), &note("x")).await;
     assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
-    // What is there can be replaced, and others have their own share.
+    // Existing records can be replaced, and other owners have their own limit.
     store
         .put(&Owner::new(b"bob", "0"), &note("y"))
         .await
@@ -500,10 +500,10 @@ async fn lists_of_servers_may_be_long_and_are_not_taken_for_something_of_users()
     assert!(holds_users(&state), "what cannot be read may be of users");
 }
 
-/// What a process in between may do to an entry.
+/// The change that another process makes to an entry in between.
 type Interference = Box<dyn FnMut(&mut Option<Vec<u8>>) + Send>;
 
-/// One entry that several processes have in common, and what happens between its reading and its exchange.
+/// An entry in common with other processes, and the change between reading and replacing it.
 struct OneEntry {
     entry: Mutex<Option<Vec<u8>>>,
     meanwhile: Mutex<Interference>,
@@ -586,7 +586,7 @@ async fn grant_in_common_is_leased_to_one_process_and_replaced_by_it_alone() {
         other.lease::<Note>(&ann(), minute).await.unwrap(),
         Leased::Others
     ));
-    // The user signs in anew meanwhile: what was renewed is of no use any more.
+    // The user signs in again meanwhile, so the renewed record is useless.
     other.put(&ann(), &note("signed in anew")).await.unwrap();
     assert!(
         !one.end_lease(&ann(), lease, LeaseOutcome::Replace(&renewed))
@@ -605,7 +605,7 @@ async fn change_is_decided_anew_when_another_process_was_faster() {
     let (entry, one, _) = in_common(Box::new(move |entry| {
         if faster > 0 {
             faster -= 1;
-            // Another process has removed it, or put something that is read as nothing.
+            // Another process has removed the entry, or written something unreadable.
             *entry = None;
         }
     }));
