@@ -1,7 +1,7 @@
-//! The settings of a backend: how to reach it, its era, and its limits.
+//! The settings of a server: how to reach it, its era, and its limits.
 //!
-//! Plain structs; the configuration crate reads them and has the defaults. `Debug`
-//! shows no secret: no header or environment value, no argument, and no URL path or query.
+//! Plain structs; the configuration crate reads them and has the defaults. `Debug` shows no secret:
+//! no header or environment value, no argument, and no URL path or query.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,58 +26,60 @@ use crate::memory::MessageMemory;
 use crate::names::LookUp;
 use crate::repeats::Repeats;
 
-/// One backend.
+/// The settings of one server.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
-    /// The name the configuration gives it; it is used in logs.
+    /// The configured name, also used in logs.
     pub name: String,
-    /// How it is reached.
+    /// How to reach the server.
     pub transport: TransportSettings,
-    /// What an HTTP server is shown besides the headers of `transport`.
+    /// The source of an HTTP server's credentials, besides the headers in `transport`.
     pub credentials: Option<Arc<dyn CredentialSource>>,
-    /// The file with certificates of authorities, besides those that the system trusts, that its own may come from.
+    /// A file with certificate authorities for this server, besides those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// How its processes are started.
+    /// How to start the server's processes.
     pub processes: ProcessPolicy,
-    /// In which era it is spoken to.
+    /// The era to use with the server.
     pub era: EraChoice,
-    /// Whether clients share a session with it.
+    /// Whether clients share a session at the server.
     pub sessions: SessionPolicy,
-    /// How Fanlight notices that it has stopped answering.
+    /// How Fanlight notices that the server has stopped answering.
     pub health: HealthPolicy,
-    /// Whether its lists are read by Fanlight itself, for clients of all kinds. Fanlight then declares to a legacy server the capabilities that some client may have, and clients that have
-    /// none, and no session, share a session of their own.
+    /// Whether Fanlight itself reads the server's lists, for clients of all kinds. It then declares
+    /// all client capabilities to a legacy server, and clients without capabilities and session
+    /// share a separate session.
     pub catalogue: bool,
-    /// Bounds on time.
+    /// Time limits.
     pub timeouts: BackendTimeouts,
-    /// Bounds on size and number.
+    /// Limits of size and number.
     pub limits: BackendLimits,
-    /// The memory for what all servers send.
+    /// The memory for the messages of all servers.
     pub memory: MessageMemory,
     /// The name and version of Fanlight.
     pub identity: Identity,
-    /// What is recorded of it.
+    /// Settings for traces and metrics of the server.
     pub telemetry: TelemetrySettings,
-    /// Seals the ids of the tasks that Fanlight makes for its clients.
+    /// Seals the ids of tasks that Fanlight makes for its clients.
     pub handles: Arc<HandleSeal>,
-    /// Where else it can be reached, if it has several endpoints.
+    /// The server's other endpoints, if it has several.
     pub endpoints: Endpoints,
-    /// If safe requests that may have run are sent once more: how often.
+    /// The budget for repeating safe requests that may have run; `None` never repeats.
     pub repeats: Option<Repeats>,
-    /// Whether it is asked which requests are safe though it repeats none.
+    /// Whether clients ask which requests are safe, although this server repeats none.
     pub is_asked_for_safe: bool,
-    /// Finds the addresses of endpoints.
+    /// Resolves the host names of endpoints.
     pub names: Arc<dyn LookUp>,
 }
 
 impl BackendSettings {
-    /// Whether a backend with these settings does not differ from one with `other`, so that it need not be replaced.
+    /// Whether these settings and `other` mean the same server, so that it need not be replaced.
     ///
-    /// `catalogue` may differ: what a connection declares stays as it was when it was made. So may secrets that headers
-    /// refer to ([`crate::Backend::use_credentials`]). Whether `credentials` come from the same place only their maker knows.
+    /// `catalogue` may differ: a connection keeps its declaration. So may secrets in headers
+    /// ([`crate::Backend::use_credentials`]). Only the maker of `credentials` knows whether they
+    /// have the same source.
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
-        // Named one by one, so that a new setting cannot be forgotten.
+        // All fields are named, so that a new setting cannot be forgotten.
         let Self {
             name,
             transport,
@@ -125,9 +127,9 @@ impl BackendSettings {
 /// Facts about a server from an earlier run of Fanlight.
 #[derive(Clone, Debug)]
 pub struct KnownServer {
-    /// The revision that was agreed on.
+    /// The agreed revision.
     pub revision: Revision,
-    /// What the server said of itself.
+    /// The server's description of itself.
     pub description: ServerDescription,
 }
 
@@ -137,20 +139,20 @@ impl PartialEq for KnownServer {
     }
 }
 
-/// What is recorded of a backend.
+/// Settings for traces and metrics of a server.
 #[derive(Clone, Debug)]
 #[cfg_attr(any(test, feature = "test-support"), derive(Default))]
 pub struct TelemetrySettings {
-    /// What records it.
+    /// The recorder.
     pub telemetry: Telemetry,
-    /// Whether trace context goes out to it.
+    /// Whether the server gets trace context.
     pub trace_context: TraceContextPolicy,
-    /// The parts of tool calls that are recorded.
+    /// The recorded parts of tool calls.
     pub content: ContentPolicy,
 }
 
 impl TelemetrySettings {
-    /// The attributes of spans and counters of the backend called `name`.
+    /// The attributes of spans and counters of the server called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = endpoint_of(transport);
         let Self {
@@ -167,7 +169,7 @@ impl TelemetrySettings {
     }
 }
 
-/// How spans name where a server is.
+/// The server's address in spans.
 pub(crate) fn endpoint_of(transport: &TransportSettings) -> Endpoint {
     match transport {
         TransportSettings::Stdio { .. }
@@ -198,189 +200,196 @@ pub(crate) fn endpoint_of(transport: &TransportSettings) -> Endpoint {
 /// How child processes are started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessPolicy {
-    /// Variables of Fanlight's own environment that a process inherits besides the common ones; `*` at the end of a name
-    /// stands for any text.
+    /// Variables of Fanlight's environment that a process inherits besides the common ones. A `*`
+    /// at the end of a name stands for any text.
     pub inherit_env: Vec<String>,
-    /// Variables that Fanlight's own options use, which no pattern with `*` passes on.
+    /// Variables of Fanlight's own options. No pattern with `*` passes them on.
     pub own_variables: Vec<String>,
-    /// The program that starts a process and ends it with all its descendants, as `<guard> child-guard <name>`
-    /// (`fanlight-child-guard`); absent where only the process group is ended.
+    /// The program that starts a process and ends it with all its descendants, as `<guard>
+    /// child-guard <name>` (`fanlight-child-guard`). Without it, only the process group is ended.
     pub guard: Option<PathBuf>,
-    /// What each process is confined to; needs the guard.
+    /// The restrictions of each process; they need the guard.
     pub sandbox: Sandbox,
-    /// Whose requests the process of a modern server serves.
+    /// The clients that the process of a modern server serves.
     pub serves: Serves,
-    /// Whether the first process is started by the first request, and not at once.
+    /// Whether the first request starts the first process, which otherwise starts at once.
     pub starts_on_demand: bool,
-    /// Whether its lists outlast Fanlight: those of an earlier run are served until it has been started.
+    /// Whether lists outlast Fanlight: until the process has started, lists of an earlier run are
+    /// served.
     pub keeps_lists: bool,
-    /// Whether it is not started while its lists are known. The first process is then started by the first request that
-    /// needs it.
+    /// Whether the process rests while its lists are known. The first request that needs it then
+    /// starts it.
     pub rests_while_known: bool,
-    /// How long Fanlight's own process is unused before it is ended; `None` for never.
+    /// The idle time after which Fanlight's own process ends; `None` for never.
     pub idle: Option<Duration>,
-    /// Attempts to start it that fail in a row, before only a request has it tried again; 0 for no bound.
+    /// The number of failed starts in a row after which only a request starts another attempt; 0
+    /// for no limit.
     pub max_failures: usize,
 }
 
-/// Whose requests the process of a modern server serves, which has no sessions to tell clients apart by.
+/// The clients that the process of a modern server serves. Such a server has no sessions to
+/// separate clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Serves {
-    /// Those of all clients.
+    /// All clients.
     #[default]
     Everybody,
-    /// Those for lists, which are the same for all. Each client that is authenticated has a process for its other requests.
+    /// Lists only, which are the same for all. Each authenticated client has a process for its
+    /// other requests.
     Lists,
-    /// Those of one client that is authenticated, beside a process for lists.
+    /// One authenticated client, beside a process for lists.
     One,
 }
 
 /// How Fanlight notices that a server has stopped answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthPolicy {
-    /// Between two checks; `None` for none besides those that calls give rise to.
+    /// The interval between checks; `None` for checks only after failing calls.
     pub interval: Option<Duration>,
-    /// The answer to a check.
+    /// The time limit of a check.
     pub timeout: Duration,
-    /// Calls in a row that time out before the server is checked.
+    /// The number of calls that time out in a row before the server is checked.
     pub timeouts: usize,
 }
 
-/// Bounds on time.
+/// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendTimeouts {
-    /// A request's wait for a connection that is being made.
+    /// A request's wait for a connection in progress.
     pub connect: Duration,
-    /// An attempt to connect, with probe and handshake. Of a process, the time in which it writes nothing to standard
-    /// error: one that does is being installed, or reports why it takes so long.
+    /// An attempt to connect, with probe and handshake. For a process, this limits the time without
+    /// output on standard error: a process that writes is being installed, or explains the delay.
     pub start: Duration,
     /// A whole attempt to start a process, however much it writes.
     pub start_total: Duration,
-    /// Waiting for the answer that tells the era; within `start`.
+    /// The wait for the answer that shows the era; within `start`.
     pub probe: Duration,
-    /// A whole call, with waiting for a connection and a permit. Does not run while the
-    /// server waits for an answer of the client.
+    /// A whole call, including the wait for a connection and a permit. Paused while the server
+    /// waits for a client's answer.
     pub call: Duration,
-    /// A whole call, with the time of the client's answers; `call`, if that is longer.
+    /// A whole call, including the client's answers. If `call` is longer, that applies.
     pub call_total: Duration,
-    /// The client's answer to a request of the server during a call.
+    /// The client's answer to a server's request during a call.
     pub question: Duration,
-    /// A client's own session without a call; then it is closed.
+    /// The idle time after which a client's own session is closed.
     pub session_idle: Duration,
-    /// Waiting for the end of a task, and remembering one without requests.
+    /// How long to wait for a task's end, and to remember a task without requests.
     pub task: Duration,
     /// Each step of ending a process: by itself, after SIGTERM, after SIGKILL.
     pub process_stop: Duration,
     /// The server's answer to the end of a session.
     pub session_end: Duration,
-    /// An HTTP connection that no request uses; it is closed between half of this and this.
+    /// The idle time of an HTTP connection; it is closed between half of this and this.
     pub idle_connection: Duration,
     /// The answer to a ping, which a process gets after a call has timed out.
     pub ping: Duration,
-    /// Pause after a failed attempt to connect, before a request has the next one made.
+    /// The pause after a failed attempt to connect, until a request can start the next.
     pub reconnect_on_demand: Duration,
-    /// The same pause, where so many attempts have failed that none is made without a request.
+    /// The same pause after so many failures that only requests start attempts.
     pub failed_retry: Duration,
-    /// Pauses between attempts to connect, or to open a stream.
+    /// The pauses between attempts to connect or to open a stream.
     pub reconnect: RetryDelays,
-    /// Collecting the server's announcements of changes of one list.
+    /// How long to collect the server's announcements of changes of one list.
     pub list_settle: Duration,
-    /// Pauses before the event stream of a call is resumed, where the server names none.
+    /// The default pauses before a call's event stream is resumed; a server may name others.
     pub resume: RetryDelays,
-    /// Bounds of the `retry` of the server's event streams.
+    /// The limits for `retry` in the server's event streams.
     pub server_retry: RetryDelays,
-    /// A connection that lasts this long did not fail at its start.
+    /// The age from which a connection did not fail at its start.
     pub stable_connection: Duration,
-    /// How long a verdict on the era is taken as fresh: a request that the server rejects meanwhile is rejected for its own
-    /// sake.
+    /// How long a finding about the era stays fresh. A request that the server rejects meanwhile is
+    /// rejected for its content.
     pub era_recheck: Duration,
-    /// A call's wait for an attempt to connect, where the last one failed; within `connect`.
+    /// A call's wait for another attempt to connect after a failed one; within `connect`.
     pub connect_on_call: Duration,
-    /// A call's wait until the resources that clients listen to are subscribed to on its process.
+    /// A call's wait until its process has subscribed to the clients' resources.
     pub subscribe_on_call: Duration,
-    /// The next message of a modern server whose request was refused.
+    /// The next message of a modern server after the refusal of its request.
     pub refused_request: Duration,
-    /// The result of a task that has ended, before it is requested again; doubles each time.
+    /// The wait for the result of an ended task before it is requested again; doubles each time.
     pub task_result: Duration,
-    /// The first request to the client of a task that needs input.
+    /// The wait for the first request to the client of a task that needs input.
     pub task_input: Duration,
-    /// Opening the GET stream of a legacy server, before calls are sent and subscriptions are made without it.
+    /// The wait for a legacy server's GET stream to open, before calls and subscriptions are sent
+    /// without it.
     pub stream_opening: Duration,
-    /// Delivering a client's answer to the server that asked for it.
+    /// The delivery of a client's answer to the server that asked for it.
     pub delivery: Duration,
-    /// A message of Fanlight's own that prepares or follows a call, such as a cancellation.
+    /// Fanlight's own message before or after a call, such as a cancellation.
     pub own_message: Duration,
-    /// Polling of tasks.
+    /// The polling of tasks.
     pub task_polls: PollIntervals,
-    /// Interval of TCP probes on a silent connection.
+    /// The interval of TCP probes on a silent connection.
     pub tcp_probe: Duration,
-    /// How long sent bytes may stay unacknowledged.
+    /// The maximum time that sent bytes may stay unacknowledged.
     pub tcp_unacknowledged: Duration,
 }
 
-/// Polling of one task: the intervals, and the failures that are tolerated.
+/// The intervals for polling a task, and the tolerated failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollIntervals {
-    /// Where the server suggests none.
+    /// The default interval; a server may suggest another.
     pub usual: Duration,
-    /// The least of its suggestions that is followed.
+    /// The shortest suggestion that is followed.
     pub shortest: Duration,
-    /// The greatest.
+    /// The longest suggestion that is followed.
     pub longest: Duration,
-    /// Tolerated failures in a row.
+    /// The number of tolerated failures in a row.
     pub failures: usize,
 }
 
-/// Bounds on size and number.
+/// Limits of size and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendLimits {
-    /// Running calls; as many may wait besides.
+    /// Running calls; as many more may wait.
     pub concurrency: usize,
-    /// Sessions of clients, besides the one that Fanlight itself uses.
+    /// Sessions of clients, besides Fanlight's own.
     pub sessions: usize,
-    /// Additional sessions that each belong to one running or suspended request; further ones count towards `sessions`.
+    /// Additional sessions that each belong to one running or suspended request; further ones count
+    /// towards `sessions`.
     pub request_sessions: usize,
-    /// Resources whose updates clients have subscribed to at the same time, and as many tasks.
+    /// Resources that clients are subscribed to at the same time, and as many tasks.
     pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
-    /// Bytes that a process may write to its standard output, besides `message_bytes`, without a message among them.
+    /// Bytes without a message that a process may write to standard output, besides
+    /// `message_bytes`.
     pub invalid_output: usize,
-    /// Bytes that are read of its standard error a second.
+    /// Bytes per second that are read from a process's standard error.
     pub process_log: usize,
-    /// Bytes that are kept of what its processes write besides messages.
+    /// Bytes that are kept of the processes' output besides messages.
     pub process_log_kept: usize,
-    /// Levels of arrays and objects in one message.
+    /// The nesting depth of arrays and objects in one message.
     pub nesting: usize,
-    /// Requests of the server that one call may have open.
+    /// Open server requests of one call.
     pub open_server_requests: usize,
     /// Inputs that one task may ask for while a call waits for it.
     pub task_inputs: usize,
-    /// Attempts in a row to take up the broken event stream of a call that bring nothing at all.
+    /// Fruitless attempts in a row to resume a call's broken event stream.
     pub stream_attempts: usize,
-    /// Pages of a tool list that are read in order to make calls.
+    /// Pages of a tool list that are read to make calls.
     pub list_pages: usize,
-    /// Entries of a tool list that are read in order to make calls.
+    /// Entries of a tool list that are read to make calls.
     pub list_entries: usize,
-    /// Bytes of memory that are kept for a moment for the next long bodies, by all backends together.
+    /// Bytes of memory that all servers together keep for a moment for the next long bodies.
     pub spare_bytes: usize,
-    /// Tasks remembered for translation between the two ways of speaking of them, and as many
-    /// waits for a task.
+    /// Tasks that are remembered for translation between the two task dialects, and as many waits
+    /// for a task.
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
-    /// Bytes of a client's capabilities, and of its information. A client with more declares none
-    /// to legacy servers.
+    /// Bytes of a client's capabilities, and of its information. A client above the limit declares
+    /// none to legacy servers.
     pub client_description: usize,
-    /// Parameters of one tool that are mirrored into headers. A tool with more is not listed.
+    /// Mirrored parameters per tool. A tool with more is not listed.
     pub mirrored_params: usize,
-    /// Bytes of a tool list that are read in order to make calls.
+    /// Bytes of a tool list that are read to make calls.
     pub list_bytes: usize,
     /// Requests to the client that the server may send during one call.
     pub server_requests: usize,
 }
 
-/// The name and version of Fanlight, as `clientInfo` and in `User-Agent`.
+/// The name and version of Fanlight, for `clientInfo` and `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The program's name.

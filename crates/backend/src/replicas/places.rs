@@ -26,7 +26,7 @@ pub(crate) struct Place {
     /// The fixed address; `None` resolves the host on connect.
     pub(super) address: Option<SocketAddr>,
     pub(super) zone: Option<Arc<str>>,
-    /// Whether it is in another zone than the gateway.
+    /// Whether its zone differs from the gateway's.
     pub(super) is_far: bool,
 }
 

@@ -44,8 +44,8 @@ impl Declared {
     /// Declares the capabilities for reading lists, but refuses all server requests, since no
     /// client is behind the request.
     pub(crate) fn by_gateway(context: &CallContext, largest: usize) -> Self {
-        // This set stands for all capabilities, beyond those of the modern era, where tasks are an
-        // extension.
+        // This set stands for all capabilities. The modern era's set lacks tasks, which are an
+        // extension there.
         if context.capabilities.as_text() == capability::ALL_OF_MODERN {
             return Self::for_lists();
         }

@@ -257,7 +257,8 @@ impl ClientConnections {
 
     /// Handles the end of a request that had a connection to itself. The connection becomes spare,
     /// with three exceptions: the server asked the client something on it, has a task of it, or
-    /// there are `limit` connections besides those of requests. Returns whether it became spare.
+    /// there are `limit` connections besides the connections of requests. Returns whether it became
+    /// spare.
     pub(super) fn release(&mut self, owner: &Owner, key: SpareKey, limit: usize) -> bool {
         let Some(connection) = self
             .owned

@@ -1,15 +1,18 @@
-//! The connections to one backend: the one that Fanlight itself uses, and one for each client that
-//! must not share state with others.
+//! The connections to one server: the base connection, which Fanlight itself uses, and connections
+//! of clients that must not share state with others.
 //!
-//! The base connection finds out the era. A modern server has no sessions, so modern clients need no other connection.
-//! A legacy client is served in its own era where the server has that, too (`legacy_era`): then, and with a legacy
-//! server, each client session has a connection of its own, opened when first needed and declared with that client's
-//! capabilities. Clients without a session share one with those of the same principal and capabilities, unless they can
-//! be asked: then each request has one to itself (`clients`). Unused connections are closed after a while, or when the
-//! limit is reached.
+//! The base connection determines the era. A modern server has no sessions, so modern clients need
+//! no other connection. A legacy client is served in its own era if the server has it, too
+//! (`legacy_era`).
 //!
-//! What a server over HTTP has opened for a client's session can be on record with that (`ServerSessions`). Another process that
-//! continues the client's session makes its connection of that, without `initialize`.
+//! In that case, and at a legacy server, each client session has its own connection. It is opened
+//! when first needed, and declares the client's capabilities. Clients without a session share one
+//! per principal and capabilities. If they can be asked, however, each request has its own
+//! (`clients`). Unused connections are closed after a while, or at the limit.
+//!
+//! A session that an HTTP server opened for a client's session can be recorded with it
+//! (`ServerSessions`). Another process that continues the client's session uses that record for its
+//! connection, without `initialize`.
 
 mod clients;
 pub(crate) mod dispatcher;
@@ -55,14 +58,14 @@ use sharing::Sharing;
 use turns::{Place, Turns, WakeOnDrop};
 pub(crate) use watched_call::is_no_answer;
 
-/// Bounds of the interval between looks for idle connections, which is a quarter of their allowed idle time. No option:
-/// it follows from `timeouts.backendSessionIdle`.
+/// The limits of the interval between checks for idle connections. The interval is a quarter of the
+/// allowed idle time (`timeouts.backendSessionIdle`), so it is no option.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(crate) struct SessionPool {
     settings: Arc<ConnectSettings>,
     policy: SessionPolicy,
-    /// The base connection declares more than clients without capabilities have.
+    /// Whether the base connection declares more than clients without capabilities have.
     catalogue: bool,
     registry: Arc<SubscriptionRegistry>,
     listeners: Listeners,
@@ -76,15 +79,15 @@ pub(crate) struct SessionPool {
 /// A connection for one request.
 pub(crate) struct Lease {
     pub(crate) connection: Arc<Connection>,
-    /// The base connection, if this is another.
+    /// The base connection, if this one is another.
     base: Option<Arc<SupervisedConnection>>,
     /// Keeps a client's connection from being closed as idle; the base connection never is.
     in_use: Option<InUse>,
-    /// Ends the use of a connection that the request has to itself. Dropped after `in_use`.
+    /// Ends the use of a connection that belongs to the request alone. Dropped after `in_use`.
     release: Option<Release>,
 }
 
-/// Releases the connection of a request when dropped.
+/// Releases a request's connection when dropped.
 struct Release {
     pool: Arc<SessionPool>,
     owner: Owner,
@@ -102,8 +105,8 @@ impl Drop for Release {
 }
 
 impl SessionPool {
-    /// Begins to make the base connection, in the background.
-    /// `catalogue`: lists are read on it for clients of all kinds. `known`: from an earlier run.
+    /// Begins to make the base connection in the background. `catalogue`: the connection reads
+    /// lists for clients of all kinds. `known`: facts from an earlier run.
     pub(crate) fn start(
         settings: ConnectSettings,
         policy: SessionPolicy,
@@ -112,7 +115,7 @@ impl SessionPool {
         known: Option<KnownServer>,
     ) -> Arc<Self> {
         let settings = Arc::new(settings);
-        // A shared session declares only what all of its clients can be asked.
+        // A shared session declares only capabilities that all its clients have.
         let catalogue = catalogue && policy != SessionPolicy::Shared;
         let declared = if catalogue {
             Declared::for_lists()
@@ -174,17 +177,18 @@ impl SessionPool {
         pool
     }
 
-    /// Whether the backend has been ended.
+    /// Whether the server's connections have been ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.settings.shutdown.is_cancelled()
     }
 
-    /// Whether the server still answers.
+    /// The server's health.
     pub(crate) fn health(&self) -> &Health {
         &self.settings.context.health
     }
 
-    /// Whether the base connection's process may be ended while nothing uses it, or is started on demand only.
+    /// Whether the base connection's process may end while nothing uses it, or starts only on
+    /// demand.
     pub(crate) fn may_rest(&self) -> bool {
         self.settings.process().is_some_and(|policy| {
             policy.idle.is_some() || policy.starts_on_demand || policy.rests_while_known
@@ -210,8 +214,8 @@ impl SessionPool {
         })
     }
 
-    /// Waits until the base connection, or while that rests a client's, has been made later than `since`; returns when the
-    /// last was.
+    /// Waits for a base connection that was made after `since`; while the base rests, for a
+    /// client's connection. Returns its time.
     pub(crate) async fn connection_made(&self, since: Option<Instant>) -> Instant {
         let mut made = self.settings.connections_made.subscribe();
         let last = |made: &ConnectionsMade| {
@@ -230,8 +234,8 @@ impl SessionPool {
         }
     }
 
-    /// The server's description of itself, from memory while its process rests. A server that is down is not waited for,
-    /// but asked again in the background.
+    /// The server's description, from memory while its process rests. If the server is down, does
+    /// not wait, but retries in the background.
     pub(crate) async fn describe(&self) -> Result<ServerDescription, BackendError> {
         match self.base.at_rest() {
             Some(described) => described,
@@ -239,8 +243,8 @@ impl SessionPool {
         }
     }
 
-    /// How long to wait for the base connection where there is nothing to say without it: as long as a process may take to
-    /// start. Whoever cannot wait so long gives up earlier.
+    /// How long to wait for a base connection without which there is nothing to answer: as long as
+    /// a process may take to start. Callers with less time give up earlier.
     fn start_limit(&self) -> Duration {
         let BackendTimeouts {
             connect,
@@ -263,17 +267,17 @@ impl SessionPool {
         &self.base
     }
 
-    /// Why there is no connection for a client, if there is none for some time to come.
+    /// The reason why there is no connection for a client and will be none soon.
     pub(crate) fn down(&self, client: &CallContext) -> Option<BackendError> {
-        // A server that answers nothing answers nothing on its other connections either.
-        // Whether it does again is tried in the background.
+        // An unresponsive server does not respond on other connections either. Background checks
+        // notice when it responds again.
         if self.health().is_ejected()
             && let Some(Err(error)) = self.base.at_rest()
         {
             return Some(error);
         }
         match self.existing(client) {
-            // The base connection may do instead.
+            // The base connection may serve instead.
             Some(_)
                 if self
                     .modern_base()
@@ -286,7 +290,7 @@ impl SessionPool {
         }
     }
 
-    /// The connection for a client's request, if it is there.
+    /// The connection for a client's request, if it is ready.
     pub(crate) fn lease_at_once(self: &Arc<Self>, client: &CallContext) -> Option<Lease> {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
         match self.existing(client) {
@@ -302,7 +306,7 @@ impl SessionPool {
         }
     }
 
-    /// The connection that a client's session has of its own, if it is there.
+    /// The own connection of a client's session, if it is ready.
     pub(crate) fn of_session(&self, client: &CallContext) -> Option<Lease> {
         let supervised = self
             .existing(client)
@@ -316,27 +320,28 @@ impl SessionPool {
         })
     }
 
-    /// Whether the client's session has a connection of its own that has not ended, or is to go on with a session at the
-    /// server.
+    /// Whether the client's session has its own connection that has not ended, or must continue a
+    /// session at the server.
     pub(crate) fn has_session(&self, client: &CallContext) -> bool {
         client.session().is_some()
             && (self.existing(client).is_some_and(|own| !own.has_stopped())
                 || self.is_to_continue(client))
     }
 
-    /// Whether the base connection's server keeps something for clients that would be lost with it, or that they wait for.
+    /// Whether the base connection's server keeps anything that clients wait for or that would be
+    /// lost with it.
     pub(crate) fn is_needed(&self) -> bool {
         self.registry.needs_more_than_lists() || self.base.has_open_task()
     }
 
-    /// Whose requests the process of a modern server serves.
+    /// The clients that a modern server's process serves.
     fn serves(&self) -> Serves {
         self.settings
             .process()
             .map_or(Serves::Everybody, |policy| policy.serves)
     }
 
-    /// Whether a call must not run on a connection, since that would be another principal's as well.
+    /// Whether a call must not run on a connection that other principals use as well.
     pub(crate) fn is_apart(&self, call: &Call, lease: &Lease) -> bool {
         self.serves() == Serves::Lists
             && lease.base.is_none()
@@ -345,7 +350,8 @@ impl SessionPool {
             && !is_for_all(&call.method)
     }
 
-    /// Whether a client's requests run on a connection that is not everybody's, which is found out first.
+    /// Whether a client's requests run on a connection that not everybody shares. Waits until that
+    /// is clear.
     pub(crate) async fn has_own_connection_for(
         self: &Arc<Self>,
         client: &CallContext,
@@ -356,7 +362,7 @@ impl SessionPool {
                 .revision
                 .is_some_and(|revision| revision.era() == Era::Modern)
         };
-        // That need not wait for its process.
+        // The answer is known without its process.
         if is_known_modern && !self.may_have_second_era(client) {
             return Ok(false);
         }
@@ -368,8 +374,8 @@ impl SessionPool {
             || (self.is_second_era(client, &base) && self.is_proven_at(&base)))
     }
 
-    /// Where a client's session has no connection of its own, has it be subscribed here to what it has subscribed to at whichever
-    /// endpoint, and to nothing else. Returns what it was not subscribed to here before.
+    /// Repeats the recorded subscriptions of a client's session here, and ends all others, unless
+    /// the session has its own connection. Returns the new ones.
     pub(crate) async fn subscribe_again(
         self: &Arc<Self>,
         client: &CallContext,
@@ -385,17 +391,17 @@ impl SessionPool {
             .unwrap_or_default())
     }
 
-    /// Has the process start that serves lists, if it rests.
+    /// Starts the process that serves lists, if it rests.
     pub(crate) fn wake(&self) {
         self.base.wake();
     }
 
-    /// Whether clients have connections of their own.
+    /// Whether any client has a connection of its own.
     pub(crate) fn has_clients(&self) -> bool {
         !self.connections().is_empty()
     }
 
-    /// The connection for a client's request, made first if needed.
+    /// The connection for a client's request, made first if necessary.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         client: &CallContext,
@@ -405,7 +411,7 @@ impl SessionPool {
             None => {
                 let base = self.base.ready(self.settings.timeouts.connect).await?;
                 if self.may_share_process(client, base.era()) {
-                    // Found out once for each base connection.
+                    // Determined once for each base connection.
                     let _ = self.sharing.find_out(&base).await;
                 }
                 let owner = if self.has_own_connection(client, &base) {
@@ -441,7 +447,7 @@ impl SessionPool {
         }
     }
 
-    /// The server's description of itself for a client: in the client's era, if it is to be served in that.
+    /// The server's description for a client, in the era in which the client will be served.
     pub(crate) async fn describe_to(
         self: &Arc<Self>,
         client: &CallContext,
@@ -464,11 +470,12 @@ impl SessionPool {
         }
     }
 
-    /// The connection that decides what can be sent for a client, if it is there: its own or the base one.
+    /// The connection that determines what a client can be sent, if it is ready: the client's own
+    /// or the base one.
     pub(crate) fn current(&self, client: &CallContext) -> Option<Arc<Connection>> {
         let ready = |supervised: &SupervisedConnection| supervised.state.borrow().verdict()?.ok();
         let base = ready(&self.base);
-        // A server's two eras may differ in what they have.
+        // A server's two eras may have different capabilities.
         if client.session().is_some()
             && base
                 .as_ref()
@@ -496,7 +503,8 @@ impl SessionPool {
         self.listeners.add(listen, connection.era()).await
     }
 
-    /// The answer to a call about what is listened to that the server is not asked for, if it is one.
+    /// The answer to a call about subscriptions that the server need not get; `None` for other
+    /// calls.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
         self.registry.note_level(&call.context);
         if lease.base.is_some() {
@@ -505,7 +513,7 @@ impl SessionPool {
         if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
             return None;
         }
-        // Large: boxed to keep the futures of other calls small.
+        // Boxed, since it is large: this keeps the futures of other calls small.
         Box::pin(listening::local_answer(
             &self.registry,
             call,
@@ -514,7 +522,7 @@ impl SessionPool {
         .await
     }
 
-    /// Remembers what an answered call has changed on a client's own connection.
+    /// Records the effect of an answered call on a client's own connection.
     pub(crate) fn remember(&self, call: &Call, lease: &Lease, answer: &Response) {
         listening::record(&self.registry, call, answer);
         if lease.release.is_some()
@@ -528,21 +536,21 @@ impl SessionPool {
         }
     }
 
-    /// Closes the connections of a client session.
+    /// Closes the connections of a client's session.
     pub(crate) fn end_session(&self, session: SessionKey) {
         self.connections().end_session(session);
         self.registry.end_session(session);
     }
 
-    /// Closes the connections of a client session that goes on at another endpoint.
+    /// Closes the connections of a client's session that continues at another endpoint.
     pub(crate) fn leave_session(&self, session: SessionKey) {
         self.connections().end_session(session);
         self.registry.leave_session(session);
     }
 
-    /// The client's own connection, if it has one already.
+    /// The client's own connection, if there is one.
     fn existing(&self, client: &CallContext) -> Option<InUse> {
-        // Cheaper than finding the owner.
+        // Cheaper than determining the owner.
         if client.session().is_none() && self.is_base_modern() {
             return None;
         }
@@ -554,7 +562,7 @@ impl SessionPool {
         matches!(&self.base.state.borrow().phase, Phase::Ready(connection) if connection.era() == Era::Modern)
     }
 
-    /// The base connection, if it is there and modern.
+    /// The base connection, if it is ready and modern.
     fn modern_base(&self) -> Option<Arc<Connection>> {
         match &self.base.state.borrow().phase {
             Phase::Ready(connection) if connection.era() == Era::Modern => {
@@ -572,9 +580,9 @@ impl SessionPool {
         }
     }
 
-    /// Whether a client is to be served in the legacy era by a server whose base connection is modern. Only legacy
-    /// clients have sessions. Over stdio that takes a process for the client, which one that cannot be asked has no need
-    /// of: what the eras have in common is all it uses.
+    /// Whether a client must be served in the legacy era although the base connection is modern.
+    /// Only legacy clients have sessions. Over stdio this takes a process per client. A client that
+    /// cannot be asked does not need one, since it uses only features that both eras have.
     fn is_second_era(&self, client: &CallContext, base: &Arc<Connection>) -> bool {
         base.era() == Era::Modern
             && client.session().is_some()
@@ -586,7 +594,7 @@ impl SessionPool {
             && !self.legacy_era.is_refused(base)
     }
 
-    /// Whether a client would be served in another era than the base connection's, if that is modern.
+    /// Whether a client might be served in another era than a modern base connection's.
     fn may_have_second_era(&self, client: &CallContext) -> bool {
         client.session().is_some()
             && self
@@ -598,7 +606,8 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
-    /// Learns from an attempt to open a client's own connection whether the server serves the legacy era.
+    /// Learns whether the server serves the legacy era, from an attempt to open a client's own
+    /// connection.
     fn learn_era(
         &self,
         base: Arc<Connection>,
@@ -607,7 +616,7 @@ impl SessionPool {
     ) -> Result<Served, BackendError> {
         let error = match outcome {
             Ok(connection) => {
-                // What another process has opened says nothing of what the server serves now.
+                // Another process opened the session, so this proves nothing about the server now.
                 if !connection.is_continued() {
                     self.legacy_era
                         .record(&base, || Finding::Served(connection.description()));
@@ -617,10 +626,10 @@ impl SessionPool {
             Err(error) => error,
         };
         match (self.legacy_era.finding(&base), Refusal::of(&error)) {
-            // It has served that era: this is a failure like any other.
+            // The server has served that era, so this is an ordinary failure.
             (Some(Finding::Served(_)), _) | (None, Refusal::Unusable) => Err(error),
             (Some(Finding::NotServed), _) => {
-                // Another client's attempt has found it out meanwhile.
+                // Another client's attempt has determined this meanwhile.
                 self.end_own(client);
                 Ok(Served::ByBase(base))
             }
@@ -662,7 +671,8 @@ impl SessionPool {
         }
     }
 
-    /// `None` if the client uses the base connection of a legacy server.
+    /// The owner of the client's connection; `None` if the client uses the base connection of a
+    /// legacy server.
     fn owner(&self, client: &CallContext) -> Option<Owner> {
         let is_own = client.caller.is_gateway();
         if self.policy == SessionPolicy::Shared || (self.catalogue && is_own) {
@@ -681,7 +691,7 @@ impl SessionPool {
         Some(Owner::Capabilities(principal.clone(), capabilities))
     }
 
-    /// Whether each request of a client needs a connection to itself at a legacy server.
+    /// Whether each request of a client needs its own connection to a legacy server.
     fn has_one_for_each_request(&self, client: &CallContext) -> bool {
         client.session().is_none()
             && !client.caller.is_gateway()
@@ -689,7 +699,8 @@ impl SessionPool {
             && Declared::lets_ask(client, self.largest_description())
     }
 
-    /// Goes on with the session that another process has opened at the server for a client's session, if there is one.
+    /// Continues the session at the server that another process opened for a client's session, if
+    /// there is one.
     pub(crate) fn continue_session(&self, client: &CallContext) {
         if !self.is_to_continue(client) {
             return;
@@ -724,7 +735,8 @@ impl SessionPool {
         }
     }
 
-    /// Whether another process has opened a session at the server for a client's session, and this one is to go on with it.
+    /// Whether this process must continue a session at the server that another process opened for a
+    /// client's session.
     fn is_to_continue(&self, client: &CallContext) -> bool {
         self.policy != SessionPolicy::Shared
             && self.settings.choice != EraChoice::Modern
@@ -824,7 +836,7 @@ impl SessionPool {
         Ok(taken)
     }
 
-    /// The size limit of a client's capabilities, and of its information, in bytes.
+    /// The size limit of a client's capabilities and of its information, in bytes.
     fn largest_description(&self) -> usize {
         self.settings.context.limits.client_description
     }
@@ -841,7 +853,7 @@ impl SessionPool {
         loop {
             tokio::select! {
                 () = tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)) => {}
-                // The sender lasts as long as the process.
+                // The sender lives as long as the process.
                 Ok(()) = shortages.changed() => {
                     self.connections().end_spares();
                     continue;
@@ -871,21 +883,22 @@ impl SessionPool {
     }
 }
 
-/// Where the session at the server of a client's session is on record, if it is to be.
+/// The record of the server's session for a client's session; `None` if there is to be none.
 fn kept_of(settings: &ConnectSettings, caller: &Caller) -> Option<SessionAt> {
     Some(caller.server_sessions()?.at(settings.place.as_ref()?))
 }
 
-/// Whether a request of a client has the same answer for all: it is for a list, or not sent to a modern server at all.
+/// Whether the answer is the same for all clients: the request is for a list, or never sent to a
+/// modern server.
 pub(crate) fn is_for_all(method: &Method) -> bool {
     method.is_list() || matches!(method, Method::Ping | Method::SetLogLevel)
 }
 
-/// How a legacy client is served by a server whose base connection is modern.
+/// How a server with a modern base connection serves a legacy client.
 enum Served {
-    /// Over a connection of its own, in the legacy era.
+    /// Over the client's own connection, in the legacy era.
     InOwnEra(Arc<Connection>),
-    /// Over the base connection: its requests are translated.
+    /// Over the base connection; the client's requests are translated.
     ByBase(Arc<Connection>),
 }
 
@@ -899,7 +912,8 @@ impl Lease {
         }
     }
 
-    /// Gives the connection up. If the era is in doubt, the base connection is given up as well, and finds out.
+    /// Gives the connection up. If the era is in doubt, also gives up the base connection, which
+    /// then determines the era again.
     pub(crate) fn lose(self, loss: Loss) {
         self.connection.lose(loss);
         if loss == Loss::EraDoubt
@@ -911,7 +925,7 @@ impl Lease {
     }
 }
 
-/// The phase that a supervised connection begins with.
+/// The initial phase of a supervised connection.
 fn first_phase(rests: bool) -> Phase {
     if rests {
         Phase::Idle

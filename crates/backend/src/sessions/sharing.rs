@@ -1,8 +1,8 @@
-//! Whether client sessions may share a process of a legacy stdio server.
+//! Decides whether client sessions may share a process of a legacy stdio server.
 //!
-//! MCP has no sign that a server keeps state for a session, so sharing takes signs of the contrary: a server that has
-//! nothing to do with sessions, and whose tools all say that they change nothing. A wrong guess must be on the side of a
-//! process for each session.
+//! MCP does not tell whether a server keeps state for a session. So sharing needs evidence of the
+//! contrary: the server has nothing to do with sessions, and all its tools declare that they change
+//! nothing. In doubt, each session gets its own process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -19,26 +19,26 @@ use crate::log::excerpt;
 use crate::request::declared::Declared;
 use crate::settings::SessionPolicy;
 
-/// Capabilities that depend on no session.
+/// Capabilities that do not depend on a session.
 const STATELESS: [&str; 4] = ["tools", "prompts", "resources", "completions"];
-/// Characters of a text of the server in a reason.
+/// The number of characters of a server's text in a reason.
 const SHOWN: usize = 60;
 
-/// What was found out about a server.
+/// The finding about a server.
 #[derive(Default)]
 pub(super) struct Sharing(Mutex<Option<Known>>);
 
 struct Known {
-    /// The base connection on which it was found out.
+    /// The base connection at the time of the finding.
     base: Weak<Connection>,
     verdict: Verdict,
 }
 
-/// Whether sessions may share a process; if not, why.
+/// Whether sessions may share a process; the error is the reason against it.
 pub(super) type Verdict = Result<(), Arc<str>>;
 
 impl Sharing {
-    /// What was found out on this connection, or without one at all; `None` if nothing was.
+    /// The finding on this connection, or without a connection; `None` if there is none.
     pub(super) fn known(&self, base: Option<&Arc<Connection>>) -> Option<Verdict> {
         let known = self.lock();
         let is_current =
@@ -49,7 +49,7 @@ impl Sharing {
             .map(|known| known.verdict.clone())
     }
 
-    /// Finds out, if that has not been done on this connection.
+    /// Determines the verdict, unless that was done on this connection.
     pub(super) async fn find_out(&self, base: &Arc<Connection>) -> Verdict {
         if let Some(verdict) = self.known(Some(base)) {
             return verdict;
@@ -68,7 +68,8 @@ impl Sharing {
 }
 
 impl SessionPool {
-    /// Whether a client with a session may share a process with others of its principal, if the server has no state.
+    /// Whether a client with a session may share a process with others of its principal, provided
+    /// that the server has no state.
     pub(super) fn may_share_process(&self, client: &CallContext, era: Era) -> bool {
         self.policy == SessionPolicy::Auto
             && era == Era::Legacy
@@ -77,8 +78,8 @@ impl SessionPool {
             && !Declared::lets_ask(client, self.largest_description())
     }
 
-    /// Whether a client with a session shares a process with others of its principal. Until it is known that it may, it
-    /// does not.
+    /// Whether a client with a session shares a process with others of its principal. False until
+    /// the verdict is known.
     pub(super) fn shares_process(&self, client: &CallContext) -> bool {
         if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
             return false;
@@ -99,7 +100,7 @@ impl SessionPool {
                 .is_some_and(|verdict| verdict.is_ok())
     }
 
-    /// How client sessions are served, and why, where Fanlight chooses.
+    /// How client sessions are served, and the reason if Fanlight chooses.
     pub(crate) async fn session_choice(&self) -> Result<Option<String>, BackendError> {
         if self.policy != SessionPolicy::Auto || self.settings.process().is_none() {
             return Ok(None);

@@ -1,10 +1,12 @@
-//! Waiting for a process of a legacy stdio server that is about to be free, instead of starting one more.
+//! Lets requests wait for a process of a legacy stdio server that is about to be free, instead of
+//! starting one more.
 //!
-//! A request whose client can be asked has a process to itself. Several at once would start as many processes, although
-//! one that ends its request in milliseconds could serve them all before another has been started. So a request without a
-//! spare process waits while those that run for clients like its own are expected to be free sooner than a start takes,
-//! by what earlier starts and requests have taken, and in all no longer than one start takes. A start that is under way
-//! is waited for as well: one more beside it would compete with it.
+//! A request whose client can be asked has its own process. Several concurrent requests would start
+//! as many processes, although one fast process could serve them all before another has started. So
+//! a request without a spare process waits, as long as the running processes for similar clients
+//! should be free sooner than a start would take. The estimate uses earlier starts and requests.
+//! The wait takes at most one start's time. A start in progress is waited for as well, since
+//! another one would compete with it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,27 +21,29 @@ use super::clients::{Owner, Running, SpareKey};
 use crate::connection::measured::Measured;
 use crate::connection::supervised::InUse;
 
-/// What a process counts as that was not free after its request, because its server had asked the client or it ended:
-/// nothing would have come of waiting for it. No option: it only has to be longer than a start.
+/// The duration that counts for a process that was not free after its request, because its server
+/// had asked the client or it ended: waiting for it would have been useless. A constant, which only
+/// has to be longer than a start.
 const NOT_FREED: Duration = Duration::from_secs(60);
 
-/// The requests that wait for a process, and how long processes are in use.
+/// The requests that wait for a process, and the usual time that processes are in use.
 pub(super) struct Turns {
     queue: Mutex<Queue>,
-    /// How long requests keep their processes.
+    /// The usual time that a request keeps its process.
     uses: Measured,
-    /// Changes when a process may have become free, or ready.
+    /// Changes when a process may have become free or ready.
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct Queue {
     last: u64,
-    /// In order.
+    /// Waiting requests, in order.
     waiting: Vec<(u64, SpareKey)>,
 }
 
-/// Has the waiting requests look again when it is dropped: the process that a request waits for is ready, or is not to be.
+/// Wakes the waiting requests when dropped: the process that a request waits for is ready, or will
+/// not be.
 pub(super) struct WakeOnDrop<'a>(pub(super) &'a Turns);
 
 impl Drop for WakeOnDrop<'_> {
@@ -48,14 +52,14 @@ impl Drop for WakeOnDrop<'_> {
     }
 }
 
-/// What a request runs on.
+/// The process for a request.
 pub(super) enum Place<'a> {
     Free(InUse),
-    /// A process is to be started for it.
+    /// A process must be started.
     Start(Option<Starting<'a>>),
 }
 
-/// A process that is about to be started, until it is among the connections.
+/// A process that is about to start, until it has been added to the connections.
 pub(super) struct Starting<'a> {
     pool: &'a SessionPool,
     key: SpareKey,
@@ -67,7 +71,7 @@ impl Drop for Starting<'_> {
     }
 }
 
-/// The place of a waiting request, given up when this is dropped.
+/// The place of a waiting request; dropping this gives it up.
 struct Turn<'a> {
     turns: &'a Turns,
     number: u64,
@@ -85,13 +89,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// A request has ended that had a process to itself; `time`: for how long, if the process is free now.
+    /// Records the end of a request with its own process. `time` is how long it took; `None` if the
+    /// process is not free now.
     pub(super) fn used(&self, time: Option<Duration>) {
         self.uses.record(time.unwrap_or(NOT_FREED));
         self.wake();
     }
 
-    /// Has the waiting requests look again.
+    /// Wakes the waiting requests.
     pub(super) fn wake(&self) {
         self.changed.send_replace(());
     }
@@ -114,7 +119,7 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// How many requests wait for the same processes, and came earlier.
+    /// The number of earlier requests that wait for the same processes.
     fn ahead(&self) -> usize {
         let queue = self.turns.queue();
         queue
@@ -131,13 +136,13 @@ impl Drop for Turn<'_> {
             .queue()
             .waiting
             .retain(|(number, _)| *number != self.number);
-        // Those behind it have moved up.
+        // The requests behind it have moved up.
         self.turns.wake();
     }
 }
 
-/// Whether a request with so many others ahead of it is served by the running processes before a start, which takes
-/// `start`, would have ended, if each keeps its process for `each`.
+/// Whether the running processes can serve a request with `ahead` others before it sooner than a
+/// start, which takes `start`. Each request keeps its process for `each`.
 fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Duration) -> bool {
     let processes = running.ready + running.starting;
     let turns = (ahead + 1).div_ceil(processes.max(1));
@@ -146,7 +151,7 @@ fn is_sooner(running: Running, ahead: usize, each: Option<Duration>, start: Dura
 }
 
 impl SessionPool {
-    /// A process that has become free while this waited for it, or the order to start one.
+    /// Waits for a free process, or decides to start one.
     pub(super) async fn in_turn(&self, owner: &Owner, client: &CallContext) -> Place<'_> {
         let measured = self
             .settings
@@ -175,7 +180,7 @@ impl SessionPool {
                 }
                 let running = connections.running(&key, start);
                 if !is_sooner(running, ahead, self.turns.uses.known(), start) {
-                    // Others see it at once, and wait for it.
+                    // Other requests see the start at once, and wait for it.
                     connections.begin_start(&key);
                     return Place::Start(Some(Starting {
                         pool: self,

@@ -1,22 +1,22 @@
-//! A call that runs, whose end tells whether the server answers its calls.
+//! A running call, whose end shows whether the server answers calls.
 
 use fanlight_canonical::{BackendError, Call};
 
 use crate::health::{Admission, Health, Item};
 use crate::request::deadline::PausableDeadline;
 
-/// A call that is sent; what becomes of it says whether the server answers its calls.
+/// A call whose outcome shows whether the server answers calls.
 pub(crate) struct WatchedCall<'a> {
     health: &'a Health,
     call: &'a Call,
     deadline: &'a PausableDeadline,
     admission: Admission,
-    /// What becomes of it is of interest.
+    /// Whether the outcome still matters.
     is_watched: bool,
 }
 
 impl<'a> WatchedCall<'a> {
-    /// A call that is let through, unless calls are not answered.
+    /// Admits a call, unless the server does not answer calls now.
     pub(crate) fn admit(
         health: &'a Health,
         call: &'a Call,
@@ -37,7 +37,7 @@ impl<'a> WatchedCall<'a> {
         })
     }
 
-    /// Whether it would still be let through, now that it has waited.
+    /// Whether the call would still be admitted after its wait.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         match self.health.left_alone() {
             Some((error, _)) if self.is_watched && self.admission == Admission::Closed => {
@@ -47,7 +47,7 @@ impl<'a> WatchedCall<'a> {
         }
     }
 
-    /// It ended within its time.
+    /// Records the outcome of a call that ended within its time.
     pub(crate) fn ended<T>(mut self, outcome: &Result<T, BackendError>) {
         if !std::mem::take(&mut self.is_watched) {
             return;
@@ -79,13 +79,13 @@ impl Drop for WatchedCall<'_> {
         }
         match self.deadline.is_unanswered() {
             true => self.failed(),
-            // Its client has given it up, or it was never sent.
+            // The client has given the call up, or it was never sent.
             false => self.abandoned(),
         }
     }
 }
 
-/// Whether a call was sent that the server did not answer, though it is there.
+/// Whether the server got the call but did not answer it, though it is there.
 pub(crate) fn is_no_answer(error: &BackendError) -> bool {
     match error {
         BackendError::Timeout { sent, .. } => *sent,

@@ -1,4 +1,4 @@
-//! The subscriptions requested from the server, and the part that it has accepted.
+//! The subscriptions requested from the server, and the part that it accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use fanlight_protocol::Json;
 use super::filter::Filter;
 use super::state::{Entry, State, Verdict};
 
-/// What to ask of a legacy server.
+/// The changes to request from a legacy server.
 pub(crate) struct PendingChanges {
     pub(crate) generation: u64,
-    /// With the `params` to send, if a client gave some.
+    /// Resources to subscribe to, with the client's `params`, if any.
     pub(crate) subscribe: Vec<(Arc<str>, Option<Json>)>,
     pub(crate) unsubscribe: Vec<Arc<str>>,
 }
@@ -26,7 +26,7 @@ fn verdict(is_accepted: bool) -> Verdict {
 }
 
 impl State {
-    /// Forgets all verdicts: the connection is new.
+    /// Forgets all verdicts for a new connection.
     pub(super) fn reset_verdicts(&mut self) {
         self.uris.retain(|_, entry| {
             entry.verdict = Verdict::Pending;
@@ -39,7 +39,7 @@ impl State {
         self.generation += 1;
     }
 
-    /// Records what a modern server answered to `asked`.
+    /// Records a modern server's answer to `asked`.
     pub(super) fn acknowledge(&mut self, asked: &Filter, honoured: &Filter) {
         self.uris.retain(|_, entry| !entry.subscribers.is_empty());
         for (entries, asked, honoured) in [
@@ -53,8 +53,8 @@ impl State {
         self.dirty.clear();
     }
 
-    /// What to ask of a legacy server. Each change is returned once; those of resources in `busy`,
-    /// for which a request is running, are kept for later.
+    /// The changes to request from a legacy server. Each change is returned once. Changes of
+    /// resources in `busy`, which have a running request, are kept for later.
     pub(super) fn take_changes(&mut self, busy: &HashSet<Arc<str>>) -> PendingChanges {
         let mut changes = PendingChanges {
             generation: self.generation,
@@ -82,7 +82,7 @@ impl State {
         changes
     }
 
-    /// Records what a legacy server answered.
+    /// Records a legacy server's answer.
     pub(super) fn set_verdict(&mut self, uri: &Arc<str>, verdict: Verdict) {
         match self.uris.get_mut(uri) {
             Some(entry) => {
@@ -123,7 +123,7 @@ impl State {
         )
     }
 
-    /// Whether the server has not answered yet for one of these resources.
+    /// Whether the server's answer for one of these resources is still missing.
     pub(super) fn any_pending(&self, uris: &[Arc<str>]) -> bool {
         uris.iter().any(|uri| {
             self.uris

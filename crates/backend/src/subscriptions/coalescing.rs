@@ -1,5 +1,5 @@
-//! A bound on how often a server's announcements of list changes reach clients: the first is delivered at once, and
-//! those that follow it within a moment are delivered as one.
+//! Limits how often a server's announcements of list changes reach clients. The first is delivered
+//! at once; those that follow within a moment are delivered as one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::Origin;
 pub(super) struct Coalescing {
     /// How long announcements are collected.
     settle: Duration,
-    /// Few connections announce changes at the same time.
+    /// A list, since few connections announce changes at the same time.
     windows: Mutex<Vec<Window>>,
 }
 
-/// The time after an announcement was delivered.
+/// The time after the delivery of an announcement.
 struct Window {
     origin: Origin,
     method: Method,
@@ -26,7 +26,7 @@ struct Window {
     waiting: Option<Announcement>,
 }
 
-/// An announcement, and the client that has received it already.
+/// An announcement, and the client that has already received it.
 #[derive(Debug)]
 pub(super) struct Announcement {
     pub(super) notification: Notification,
@@ -37,9 +37,9 @@ pub(super) struct Announcement {
 #[derive(Debug)]
 pub(super) enum Admission {
     Deliver(Announcement),
-    /// It is delivered with one that waits already.
+    /// It joins one that is already waiting.
     Merged,
-    /// It waits: [`Coalescing::take_due`] is to be called at this time.
+    /// It waits: [`Coalescing::take_due`] must be called at this time.
     Waits(Instant),
 }
 
@@ -91,7 +91,7 @@ impl Coalescing {
         }
     }
 
-    /// The announcement of this list that has waited long enough, after which the next ones wait again.
+    /// The announcement of this list that has waited long enough. The following ones wait again.
     pub(super) fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
         let mut windows = self.windows();
         let window = windows
@@ -139,7 +139,7 @@ mod tests {
                 .take_due(&Origin::Base, &Method::ToolsChanged)
                 .is_some()
         );
-        // The storm continues.
+        // Further announcements follow.
         let next = coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged));
         assert!(
             matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE),

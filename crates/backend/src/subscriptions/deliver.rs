@@ -1,6 +1,6 @@
 //! Chooses the listeners for a message that belongs to no call.
 //!
-//! Nothing here waits: a message that a listener has no capacity for is dropped.
+//! Nothing here waits: a message is dropped if its listener has no capacity for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::listener::{Listener, Session};
 use super::notifications::{list_changed, resource_updated};
 use super::state::{Entry, State, Subscriber, Verdict};
 
-/// Whether a list change is wanted; `None` for other methods.
+/// Selects the list that a notification announces a change of; `None` for other methods.
 fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
     match method {
         Method::ToolsChanged => Some(|lists| lists.tools),
@@ -25,18 +25,18 @@ fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
     }
 }
 
-/// Whether a notification says that a list has changed.
+/// Whether a notification announces a changed list.
 pub(super) fn is_list_change(method: &Method) -> bool {
     list_of(method).is_some()
 }
 
-/// Whether a notification says that a list or a resource has changed.
+/// Whether a notification announces a changed list or resource.
 pub(super) fn is_change(method: &Method) -> bool {
     is_list_change(method) || *method == Method::ResourceUpdated
 }
 
-/// Sends a notification to every listener that it is for, except the session that has received it
-/// already. Returns how many listeners had no capacity for it.
+/// Sends a notification to its listeners, except for the session that has already received it.
+/// Returns the number of listeners without capacity.
 pub(super) fn deliver(
     state: &State,
     origin: &Origin,
@@ -59,22 +59,22 @@ pub(super) fn deliver(
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
-        // Updates of resources go their own way: see [`update`].
+        // Updates of resources go through [`update`].
         Origin::Pooled(_) | Origin::Request(_) => {}
     }
     delivery.dropped
 }
 
-/// The listeners that an update of a resource is for.
+/// The listeners for a resource update.
 #[derive(Clone, Copy)]
 pub(super) enum Audience<'a> {
-    /// All, except those of these principals without a session.
+    /// All listeners, except for these principals' listeners without a session.
     AllBut(&'a [Principal]),
-    /// Those of this principal without a session: sessions have connections of their own.
+    /// This principal's listeners without a session; sessions have their own connections.
     Of(&'a Principal),
 }
 
-/// Sends an update of a resource to the listeners that it is for. Returns how many had no capacity for it.
+/// Sends a resource update to its listeners; returns the number without capacity.
 pub(super) fn update(state: &State, audience: Audience<'_>, notification: &Notification) -> usize {
     let mut delivery = Delivery {
         notification,
@@ -85,13 +85,13 @@ pub(super) fn update(state: &State, audience: Audience<'_>, notification: &Notif
     delivery.dropped
 }
 
-/// The URI in an update of a resource.
+/// The URI in a resource update.
 pub(super) fn updated_uri(notification: &Notification) -> Option<String> {
     Some(notification.params()?.get("uri")?.as_str()?.into_owned())
 }
 
-/// Announces to all listeners of a connection that lists and resources may have changed; `recorded`
-/// are the resources that the session has subscribed to on its own connection.
+/// Announces to all listeners of a connection that lists and resources may have changed. `recorded`
+/// has the subscriptions of the session on its own connection.
 pub(super) fn announce(
     state: &State,
     origin: &Origin,
@@ -170,7 +170,8 @@ impl Delivery<'_> {
 }
 
 impl State {
-    /// Everything on a session's own connection is the session's; list changes only if wanted.
+    /// Messages on a session's own connection belong to the session; list changes are sent only if
+    /// wanted.
     fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
         let wanted = list_of(&delivery.notification.method);
         let listeners = self
@@ -185,7 +186,7 @@ impl State {
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
         let sessions = || self.sessions.values();
         if let Some(wanted) = list_of(&delivery.notification.method) {
-            // A session with a stream of its own receives the change there.
+            // A session with its own stream receives the change there.
             let listeners = self
                 .listeners
                 .values()
@@ -196,7 +197,7 @@ impl State {
         }
         match delivery.notification.method {
             Method::ResourceUpdated => self.deliver_update(Audience::AllBut(&[]), delivery),
-            // What a server logs in the base session concerns no client that has a session of its own.
+            // Log messages of the base session do not concern clients with their own sessions.
             Method::LogMessage if !shared => {}
             Method::LogMessage => {
                 let level = delivery.notification.log_level();
@@ -212,8 +213,8 @@ impl State {
                         .flat_map(|session| self.of(session)),
                 );
             }
-            // Nobody knows whom it concerns: all that listen, whatever they listen to. A session with a stream of its own
-            // receives there what is meant for it.
+            // Nobody knows whom it concerns, so all listeners get it. A session with its own stream
+            // gets its messages there.
             Method::Other(_) => {
                 let without_stream =
                     |listener: &&Listener| !self.has_own_stream(&listener.context.caller);
@@ -226,7 +227,8 @@ impl State {
         }
     }
 
-    /// The resource updated may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
+    /// The updated resource may be a part of the subscribed one (2026-07-28 schema,
+    /// `ResourceUpdatedNotification`).
     fn deliver_update(&self, audience: Audience<'_>, delivery: &mut Delivery<'_>) {
         let Some(uri) = updated_uri(delivery.notification) else {
             return;
@@ -252,9 +254,9 @@ impl State {
         }
     }
 
-    /// Sends the state of a task to the listeners that have named the task, and to the session on
-    /// whose own connection it arrived. On a connection of one principal only listeners of that
-    /// principal receive it.
+    /// Sends a task's state to the listeners that named the task, and to the session whose own
+    /// connection it arrived on. On a connection of one principal, only that principal's listeners
+    /// get it.
     fn deliver_task(&self, origin: &Origin, delivery: &mut Delivery<'_>) {
         let id = delivery
             .notification

@@ -1,4 +1,4 @@
-//! The notifications wanted of one server, and their form in `subscriptions/listen` (2026-07-28
+//! The wanted notifications of one server, and their form in `subscriptions/listen` (2026-07-28
 //! basic/patterns/subscriptions, Notification Filter).
 
 use std::collections::HashSet;
@@ -13,10 +13,10 @@ const TOOLS: &str = "toolsListChanged";
 const PROMPTS: &str = "promptsListChanged";
 const RESOURCES: &str = "resourcesListChanged";
 const URIS: &str = "resourceSubscriptions";
-/// Of the extension `io.modelcontextprotocol/tasks`.
+/// A member of the extension `io.modelcontextprotocol/tasks`.
 const TASKS: &str = "taskIds";
 
-/// A choice of lists whose changes are notified.
+/// A choice of lists whose changes are announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) tools: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Lists {
     pub(crate) resources: bool,
 }
 
-/// A choice of notifications: those wanted, or those that the server has agreed to send.
+/// A choice of notifications: the wanted ones, or those that the server has agreed to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) lists: Lists,
@@ -67,14 +67,14 @@ impl Filter {
         !self.lists.any() && self.uris.is_empty() && self.tasks.is_empty()
     }
 
-    /// Whether everything in `other` is in this.
+    /// Whether this contains everything in `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.lists.and(other.lists) == other.lists
             && other.uris.is_subset(&self.uris)
             && other.tasks.is_subset(&self.tasks)
     }
 
-    /// `params` of `subscriptions/listen`, with further members of the filter.
+    /// The `params` of `subscriptions/listen`, with further members of the filter.
     pub(crate) fn to_params(&self, further: Option<&Json>) -> Json {
         let mut filter = ObjectBuilder::new();
         let yes = Json::literal("true");
@@ -128,7 +128,7 @@ impl Filter {
         }
     }
 
-    /// The members of a server's acknowledgement that Fanlight does not know.
+    /// Members of a server's acknowledgement that Fanlight does not know.
     pub(crate) fn unknown(notifications: &Json) -> Option<Json> {
         let mut unknown = ObjectBuilder::new();
         for member in notifications
@@ -143,7 +143,7 @@ impl Filter {
         (!unknown.is_empty()).then(|| unknown.finish())
     }
 
-    /// The part of an interest that is in this filter.
+    /// The part of an interest that this filter contains.
     pub(crate) fn honours(&self, interest: &Interest) -> Interest {
         let lists = self.lists.and(Lists::of(interest));
         Interest {

@@ -1,10 +1,12 @@
-//! Updates of a resource that several processes of a server announce, delivered as one.
+//! Merges the updates of a resource that several processes of a server announce.
 //!
-//! Calls of clients without a session run in processes of their own, and each of these is subscribed to what the clients of
-//! its principal listen to, as the base connection's process is. A change that all of them see is announced by each. So an
-//! update is held until every process that is subscribed to the resource has announced it, or for a moment, because what a
-//! call changes may be known to its own process alone. Clients are told after the last announcement that is merged, so what
-//! they read then is newer than all of them.
+//! Calls of clients without a session run in separate processes. Each process subscribes to all
+//! resources of its principal's clients, as the base connection's process does. A change that all
+//! of them see is announced by each.
+//!
+//! So an update is held until every subscribed process has announced it. It is held only for a
+//! moment, because only the process of a call may know what the call changed. Clients are told
+//! after the last merged announcement, so they read newer content than any of them announced.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,8 @@ use fanlight_protocol::Notification;
 use fanlight_protocol::uri::with_parents;
 use tokio::time::Instant;
 
-/// Updates that are held at the same time. No option: further ones are delivered at once, as if there were one process.
+/// The maximum number of held updates. A constant: further ones are delivered at once, as with a
+/// single process.
 const MOST_HELD: usize = 256;
 
 /// A process of a server.
@@ -27,9 +30,9 @@ impl ProcessNumber {
     pub(super) const BASE: Self = Self(0);
 }
 
-/// The processes of one server that announce updates, and the updates that are held.
+/// The processes of one server that announce updates, and the held updates.
 pub(super) struct JointUpdates {
-    /// How long an update is held at most.
+    /// The maximum time to hold an update.
     settle: Duration,
     state: Mutex<State>,
 }
@@ -37,7 +40,7 @@ pub(super) struct JointUpdates {
 #[derive(Default)]
 struct State {
     last_process: u64,
-    /// The processes of clients without a session that are subscribed to something.
+    /// The processes with subscriptions that serve clients without a session.
     processes: Vec<Process>,
     held: Vec<Held>,
     last_held: u64,
@@ -57,13 +60,13 @@ struct Held {
     missing: Vec<ProcessNumber>,
 }
 
-/// What is to be done with an update.
+/// The handling of an update.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UpdateAdmission {
     Deliver,
-    /// It is delivered with one that is held already.
+    /// It joins one that is already held.
     Merged,
-    /// It is held: [`JointUpdates::take_due`] is to be called at this time, with this number.
+    /// It is held: [`JointUpdates::take_due`] must be called at this time with this number.
     Held(Instant, u64),
 }
 
@@ -75,14 +78,15 @@ impl JointUpdates {
         }
     }
 
-    /// A number for one more process.
+    /// A number for another process.
     pub(super) fn next_process(&self) -> ProcessNumber {
         let mut state = self.state();
         state.last_process += 1;
         ProcessNumber(state.last_process)
     }
 
-    /// Records what a process of `principal`'s clients is subscribed to; one without subscriptions has no entry.
+    /// Records the subscriptions of a process of `principal`'s clients. A process without
+    /// subscriptions has no entry.
     pub(super) fn set_subscribed(
         &self,
         number: ProcessNumber,
@@ -100,7 +104,7 @@ impl JointUpdates {
         }
     }
 
-    /// The principals with processes of their own that are subscribed to a resource.
+    /// The principals whose own processes are subscribed to a resource.
     pub(super) fn principals(&self, uri: &str) -> Vec<Principal> {
         let mut found = Vec::new();
         for process in self
@@ -116,8 +120,8 @@ impl JointUpdates {
         found
     }
 
-    /// Decides on an update of `uri` for `principal`, announced by the process `from`. `is_base_subscribed`: whether the
-    /// base connection's process announces it as well.
+    /// Decides about an update of `uri` for `principal` that the process `from` announced.
+    /// `is_base_subscribed` says whether the base connection's process will announce it as well.
     pub(super) fn admit(
         &self,
         (principal, from): (&Principal, ProcessNumber),
@@ -165,7 +169,8 @@ impl JointUpdates {
         UpdateAdmission::Held(Instant::now() + self.settle, number)
     }
 
-    /// A held update that has waited long enough, with its principal; `None` if it has been delivered.
+    /// A held update that has waited long enough, with its principal; `None` if it has been
+    /// delivered.
     pub(super) fn take_due(&self, number: u64) -> Option<(Principal, Notification)> {
         let mut state = self.state();
         let at = state.held.iter().position(|held| held.number == number)?;
@@ -183,7 +188,7 @@ impl JointUpdates {
 }
 
 impl Process {
-    /// Whether it is subscribed to a resource, or to one that this is a part of.
+    /// Whether the process is subscribed to a resource, or to one that contains it.
     fn announces(&self, uri: &str) -> bool {
         with_parents(uri).any(|parent| self.uris.contains(parent))
     }
@@ -244,7 +249,7 @@ mod tests {
         };
         let (whose, due) = updates.take_due(number).expect("due");
         assert_eq!((whose, due.text), (ann.clone(), notification.text.clone()));
-        // What comes late may be another change.
+        // A late announcement may be another change.
         assert!(matches!(
             updates.admit((&ann, second), &notification, URI, true),
             Held(..)

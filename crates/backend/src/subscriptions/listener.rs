@@ -1,5 +1,5 @@
-//! The state of one listener and of one client's session. It is small, since every backend has one of
-//! each for every client that listens.
+//! The state of one listener and of one client's session. It is small, since every server has both
+//! for every listening client.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use tokio::sync::watch;
 
 use super::filter::Lists;
 
-/// Tells listeners apart.
+/// Identifies a listener.
 pub(crate) type ListenerId = u64;
 
 pub(super) struct Listener {
-    /// What it receives of the base connection: what that server has agreed to.
+    /// The messages it receives from the base connection, as agreed by the server.
     pub(super) request: ListenRequest,
-    /// The lists whose changes it asked for. A session's own connection may announce those that the base connection does
-    /// not: the eras of a server may differ.
+    /// The lists whose changes it asked for. A session's own connection may announce more than the
+    /// base connection, since a server's eras may differ.
     pub(super) lists: Lists,
     pub(super) context: Arc<CallContext>,
     pub(super) messages: ServerMessages,
 }
 
-/// What a listener wants to receive.
+/// The messages that a listener wants.
 #[derive(Default)]
 pub(super) struct ListenRequest {
     pub(super) lists: Lists,
-    /// What is sent to its session.
+    /// Whether it wants messages to its session.
     pub(super) session: bool,
-    /// Few listeners name any.
+    /// Few listeners name resources or tasks.
     named: Option<Box<Named>>,
 }
 
@@ -41,23 +41,23 @@ struct Named {
 
 /// The state of a client's session.
 pub(super) struct Session {
-    /// Whose session it is.
+    /// The session and its client.
     pub(super) caller: Caller,
-    /// The listeners that receive what is sent to the session.
+    /// The listeners that receive messages to the session.
     pub(super) listeners: SmallVec<[ListenerId; 1]>,
-    /// The least severe log message the session asked for last.
+    /// The least severe log level that the session last asked for.
     pub(super) level: Option<LogLevel>,
-    /// List changes arrive on the session's own connection.
+    /// Whether list changes arrive on the session's own connection.
     pub(super) has_own_stream: bool,
     pub(super) more: Option<Box<More>>,
 }
 
-/// What few sessions have.
+/// The data that few sessions have.
 #[derive(Default)]
 pub(super) struct More {
-    /// Whether the session has listeners, for the task of its own connection.
+    /// Reports to the task of the session's own connection whether the session has listeners.
     pub(super) presence: Option<watch::Sender<bool>>,
-    /// Resources that it has subscribed to on the base connection.
+    /// The resources that it is subscribed to on the base connection.
     pub(super) base_uris: HashSet<Arc<str>>,
 }
 

@@ -1,7 +1,7 @@
-//! The listeners of one backend: what each wants to receive, which part of it the server has agreed to
-//! send, and the delivery of the server's notifications to them.
+//! The listeners of one server: their interests, the part that the server agreed to send, and the
+//! delivery of notifications.
 //!
-//! A listener is an entry in a table: it has no task and no connection of its own. [`crate::listening`]
+//! A listener is an entry in a table, without a task or connection of its own. [`crate::listening`]
 //! reads the demand here and subscribes to it at the server.
 
 mod agreement;
@@ -47,7 +47,7 @@ use listener::ListenerId;
 use state::State;
 use task_progress::ProgressTarget;
 
-/// The connection that a message arrived on.
+/// The connection on which a message arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The base connection, which Fanlight itself uses.
@@ -60,25 +60,25 @@ pub(crate) enum Origin {
     Request(Principal),
 }
 
-/// What the server has agreed to.
+/// The server's agreement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Agreement {
-    /// The demand that it answers.
+    /// The generation of the demand that the server answered.
     generation: u64,
     lists: Lists,
-    /// Whether updates of resources can arrive.
+    /// Whether resource updates can arrive.
     has_updates: bool,
 }
 
-/// The listeners of one backend.
+/// The listeners of one server.
 pub(crate) struct SubscriptionRegistry {
     backend: Arc<str>,
-    /// Resources on the base connection, tasks, and resources of one session on its own connection,
-    /// at most of each.
+    /// The limit that applies separately to resources on the base connection, to tasks, and to one
+    /// session's resources on its own connection.
     limit: usize,
-    /// All clients share the base connection, whatever the server's era.
+    /// Whether all clients share the base connection, whatever the server's era.
     shared: bool,
-    /// Shared with each listener that has a subscription of its own.
+    /// Shared with each listener that has its own subscription.
     dedicated: Arc<()>,
     state: Mutex<State>,
     records: Arc<dyn SessionSubscriptions>,
@@ -88,21 +88,22 @@ pub(crate) struct SubscriptionRegistry {
     coalescing: Coalescing,
     joint_updates: JointUpdates,
     task_progress: TaskProgress,
-    /// The tasks that deliver announcements later, until the backend ends.
+    /// The tasks that deliver announcements later, until the server ends.
     tasks: TaskTracker,
     shutdown: CancellationToken,
     itself: Weak<Self>,
 }
 
-/// What the listeners of a backend need of it.
+/// The settings for the listeners of a server.
 pub(crate) struct RegistrySettings {
-    /// Resources on the base connection, tasks, and resources of one session on its own connection, at most of each.
+    /// The limit that applies separately to resources on the base connection, to tasks, and to one
+    /// session's resources on its own connection.
     pub(crate) limit: usize,
-    /// All clients share the base connection, whatever the server's era.
+    /// Whether all clients share the base connection, whatever the server's era.
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
-    /// What sessions have subscribed to.
+    /// The recorded subscriptions of sessions.
     pub(crate) records: Arc<dyn SessionSubscriptions>,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -163,7 +164,7 @@ impl SubscriptionRegistry {
         self.change(State::close);
     }
 
-    /// The part of an interest that the server honours, once that is known.
+    /// Waits for the part of an interest that the server accepts.
     pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
         let agreement = self.agreed(&interest.uris).await;
         let (mut uris, tasks) = self.state().accepted(interest);
@@ -186,8 +187,8 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Waits until the server has answered to the present demand; of resources only for `uris`, since
-    /// the answer for another may take long.
+    /// Waits until the server has answered to the current demand. Of resources it considers only
+    /// `uris`, since the answer for another may take long.
     async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
         let generation = self.state().generation;
         let mut agreement = self.agreement.subscribe();
@@ -202,7 +203,7 @@ impl SubscriptionRegistry {
             .unwrap_or_default()
     }
 
-    /// Subscribes a session to a resource on the base connection. `None` if the limit is reached.
+    /// Subscribes a session to a resource on the base connection; `None` at the limit.
     pub(crate) async fn subscribe(
         &self,
         session: &Caller,
@@ -229,7 +230,7 @@ impl SubscriptionRegistry {
         self.change(|state| state.unsubscribe_session(session, uri));
     }
 
-    /// Whether a session is subscribed on the base connection to exactly what is recorded.
+    /// Whether a session's subscriptions on the base connection match the record exactly.
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
         let recorded = self.records.of(session);
         let state = self.state();
@@ -241,8 +242,8 @@ impl SubscriptionRegistry {
             })
     }
 
-    /// Has a session be subscribed on the base connection to what is recorded, and to nothing else. Returns what it was not
-    /// subscribed to before, once the server has answered.
+    /// Makes a session's subscriptions on the base connection match the record. Returns the new
+    /// ones, once the server has answered.
     pub(crate) async fn subscribe_as_recorded(&self, session: &Caller) -> Vec<Arc<str>> {
         let recorded = self.records.of(session);
         let added = self.change(|state| state.set_subscribed(session, &recorded, self.limit));
@@ -250,7 +251,7 @@ impl SubscriptionRegistry {
         added
     }
 
-    /// What sessions have subscribed to.
+    /// The recorded subscriptions of sessions.
     pub(crate) fn recorded(&self) -> &dyn SessionSubscriptions {
         &*self.records
     }
@@ -266,7 +267,8 @@ impl SubscriptionRegistry {
         self.state().any_task(principal)
     }
 
-    /// The resources that listeners of `principal` without a session want, and the generation of that demand.
+    /// The resources that `principal`'s listeners without a session want, and the generation of
+    /// that demand.
     pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
         let state = self.state();
         (state.generation, state.resources_of(principal))
@@ -278,13 +280,14 @@ impl SubscriptionRegistry {
         self.leave_session(session);
     }
 
-    /// Removes the entries of a session that goes on at another endpoint, which makes its subscriptions again.
+    /// Removes the entries of a session that continues at another endpoint, which repeats its
+    /// subscriptions.
     pub(crate) fn leave_session(&self, session: SessionKey) {
         self.task_progress.end_session(session);
         self.change(|state| state.end_session(session));
     }
 
-    /// Notes the log level that a session asks for with a call.
+    /// Records the log level in a session's call.
     pub(crate) fn note_level(&self, context: &CallContext) {
         if self.shared
             && context.log_level.is_some()
@@ -311,39 +314,39 @@ impl SubscriptionRegistry {
             .is_some_and(|session| !session.listeners.is_empty())
     }
 
-    /// Sees whether a session has listeners.
+    /// Observes whether a session has listeners.
     pub(crate) fn presence(&self, session: &Caller) -> Option<watch::Receiver<bool>> {
         self.state().presence(session)
     }
 
-    /// A session's own connection has ended for good.
+    /// Handles the final end of a session's own connection.
     pub(crate) fn connection_ended(&self, session: &Caller) {
         self.state().remove_if_unused(session);
     }
 
-    /// Notes whether list changes arrive on the session's own connection.
+    /// Records whether list changes arrive on the session's own connection.
     pub(crate) fn set_own_stream(&self, session: &Caller, has_own_stream: bool) {
         self.change(|state| state.set_own_stream(session, has_own_stream));
     }
 
-    /// Sees every change of the demand.
+    /// Observes every change of the demand.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Grows with every change of the demand on the base connection.
+    /// The generation, which grows with every change of the demand on the base connection.
     pub(crate) fn generation(&self) -> u64 {
         self.state().generation
     }
 
-    /// Everything that is wanted on the base connection, and its generation.
+    /// The demand on the base connection, and its generation.
     pub(crate) fn demand(&self) -> (u64, Filter) {
         let state = self.state();
         (state.generation, state.demand())
     }
 
-    /// Whether a stream is needed on the base connection of a legacy server that notifies of these
-    /// lists, and of tasks.
+    /// Whether the base connection of a legacy server needs a stream. The server announces changes
+    /// of these lists, and of tasks if `tasks`.
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
         let state = self.state();
         state.lists().and(lists).any()
@@ -352,36 +355,37 @@ impl SubscriptionRegistry {
             || (self.shared && state.any_session())
     }
 
-    /// Whether more than changes of lists is listened to on the base connection.
+    /// Whether listeners on the base connection want more than changes of lists.
     pub(crate) fn needs_more_than_lists(&self) -> bool {
         let state = self.state();
         state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
     }
 
-    /// A listener has a subscription of its own on the base connection until this is dropped.
+    /// Marks that a listener has its own subscription on the base connection, until this is
+    /// dropped.
     pub(crate) fn dedicated(&self) -> Arc<()> {
         Arc::clone(&self.dedicated)
     }
 
-    /// Forgets what the server has agreed to: the connection is new.
+    /// Forgets the server's agreement for a new connection.
     pub(crate) fn reset_verdicts(&self) {
         self.change(State::reset_verdicts);
     }
 
-    /// What to ask of a legacy server, except for resources in `busy`.
+    /// The changes to request from a legacy server, except for resources in `busy`.
     pub(crate) fn take_changes(&self, busy: &HashSet<Arc<str>>) -> PendingChanges {
         self.state().take_changes(busy)
     }
 
-    /// Records what a legacy server answered.
+    /// Records a legacy server's answer.
     pub(crate) fn set_verdict(&self, uri: &Arc<str>, verdict: Verdict) {
         self.change(|state| state.set_verdict(uri, verdict));
-        // Wakes those that wait for the verdict.
+        // Wakes callers that wait for the verdict.
         self.agreement.send_modify(|_| ());
     }
 
-    /// Records what a legacy server declares for the demand up to `generation`; for resources it is
-    /// asked one by one. `has_stream`: whether anything can arrive.
+    /// Records a legacy server's declarations as the answer to the demand up to `generation`;
+    /// resources are requested one by one. `has_stream` says whether anything can arrive.
     pub(crate) fn set_declared(
         &self,
         generation: u64,
@@ -398,8 +402,8 @@ impl SubscriptionRegistry {
         });
     }
 
-    /// Records that a modern server honours `honoured` of `asked`, and that the demand up to
-    /// `generation` is answered.
+    /// Records that a modern server accepts `honoured` of `asked`, which answers the demand up to
+    /// `generation`.
     pub(crate) fn acknowledge(&self, generation: u64, asked: &Filter, honoured: &Filter) {
         self.acknowledge_part(asked, honoured);
         self.agreement.send_replace(Agreement {
@@ -409,13 +413,12 @@ impl SubscriptionRegistry {
         });
     }
 
-    /// Records that a modern server honours `honoured` of `asked`; the demand may be larger.
+    /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
     pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
         self.state().acknowledge(asked, honoured);
     }
 
-    /// Passes a notification on to every listener that it is for, except to a session that has
-    /// received it already.
+    /// Delivers a notification to its listeners, except for a session that has already received it.
     pub(crate) fn deliver(
         &self,
         origin: &Origin,
@@ -423,7 +426,8 @@ impl SubscriptionRegistry {
         except: Option<&Caller>,
     ) {
         if deliver::is_change(&notification.method) {
-            // Many listeners may keep it for long: it must not keep the buffer that it was read into.
+            // Copied, since many listeners may keep it for long: otherwise it would keep its read
+            // buffer in memory.
             notification.text = notification.text.detached();
         }
         if *origin == Origin::Base
@@ -468,8 +472,8 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Passes on an update that the base connection's process has announced. Principals with processes of their own that
-    /// are subscribed to the resource get it together with those processes' announcements.
+    /// Delivers an update that the base connection's process has announced. Principals with their
+    /// own subscribed processes get it together with the announcements of those.
     fn deliver_update_of_base(&self, notification: &Notification) {
         let joint = deliver::updated_uri(notification)
             .map(|uri| self.joint_updates.principals(&uri))
@@ -480,7 +484,7 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Passes on an update that a process of `principal`'s clients without a session has announced.
+    /// Delivers an update that a process of `principal`'s clients without a session has announced.
     pub(crate) fn deliver_update_of(
         &self,
         process: ProcessNumber,
@@ -491,7 +495,8 @@ impl SubscriptionRegistry {
         self.deliver_jointly(process, principal, &notification);
     }
 
-    /// Delivers an update to the listeners of `principal` once the other processes have announced it, or after a moment.
+    /// Delivers an update to `principal`'s listeners once the other processes have announced it, or
+    /// after a moment.
     fn deliver_jointly(
         &self,
         process: ProcessNumber,
@@ -531,7 +536,7 @@ impl SubscriptionRegistry {
         self.warn_of_slow(dropped);
     }
 
-    /// The number of the process, or the HTTP connection, that `origin` is.
+    /// The number of `origin`'s process or HTTP connection.
     fn process_number(&self, origin: &Origin) -> ProcessNumber {
         if *origin == Origin::Base {
             ProcessNumber::BASE
@@ -540,7 +545,8 @@ impl SubscriptionRegistry {
         }
     }
 
-    /// Has updates that a process of `principal`'s clients announces merged with those of the others, for these resources.
+    /// Records the subscriptions of a process of `principal`'s clients, so that its updates are
+    /// merged with other processes' updates.
     pub(crate) fn set_subscribed(
         &self,
         process: ProcessNumber,
@@ -556,8 +562,8 @@ impl SubscriptionRegistry {
         &self.task_progress
     }
 
-    /// Passes on progress of `process` that is on no running call. `on` is the request on whose stream it arrived, if it did on
-    /// one.
+    /// Delivers progress from `process` that belongs to no running call. `on` is the request that
+    /// had the progress on its stream, if any.
     fn deliver_progress(
         &self,
         process: ProcessNumber,
@@ -648,9 +654,9 @@ impl SubscriptionRegistry {
 }
 
 impl Registration {
-    /// Reduces what the listener wants to what the server honours, so that the server is not asked
-    /// for the rest again and again. Where its session has a stream of its own, what the server was
-    /// asked for on the base connection may not include it.
+    /// Reduces the listener's interest to the part that the server accepts, so that the rest is not
+    /// requested again and again. If the session has its own stream, the request on the base
+    /// connection may not have included it.
     pub(crate) fn reduce_to(&self, honoured: &Interest) {
         self.registry.change(|state| {
             let caller = state

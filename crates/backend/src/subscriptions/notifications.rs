@@ -1,19 +1,19 @@
-//! Notifications that Fanlight makes, and the subscription id in those of servers.
+//! Fanlight's own notifications, and the subscription id in notifications of servers.
 
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::meta::SUBSCRIPTION_ID;
 use fanlight_protocol::{Json, Message, Method, Notification};
 
-/// Suffices for every notification that is made here.
+/// The nesting limit, which is enough for every notification made here.
 const NESTING: usize = 8;
 
-/// The `subscriptions/listen` request that a notification answers.
+/// The id of the `subscriptions/listen` request that a notification belongs to.
 pub(crate) fn subscription_id(notification: &Notification) -> Option<Json> {
     notification.params()?.get("_meta")?.get(SUBSCRIPTION_ID)
 }
 
-/// Removes the subscription id, which belongs to one hop, and then `_meta` if it is empty.
+/// Removes the subscription id, which belongs to one hop, and `_meta` if that becomes empty.
 pub(crate) fn without_subscription_id(notification: Notification, nesting: usize) -> Notification {
     let Some(params) = notification.params() else {
         return notification;

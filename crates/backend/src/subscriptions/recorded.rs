@@ -1,31 +1,31 @@
-//! What sessions have subscribed to.
+//! The recorded subscriptions of sessions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{Caller, SessionKey};
 
-/// The record of the resources that each session has subscribed to, by which they are subscribed to again on its next own connection
-/// to a legacy server, and at another endpoint.
+/// The resources that each session has subscribed to. They are used to repeat the subscriptions on
+/// the session's next own connection to a legacy server, and at another endpoint.
 ///
 /// An implementation that replicas share lets another replica take a session over. No method waits.
 pub(crate) trait SessionSubscriptions: Send + Sync {
-    /// Records a subscription.
+    /// Adds a subscription.
     fn add(&self, session: &Caller, uri: &Arc<str>);
 
-    /// Deletes a subscription.
+    /// Removes a subscription.
     fn remove(&self, session: &Caller, uri: &str);
 
     /// The subscriptions of a session.
     fn of(&self, session: &Caller) -> Vec<Arc<str>>;
 
-    /// Deletes all subscriptions of a session.
+    /// Removes all subscriptions of a session.
     fn end(&self, session: SessionKey);
 }
 
 /// [`SessionSubscriptions`] of this process.
 pub(crate) struct InMemory {
-    /// Resources of one session at most.
+    /// The maximum number of resources per session.
     limit: usize,
     sessions: Mutex<Recorded>,
 }

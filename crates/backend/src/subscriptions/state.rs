@@ -1,4 +1,4 @@
-//! Which listener has which interests. Plain tables; [`super::SubscriptionRegistry`] locks them.
+//! The interests of each listener. Plain tables; [`super::SubscriptionRegistry`] locks them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use tokio::sync::watch;
 use super::filter::{Filter, Lists};
 use super::listener::{ListenRequest, Listener, ListenerId, Session};
 
-/// Largest `params` of a subscription, in bytes, that are kept to be sent again. No option: of larger ones the URI
-/// alone is sent again, which is what counts.
+/// The maximum size in bytes of subscription `params` that are kept for repetition. A constant: for
+/// larger ones only the URI is sent again, which is what matters.
 const MAX_KEPT_PARAMS: usize = 16 << 10;
 
 #[derive(Default)]
 pub(super) struct State {
     next: ListenerId,
-    /// Grows whenever the demand on the base connection changes.
+    /// Grows with every change of the demand on the base connection.
     pub(super) generation: u64,
     pub(super) listeners: HashMap<ListenerId, Listener, RandomState>,
-    /// A key belongs to the caller that used it first: see [`State::session`].
+    /// Sessions by key. A key belongs to the caller that used it first: see [`State::session`].
     pub(super) sessions: HashMap<SessionKey, Session, RandomState>,
-    /// Resources subscribed to on the base connection.
+    /// The subscribed resources on the base connection.
     pub(super) uris: HashMap<Arc<str>, Entry>,
-    /// Tasks that listeners have named.
+    /// The tasks that listeners have named.
     pub(super) tasks: HashMap<Arc<str>, Entry>,
     /// Resources to subscribe to or unsubscribe from at a legacy server.
     pub(super) dirty: HashSet<Arc<str>>,
     counts: Counts,
-    /// The registry is closed: no listener can be added.
+    /// Whether the registry is closed, so that no listener can be added.
     pub(super) closed: bool,
 }
 
@@ -52,15 +52,15 @@ pub(super) enum Subscriber {
 /// The server's answer to a subscription.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Verdict {
-    /// Not answered yet.
+    /// No answer yet.
     #[default]
     Pending,
     Accepted,
-    /// With the error response, if the server sent one.
+    /// Refused, with the error response if the server sent one.
     Refused(Option<Response>),
 }
 
-/// How many listeners depend on the base connection for each kind of message.
+/// The numbers of listeners that depend on the base connection, for each kind of message.
 #[derive(Default)]
 struct Counts {
     tools: usize,
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Replaces what a listener wants by what `interest` names.
+    /// Replaces a listener's request by the one in `interest`.
     pub(super) fn replace_request(&mut self, id: ListenerId, interest: &Interest, limit: usize) {
         let Some(listener) = self.listeners.get_mut(&id) else {
             return;
@@ -223,7 +223,7 @@ impl State {
         let Some(key) = caller.session() else {
             return false;
         };
-        // The session has to be the caller's.
+        // The session must belong to the caller.
         if self.session_or_new(caller).is_none()
             || !self.subscribe(Subscriber::Session(key), uri, params, limit)
         {
@@ -245,12 +245,12 @@ impl State {
         self.remove_if_unused(caller);
     }
 
-    /// The resources that a session is subscribed to; `None` if it never was to any.
+    /// The subscribed resources of a session; `None` if it never had any.
     pub(super) fn subscribed(&self, caller: &Caller) -> Option<&HashSet<Arc<str>>> {
         Some(&self.session(caller)?.more.as_ref()?.base_uris)
     }
 
-    /// Has a session be subscribed to these resources alone; returns those that it was not before.
+    /// Sets a session's subscriptions to exactly these resources; returns the new ones.
     pub(super) fn set_subscribed(
         &mut self,
         caller: &Caller,
@@ -288,7 +288,7 @@ impl State {
         self.remove_if_unused(&caller);
     }
 
-    /// The session of a caller. Keys of sessions are unique, so one that another principal uses is
+    /// The session of a caller. Session keys are unique, so a key in use by another principal is
     /// not this caller's.
     pub(super) fn session(&self, caller: &Caller) -> Option<&Session> {
         self.sessions
@@ -310,7 +310,7 @@ impl State {
         (session.caller == *caller).then_some(session)
     }
 
-    /// Sees whether a session has listeners.
+    /// Observes whether a session has listeners.
     pub(super) fn presence(&mut self, caller: &Caller) -> Option<watch::Receiver<bool>> {
         let session = self.session_or_new(caller)?;
         let is_listening = !session.listeners.is_empty();
@@ -333,7 +333,7 @@ impl State {
         }
     }
 
-    /// Notes whether list changes arrive on the session's own connection.
+    /// Records whether list changes arrive on the session's own connection.
     pub(super) fn set_own_stream(&mut self, caller: &Caller, has_own_stream: bool) {
         if self.has_own_stream(caller) == has_own_stream {
             return;
@@ -394,14 +394,14 @@ impl State {
         self.counts.sessions > 0
     }
 
-    /// Whether any resource is subscribed to on the base connection.
+    /// Whether there is any resource subscription on the base connection.
     pub(super) fn any_uri(&self) -> bool {
         self.uris
             .values()
             .any(|entry| !entry.subscribers.is_empty())
     }
 
-    /// Whether updates of a resource arrive on the base connection, as far as is known.
+    /// Whether updates of a resource arrive on the base connection, as far as known.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
         let mut entries = with_parents(uri).filter_map(|uri| self.uris.get(uri));
         entries.any(|entry| matches!(entry.verdict, Verdict::Accepted))
@@ -419,7 +419,7 @@ impl State {
             .any(|entry| entry.listeners().any(is_of))
     }
 
-    /// The resources that listeners of `principal` want and the server has not refused.
+    /// The resources that `principal`'s listeners want, without those that the server refused.
     pub(super) fn resources_of(&self, principal: &Principal) -> HashSet<Arc<str>> {
         let is_of = |id: &ListenerId| {
             self.listeners
@@ -432,7 +432,7 @@ impl State {
         wanted.map(|(uri, _)| Arc::clone(uri)).collect()
     }
 
-    /// Everything that is wanted on the base connection.
+    /// The whole demand on the base connection.
     pub(super) fn demand(&self) -> Filter {
         let subscribed = self
             .uris

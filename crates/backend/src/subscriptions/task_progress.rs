@@ -1,9 +1,9 @@
-//! Progress of the tasks of 2025-11-25 after the calls that have made them were answered.
+//! Progress of 2025-11-25 tasks after the answers to the calls that made them.
 //!
-//! The progress token of a call stays valid for as long as its task (2025-11-25 basic/utilities/tasks, Task Progress
-//! Notifications). A server sends the progress where it can: on the stream of a GET, or on the stream of a request, of which
-//! `tasks/result` is the one that is held open. The client gets it on its own stream of a GET, else on that of its
-//! `tasks/result`, with the token that it gave itself.
+//! A call's progress token stays valid as long as its task (2025-11-25 basic/utilities/tasks, Task
+//! Progress Notifications). A server sends the progress where it can: on the stream of a GET, or on
+//! a request's stream. Of these, `tasks/result` stays open. The client gets it on its own GET
+//! stream, or else on the stream of its `tasks/result`, with its own token.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use fanlight_protocol::Json;
 
 use super::ProcessNumber;
 
-/// Longest progress token of a client and longest id of a task that are kept, in bytes.
+/// The maximum size in bytes of a client's progress token, and of a task id, that are kept.
 const MOST_BYTES: usize = 1024;
 
 /// The tasks whose progress a client wants, and the requests that wait for tasks.
@@ -30,57 +30,59 @@ struct Table {
     last_wait: u64,
 }
 
-/// A progress token that a server got, which has a meaning on that connection alone: another may be another client's.
+/// A progress token that a server got. It is valid on that connection only; on another one it may
+/// belong to another client.
 pub(crate) type ServerToken = (ProcessNumber, i64);
 
 /// A task, or a call that may make one.
 struct Tracked {
-    /// The lowest is the oldest.
+    /// The entry with the lowest number is the oldest.
     number: u64,
     caller: Caller,
-    /// The token that the client gave.
+    /// The client's token.
     token: Json,
     /// `None` until the call is answered.
     task: Option<String>,
 }
 
-/// A `tasks/result` that runs.
+/// A running `tasks/result`.
 struct Wait {
     caller: Caller,
     task: String,
-    /// The token of the call that has made the task, if the client does not know of the task.
+    /// The token of the call that made the task, if the client does not know about the task.
     continues: Option<ServerToken>,
     messages: ServerMessages,
 }
 
-/// Where progress goes that is on no running call.
+/// The destination of progress that belongs to no running call.
 pub(super) enum ProgressTarget {
-    /// To a running call that continues the one that the token belongs to.
+    /// A running call that continues the token's call.
     Call(ServerMessages),
-    /// To a client, under the token that it gave.
+    /// A client, under its own token.
     Client {
         caller: Caller,
         token: Json,
-        /// Of its `tasks/result` for the task, if that runs.
+        /// The channel of the client's `tasks/result` for the task, if that is running.
         waiting: Option<ServerMessages>,
     },
 }
 
-/// A call that may make a task. Its progress is forgotten when this is dropped, unless it has made one.
+/// A call that may make a task. Dropping this forgets the progress, unless the call has made a
+/// task.
 pub(crate) struct ExpectedTask<'a> {
     progress: &'a TaskProgress,
     token: ServerToken,
     is_made: bool,
 }
 
-/// A `tasks/result` that runs, until this is dropped.
+/// A running `tasks/result`, until this is dropped.
 pub(crate) struct WaitGuard<'a> {
     progress: &'a TaskProgress,
     number: u64,
 }
 
 impl TaskProgress {
-    /// Of at most `limit` tasks; then the oldest is forgotten.
+    /// Tracks at most `limit` tasks; above that, the oldest is forgotten.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -88,7 +90,8 @@ impl TaskProgress {
         }
     }
 
-    /// A call of `caller` with the server's token `sent` and the client's own `token` is sent, which may make a task.
+    /// Registers a call of `caller` that may make a task. `sent` is the token for the server,
+    /// `token` the client's own.
     pub(crate) fn expect(
         &self,
         sent: ServerToken,
@@ -152,7 +155,7 @@ impl TaskProgress {
         }
     }
 
-    /// A task of a client has ended.
+    /// Removes a client's task that has ended.
     pub(crate) fn ended(&self, caller: &Caller, task: &str) {
         self.lock()
             .tasks
@@ -165,7 +168,7 @@ impl TaskProgress {
             .retain(|_, known| known.caller.session() != Some(session));
     }
 
-    /// Where progress with this token goes.
+    /// The destination of progress with this token.
     pub(super) fn target(&self, token: ServerToken) -> Option<ProgressTarget> {
         let table = self.lock();
         if let Some(wait) = table
@@ -200,7 +203,7 @@ impl TaskProgress {
 }
 
 impl ExpectedTask<'_> {
-    /// The call was answered with this task.
+    /// Records the task that answered the call.
     pub(crate) fn made(mut self, task: &str) {
         if task.len() <= MOST_BYTES
             && let Some(known) = self.progress.lock().tasks.get_mut(&self.token)
@@ -240,7 +243,7 @@ mod tests {
         Caller::session_of(Principal::anonymous(), SessionKey(session))
     }
 
-    /// The client's token that progress is sent with, and whether its `tasks/result` can get it.
+    /// The client's token for the progress, and whether its `tasks/result` can get it.
     fn target(progress: &TaskProgress, token: i64) -> Option<(String, bool)> {
         match progress.target((BASE, token))? {
             ProgressTarget::Client { token, waiting, .. } => {

@@ -1,4 +1,4 @@
-//! Takes from a connection what its server sends outside of calls.
+//! Receives a server's messages outside of calls from a connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 
 use super::{Origin, ProcessNumber, SubscriptionRegistry, TaskProgress};
 
-/// Capacity for server requests and cancellations that wait to be handled. No option: `limits.serverRequests` bounds
-/// those that a client has open.
+/// The number of server requests and cancellations that may wait. A constant:
+/// `limits.serverRequests` limits the open requests of a client.
 const QUEUE: usize = 32;
 
-/// What a server requests outside of calls.
+/// A server's request outside of calls.
 #[derive(Debug)]
 pub(crate) enum UnsolicitedRequest {
     Request(Request),
@@ -21,7 +21,7 @@ pub(crate) enum UnsolicitedRequest {
     Cancelled(Json),
 }
 
-/// Takes what the server of one connection sends outside of calls.
+/// Receives the messages that the server of one connection sends outside of calls.
 #[derive(Clone)]
 pub(crate) struct UnsolicitedSender {
     registry: Arc<SubscriptionRegistry>,
@@ -30,20 +30,20 @@ pub(crate) struct UnsolicitedSender {
     requests: Arc<RequestQueue>,
 }
 
-/// The server requests of one connection, taken one by one.
+/// The server requests of one connection, returned one by one.
 pub(crate) struct UnsolicitedRequests(Arc<RequestQueue>);
 
-/// A queue that is nearly always empty. There is one for each session and each suspended call, and a channel has memory for
-/// all that can wait.
+/// A queue that is usually empty. Each session and suspended call has one, and a channel would
+/// allocate memory for its whole capacity.
 #[derive(Default)]
 struct RequestQueue {
     waiting: Mutex<VecDeque<UnsolicitedRequest>>,
-    /// Notified of each new one. Only [`UnsolicitedRequests::next`] waits for it.
+    /// Notified of each new request. Only [`UnsolicitedRequests::next`] waits for it.
     added: Notify,
 }
 
 impl UnsolicitedSender {
-    /// The sender of a connection, and the receiver of its server requests.
+    /// The sender for a connection, and the receiver of its server requests.
     pub(crate) fn new(
         registry: Arc<SubscriptionRegistry>,
         origin: Origin,
@@ -61,7 +61,7 @@ impl UnsolicitedSender {
         )
     }
 
-    /// Passes a notification on to every listener that it is for.
+    /// Delivers a notification to its listeners.
     pub(crate) fn deliver(&self, notification: Notification) {
         match (&notification.method, &self.origin) {
             (Method::Progress, _) => {
@@ -76,7 +76,8 @@ impl UnsolicitedSender {
         }
     }
 
-    /// Passes on progress that arrived on the stream of a request of `receiver` and belongs to another one.
+    /// Delivers progress that arrived on the stream of a request of `receiver` but belongs to
+    /// another request.
     pub(crate) fn deliver_progress(
         &self,
         notification: Notification,
@@ -87,22 +88,22 @@ impl UnsolicitedSender {
             .deliver_progress(self.process, notification, Some((receiver, messages)));
     }
 
-    /// The number of its process, or of its HTTP connection.
+    /// The number of its process or HTTP connection.
     pub(crate) fn process(&self) -> ProcessNumber {
         self.process
     }
 
-    /// Whether it is of a connection of clients without a session.
+    /// Whether its connection serves clients without a session.
     pub(crate) fn is_of_requests(&self) -> bool {
         matches!(self.origin, Origin::Pooled(_) | Origin::Request(_))
     }
 
-    /// Whether it is of the connection of a single request of a client without a session.
+    /// Whether its connection serves a single request of a client without a session.
     pub(crate) fn is_of_one_request(&self) -> bool {
         matches!(self.origin, Origin::Request(_))
     }
 
-    /// Grows with every change of what listeners want.
+    /// The generation of the demand, which grows with every change of it.
     pub(crate) fn generation(&self) -> u64 {
         self.registry.generation()
     }
@@ -112,9 +113,9 @@ impl UnsolicitedSender {
         self.registry.task_progress()
     }
 
-    /// Passes on what arrived on the stream of a call but concerns other listeners too. Only the base
-    /// connection has such listeners, except for the status of a task: listeners that have named the
-    /// task receive it from any connection.
+    /// Delivers a message from a call's stream that also concerns other listeners. That happens
+    /// only on the base connection, with one exception: listeners that named a task get its status
+    /// from any connection.
     pub(crate) fn deliver_beside(&self, notification: Notification, receiver: &Caller) {
         if matches!(self.origin, Origin::Base) || notification.method == Method::TaskStatus {
             let except = receiver.session().is_some().then_some(receiver);
@@ -122,37 +123,37 @@ impl UnsolicitedSender {
         }
     }
 
-    /// Passes on a server request; false if it cannot be passed on.
+    /// Passes a server request on; false if that is impossible.
     pub(crate) fn ask(&self, request: &Request) -> bool {
         self.send(|| UnsolicitedRequest::Request(request.clone()))
     }
 
-    /// The server has cancelled its request with this id.
+    /// Handles a server's cancellation of its request with this id.
     pub(crate) fn withdraw(&self, id: &Json) {
-        // If the queue is full, the answer to the request is ignored by the server.
+        // If the queue is full, the server will ignore the answer to the request.
         self.send(|| UnsolicitedRequest::Cancelled(id.clone()));
     }
 
-    /// Only a connection that one client has to itself says which client a request is for.
+    /// Only on a connection that serves a single client is it clear which client a request is for.
     fn send(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
         matches!(self.origin, Origin::Session(_) | Origin::Request(_)) && self.requests.add(request)
     }
 }
 
 impl UnsolicitedRequests {
-    /// Waits for the next one. Can be dropped and called again.
+    /// Waits for the next request. Cancel safe.
     pub(crate) async fn next(&mut self) -> UnsolicitedRequest {
         loop {
             let first = self.0.waiting().pop_front();
             match first {
                 Some(first) => return first,
-                // What is added from here on leaves a permit.
+                // A request that is added from here on leaves a permit.
                 None => self.0.added.notified().await,
             }
         }
     }
 
-    /// Drops those that wait.
+    /// Drops all waiting requests.
     pub(crate) fn clear(&mut self) {
         self.0.waiting().clear();
     }

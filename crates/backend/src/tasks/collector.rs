@@ -1,7 +1,7 @@
 //! Server requests of a legacy server's task, for clients with the extension.
 //!
-//! `tasks/result` is kept open, and the server requests that arrive on it are shown as `inputRequests`
-//! in the answers to `tasks/get`. It is cancelled when the client has not asked for as long as it may
+//! `tasks/result` stays open. The server requests that arrive on it appear as `inputRequests` in
+//! the answers to `tasks/get`. It is cancelled once the client has not asked for as long as it may
 //! take to answer a server request.
 
 use std::sync::{Arc, PoisonError};
@@ -19,10 +19,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{CallProgress, TaskId, TaskTranslation, WaitPermit, task_params};
 use crate::request::declared::Declared;
 
-/// Messages of a task that wait to be collected.
+/// The number of a task's messages that may wait for the collector.
 const QUEUE: usize = 16;
 
-/// Collects the server requests of one task until it is dropped.
+/// Collects the server requests of one task, until dropped.
 #[derive(Debug)]
 pub(super) struct InputCollector {
     state: watch::Sender<State>,
@@ -32,7 +32,7 @@ pub(super) struct InputCollector {
 #[derive(Debug)]
 struct State {
     open: Vec<Open>,
-    /// The capabilities of the client that asked for the task last.
+    /// The capabilities of the client that last asked for the task.
     declared: Declared,
     used: Instant,
     ended: bool,
@@ -40,15 +40,15 @@ struct State {
 
 #[derive(Debug)]
 struct Open {
-    /// Random, since it must be unique in the life of the task, which may be longer than that of this
-    /// process.
+    /// A random key. It must be unique during the task's life, which may be longer than this
+    /// process's.
     key: String,
     request: ServerRequest,
 }
 
 impl TaskTranslation {
-    /// `inputRequests` of a task that requires input: the open server requests, after a short wait for
-    /// the first.
+    /// The `inputRequests` of a task that needs input: the open server requests, after a short wait
+    /// for the first.
     pub(super) async fn open_inputs(
         self: &Arc<Self>,
         task: &TaskId,
@@ -146,7 +146,7 @@ impl TaskTranslation {
 }
 
 impl InputCollector {
-    /// Answers the server requests whose keys are in `inputResponses`; unknown keys are ignored.
+    /// Answers the server requests whose keys are in `inputResponses`; ignores unknown keys.
     pub(super) fn answer(&self, responses: &Json) {
         self.state.send_modify(|state| {
             state.used = Instant::now();
@@ -169,7 +169,7 @@ impl InputCollector {
         });
     }
 
-    /// Notes that a client asks for the task; false if the collector has ended.
+    /// Records that a client asks for the task; false if the collector has ended.
     fn is_used_by(&self, declared: Declared) -> bool {
         self.state.send_modify(|state| {
             state.used = Instant::now();
@@ -179,13 +179,13 @@ impl InputCollector {
         !self.state.borrow().ended
     }
 
-    /// Waits until a server request is open, or the task has ended. Returns the open ones.
+    /// Waits until a server request is open or the task has ended; returns the open requests.
     async fn first(&self) -> Json {
         let mut state = self.state.subscribe();
         let first = state
             .wait_for(|state| state.ended || state.shown().next().is_some())
             .await;
-        // An error cannot be: `self` has a sender.
+        // Cannot fail, since `self` has a sender.
         first.map_or_else(|_| Json::empty_object(), |state| state.to_json())
     }
 }
@@ -201,7 +201,7 @@ impl State {
         }
     }
 
-    /// The open requests that the client can be asked.
+    /// The open requests that this client can be asked.
     fn shown(&self) -> impl Iterator<Item = &Open> {
         let is_open = |open: &&Open| !open.request.answer.is_closed();
         self.open
@@ -225,8 +225,8 @@ impl State {
     }
 }
 
-/// Why a client with the extension is not asked: `inputRequests` may contain only input requests that
-/// it has declared.
+/// The refusal of a request to a client with the extension: `inputRequests` may contain only input
+/// requests that the client has declared.
 fn refusal(declared: &Declared, request: &ServerRequest) -> Option<RpcError> {
     if !request.method.is_input_request() {
         let message = format!(

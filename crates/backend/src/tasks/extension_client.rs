@@ -1,4 +1,4 @@
-//! Clients with the tasks extension at a server with the tasks of 2025-11-25.
+//! Clients with the tasks extension at a server with 2025-11-25 tasks.
 //!
 //! A tool that requires a task is called as one. The outcome of a task is inlined when the client
 //! asks for the task.
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl TaskTranslation {
-    /// A tool call that may become a task: it does where the tool requires one.
+    /// Handles a tool call that may become a task; it does if the tool requires one.
     pub(super) async fn create_extension(
         &self,
         call: &Call,
@@ -45,7 +45,7 @@ impl TaskTranslation {
         Ok(response.with_body(&created))
     }
 
-    /// A request about a task.
+    /// Handles a request about a task.
     pub(super) async fn serve_extension(
         self: &Arc<Self>,
         call: &Call,
@@ -64,9 +64,9 @@ impl TaskTranslation {
         }
     }
 
-    /// `params` of `notifications/tasks` for those of a legacy server's `notifications/tasks/status`:
-    /// the same as the client would get by `tasks/get`. `None` if the server cannot be asked; clients
-    /// have to be prepared for missing notifications.
+    /// The `params` of `notifications/tasks` for a legacy server's `notifications/tasks/status`:
+    /// the same as the answer to the client's `tasks/get`. `None` if the server cannot be asked;
+    /// clients must expect missing notifications.
     pub(super) async fn changed(
         self: &Arc<Self>,
         status: &Json,
@@ -119,7 +119,7 @@ impl TaskTranslation {
                 match (outcome.result(), status) {
                     (Some(result), _) => Inlined::Result(result),
                     (None, Status::Failed) => Inlined::Error(outcome.body()),
-                    // A completed task has a result: the error is about reading it.
+                    // A completed task has a result, so the error is about reading it.
                     (None, _) => return Ok(outcome),
                 }
             }
@@ -155,7 +155,7 @@ impl TaskTranslation {
         Ok(acknowledgement())
     }
 
-    /// The extension acknowledges a cancellation, also that of a task that has ended already.
+    /// Cancels a task. The extension acknowledges every cancellation, even of an ended task.
     async fn cancel_legacy(
         &self,
         call: &Call,
@@ -185,7 +185,7 @@ impl TaskTranslation {
     }
 
     /// Records the client that a task was made for. A later request may declare other capabilities,
-    /// which would lead to another session, where the server may not know the task.
+    /// and so use another session, in which the server may not know the task.
     fn record_origin(&self, client: &CallContext, created: &Json) {
         let Some(id) = created
             .get("taskId")

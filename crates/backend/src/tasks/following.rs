@@ -1,9 +1,9 @@
-//! Notifications about the tasks of sessions of 2025-11-25, at servers that do not notify the session
-//! by itself.
+//! Notifications about the tasks of 2025-11-25 sessions, at servers that do not notify the session
+//! themselves.
 //!
-//! A modern server notifies of a task only if the task is named in a subscription, which that dialect
-//! cannot do; and on a connection that clients share, a legacy server does not tell which session a
-//! task belongs to. So Fanlight names the tasks of a session itself, while the session listens.
+//! A modern server notifies about a task only if a subscription names it, which that dialect cannot
+//! do. On a shared connection, a legacy server does not tell which session a task belongs to. So
+//! Fanlight itself names the tasks of a session while the session listens.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use super::translate::Status;
 use crate::backoff::Backoff;
 use crate::sessions::dispatcher::Dispatcher;
 
-/// Longest id of a followed task, in bytes.
+/// The maximum length of a followed task's id in bytes.
 const MAX_ID: usize = 1024;
 
 /// The tasks of each session, and its listeners.
@@ -39,7 +39,7 @@ struct Sessions {
 struct Session {
     caller: Caller,
     listeners: HashMap<u64, (ServerMessages, CancellationToken)>,
-    /// Each cancelled when the task has ended.
+    /// Each token is cancelled when its task has ended.
     tasks: HashMap<String, CancellationToken>,
 }
 
@@ -47,9 +47,9 @@ struct Session {
 struct Follow {
     task: String,
     messages: ServerMessages,
-    /// The listener has left.
+    /// Cancelled when the listener has left.
     left: CancellationToken,
-    /// The task has ended.
+    /// Cancelled when the task has ended.
     ended: CancellationToken,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Following {
 }
 
 impl FollowedTasks {
-    /// Tasks of at most `limit` per session.
+    /// Follows at most `limit` tasks per session.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -70,7 +70,7 @@ impl FollowedTasks {
         }
     }
 
-    /// A session's task has ended.
+    /// Stops following a session's task, which has ended.
     pub(super) fn remove(&self, session: &Caller, task: &str) {
         let Some(key) = session.session() else { return };
         if let Some(session) = self
@@ -111,7 +111,7 @@ impl Sessions {
 }
 
 impl TaskTranslation {
-    /// Follows a task of a session until it ends.
+    /// Follows a session's task until it ends.
     pub(super) fn follow(self: &Arc<Self>, client: &Arc<CallContext>, task: &Json) {
         let id = task.get("taskId");
         let Some(id) = id
@@ -145,7 +145,7 @@ impl TaskTranslation {
         self.start(client, follows);
     }
 
-    /// Follows the tasks of a session for one more listener, until the result is dropped.
+    /// Follows a session's tasks for one more listener, until the result is dropped.
     pub(super) fn follow_for(
         self: &Arc<Self>,
         client: &Arc<CallContext>,
@@ -197,7 +197,7 @@ impl TaskTranslation {
                 messages,
             };
             let mut follow = Box::pin(listen_until_dropped(Arc::clone(&self.calls), listen));
-            // Polled here, so that no notification is missed until the task below runs.
+            // Polled here, so that no notification is missed before the task below runs.
             if (&mut follow).now_or_never().is_none() {
                 self.spawn(async move {
                     left.run_until_cancelled(ended.run_until_cancelled(follow))

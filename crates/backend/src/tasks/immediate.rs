@@ -1,9 +1,10 @@
-//! Tasks made of results that a modern server returned at once to a client of 2025-11-25 that wanted
-//! a task: in that dialect the answer has to be a task.
+//! Tasks made from results that a modern server returned at once to a 2025-11-25 client that asked
+//! for a task. In that dialect the answer must be a task.
 //!
-//! Such a task has ended already. Its id is a sealed handle: bound to its client, and unguessable, as it has to be
-//! without authorization (2025-11-25 basic/utilities/tasks, Task Isolation and Access Control). It names the process that
-//! keeps the task, which other replicas pass requests about it on to.
+//! Such a task has already ended. Its id is a sealed handle. It is bound to its client, and
+//! unguessable, as it must be without authorization (2025-11-25 basic/utilities/tasks, Task
+//! Isolation and Access Control). It names the process that keeps the task, so that other replicas
+//! can forward requests about it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +17,7 @@ use super::translate::with_related_task;
 use super::wait::milliseconds;
 use super::{TaskTranslation, has_ended, no_such_method};
 
-/// In milliseconds. Short, since the task has ended already.
+/// In milliseconds. Short, since the task has already ended.
 const POLL_INTERVAL: i64 = 50;
 
 /// A result in the form of a task.
@@ -29,8 +30,8 @@ pub(super) struct ImmediateTask {
 }
 
 impl TaskTranslation {
-    /// Makes a task of the result of a call. Returns the response that creates the task; `None` if the
-    /// result is too large to be kept.
+    /// Makes a task from the result of a call. Returns the response that creates the task; `None`
+    /// if the result is too large to be kept.
     pub(super) fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
         let ttl = call
             .params
@@ -59,7 +60,7 @@ impl TaskTranslation {
 }
 
 impl ImmediateTask {
-    /// Answers a request about it.
+    /// Answers a request about the task.
     pub(super) fn serve(&self, method: &Method) -> Response {
         match method {
             Method::GetTask => Response::from_result(&self.ended()),
@@ -71,12 +72,12 @@ impl ImmediateTask {
         }
     }
 
-    /// It as a `Task` object.
+    /// The task as a `Task` object.
     pub(super) fn ended(&self) -> Json {
         self.to_json(self.status())
     }
 
-    /// A tool's own error counts as the task's failure (Task Status).
+    /// The task's status. A tool's own error counts as the task's failure (Task Status).
     fn status(&self) -> &'static str {
         let is_error = self
             .result

@@ -1,20 +1,21 @@
-//! Translation between the two dialects of tasks, for clients and a server that differ in them.
+//! Translates between the two task dialects, for a client and a server that differ in them.
 //!
-//! [`TaskTranslation`] answers the calls that may be about tasks ([`TaskTranslation::concerns`]), by requests of the
-//! [`Dispatcher`]. It changes only what is about tasks, and only where the client's dialect ([`CallContext::tasks`]) is not the server's:
+//! [`TaskTranslation`] answers calls that may be about tasks ([`TaskTranslation::concerns`]), with
+//! requests of the [`Dispatcher`]. It changes only the parts about tasks, and only if the client's
+//! dialect ([`CallContext::tasks`]) is not the server's:
 //!
 //! | client \ server | 2025-11-25 tasks | the extension `io.modelcontextprotocol/tasks` |
 //! |---|---|---|
 //! | 2025-11-25 | unchanged | [`requested_client`] |
 //! | extension | [`extension_client`] | unchanged |
-//! | neither | [`plain_client`]: called as a task, which is awaited | the same |
+//! | neither | [`plain_client`]: the call runs as a task, and the gateway waits for it | the same |
 //!
-//! A client of 2025-11-25 that does not ask for a task is served, for that call, as one without
-//! tasks. Task ids and `io.modelcontextprotocol/related-task` are never changed, and every wait, table
-//! and buffer is bounded (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
+//! A 2025-11-25 client that does not ask for a task is served, for that call, as one without tasks.
+//! Task ids and `io.modelcontextprotocol/related-task` never change. Every wait, table and buffer
+//! is limited (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
 //!
-//! Every backend has one, since a server may have tasks after any reconnect. A call to a server without tasks does not
-//! reach it.
+//! Every server has a translation, since it may have tasks after any reconnect. A call to a server
+//! without tasks does not reach it.
 
 mod collector;
 mod extension_client;
@@ -54,39 +55,40 @@ use notifications::TaskNotifications;
 use owners::SessionTaskOwners;
 use table::{Table, TaskKey};
 
-/// State of a task besides its result, in bytes: a client's capabilities above all. No option: `limits.tasks` is the
-/// one for users; this turns it into bytes.
+/// The size of a task's state besides its result, in bytes; most of it is a client's capabilities.
+/// A constant that converts the option `limits.tasks` into bytes.
 const MAX_TASK_STATE: usize = 32 << 10;
-/// The message for a task of another client: the specification's example for one that does not exist (2025-11-25
-/// basic/utilities/tasks, Protocol Errors).
+/// The message for a task of another client. It is the specification's example for a task that does
+/// not exist (2025-11-25 basic/utilities/tasks, Protocol Errors).
 pub(crate) const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
 
-/// Counts a request that waits for a task until it is dropped.
+/// Counts a request that waits for a task, until dropped.
 type WaitPermit = Reservation<Peer>;
 
-/// Translates what is about tasks, and passes everything else on.
+/// Translates messages about tasks, and passes all others on.
 pub(crate) struct TaskTranslation {
     calls: Arc<Dispatcher>,
-    /// Seals the ids of the tasks that Fanlight makes.
+    /// Seals the ids of tasks that Fanlight makes.
     handles: Arc<HandleSeal>,
-    /// All clients share one session at the server, whatever its era.
+    /// Whether all clients share one session at the server, whatever its era.
     shared: bool,
-    /// One permit for each wait for a task.
+    /// The budget of waits for tasks.
     waits: Budget<Peer>,
-    /// Largest kept capabilities of a client, in bytes.
+    /// The maximum size of a client's kept capabilities, in bytes.
     max_description: usize,
-    /// Inputs that one task may ask for.
+    /// The maximum number of inputs that one task may ask for.
     task_inputs: usize,
     owners: Arc<dyn SessionTaskOwners>,
-    /// Results that a modern server returned at once to clients of 2025-11-25 that wanted a task.
+    /// Results that a modern server returned at once to 2025-11-25 clients that asked for a task.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
-    /// The clients for which a legacy server was asked for tasks: their sessions there have the tasks.
+    /// The clients for which a legacy server was asked for tasks: their sessions there have the
+    /// tasks.
     origins: Table<TaskKey, Arc<CallContext>>,
-    /// Of the legacy tasks whose server requests are collected.
+    /// The collectors of legacy tasks' server requests.
     collectors: Table<TaskKey, Arc<InputCollector>>,
-    /// Locked while it is decided whether a task has a collector already.
+    /// Locked while deciding whether a task needs a new collector.
     collecting: Mutex<()>,
-    /// Modern tasks whose server requests are being answered by a client.
+    /// Modern tasks whose server requests a client is answering.
     answering: Arc<Mutex<HashSet<String>>>,
     followed: Arc<FollowedTasks>,
     notifications: Arc<TaskNotifications>,
@@ -95,8 +97,8 @@ pub(crate) struct TaskTranslation {
 }
 
 impl TaskTranslation {
-    /// Translates for the calls of the backend called `name`, whose tasks have these owners; `endpoint` is the number of its
-    /// endpoint. `tasks` and `shutdown` are those of the backend.
+    /// Creates the translation for the server called `name`. `owners` records its tasks' owners,
+    /// `endpoint` is the number of the endpoint. `tasks` and `shutdown` are the server's.
     pub(crate) fn new(
         name: &str,
         (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
@@ -134,7 +136,7 @@ impl TaskTranslation {
         translation
     }
 
-    /// Whether a call may be about tasks, at a server that has some or is not connected at the moment.
+    /// Whether a call may be about tasks, at a server that has tasks or is not connected now.
     pub(crate) fn concerns(&self, call: &Call) -> bool {
         is_about_tasks(&call.method)
             && self
@@ -152,7 +154,7 @@ impl TaskTranslation {
             .await
     }
 
-    /// A client's session has ended.
+    /// Handles the end of a client's session.
     pub(crate) fn end_session(&self, session: SessionKey) {
         self.followed.end_session(session);
     }
@@ -191,7 +193,8 @@ impl TaskTranslation {
                 Ok(response)
             }
             (Method::ListTasks, Some(Requested), Extension) => self.list_owned(call).await,
-            // Clients without a session share one at the server, with tasks that are not theirs.
+            // Clients without a session share one at the server, which has other clients' tasks,
+            // too.
             (Method::ListTasks, None, Requested) if call.context.session().is_none() => {
                 Ok(no_such_method(&call.method))
             }
@@ -204,7 +207,8 @@ impl TaskTranslation {
                     Ok(task) if self.owners.is_foreign(&task.name, &call.context.caller) => {
                         return Ok(unknown_task());
                     }
-                    // A server may accept an id that Fanlight cannot read, such as one with half a surrogate pair.
+                    // A server may accept an id that Fanlight cannot read, for example one with
+                    // half a surrogate pair.
                     Err(refusal)
                         if call
                             .params
@@ -232,7 +236,7 @@ impl TaskTranslation {
         }
     }
 
-    /// Removes from a list of tasks those that other clients have made.
+    /// Removes other clients' tasks from a list of tasks.
     fn without_foreign(&self, call: &Call, response: Response) -> Result<Response, BackendError> {
         let is_foreign = |task: &Json| {
             let id = task.get("taskId");
@@ -257,7 +261,7 @@ impl TaskTranslation {
         Ok(response.with_body(&translate::with_member(&result, "tasks", &own.finish())))
     }
 
-    /// Records whose a created task is.
+    /// Records the owner of a created task.
     fn record_created(
         self: &Arc<Self>,
         client: &Arc<CallContext>,
@@ -271,7 +275,7 @@ impl TaskTranslation {
                 "ttlMs"
             });
             self.record_owner(&client.caller, &client.peer, task, ttl, true);
-            // In a session of its own the client is notified without being followed.
+            // In its own session, the client gets notifications without being followed.
             if server == TaskDialect::Extension || self.shared {
                 self.follow(client, task);
             }
@@ -293,7 +297,7 @@ impl TaskTranslation {
         }
     }
 
-    /// Sends a request of the translation's own, within the time of a call.
+    /// Sends the translation's own request, within the time of a call.
     async fn ask(
         &self,
         method: Method,
@@ -311,7 +315,7 @@ impl TaskTranslation {
         Box::pin(self.calls.request(&call, 0)).await
     }
 
-    /// The same without a channel for the server's messages.
+    /// Like `ask`, without a channel for the server's messages.
     async fn query(
         &self,
         method: Method,
@@ -322,7 +326,7 @@ impl TaskTranslation {
             .await
     }
 
-    /// A permit to wait for a task, for a client of `peer`, of which each peer has a part.
+    /// A permit for a client of `peer` to wait for a task. Each peer has a share.
     fn permit(&self, peer: &Peer) -> Result<WaitPermit, BackendError> {
         self.waits
             .reserve(peer, 1)
@@ -331,8 +335,9 @@ impl TaskTranslation {
             })
     }
 
-    /// Waits for a task. That may take longer than a call, whose deadline is paused. The task's `ttl` is
-    /// no bound: the server says when it has forgotten the task, and it may still be working on it.
+    /// Waits for a task, which may take longer than a call; the call's deadline is paused. The
+    /// task's `ttl` is no limit: the server reports when it has forgotten the task, and may still
+    /// be working on it.
     async fn wait(
         &self,
         progress: &CallProgress,
@@ -351,7 +356,7 @@ impl TaskTranslation {
             }))
     }
 
-    /// How long the state of a task is kept.
+    /// The time for which a task's state is kept.
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
         let longest = self.calls.timeouts.task;
         ttl.as_ref()
@@ -359,7 +364,7 @@ impl TaskTranslation {
             .map_or(longest, |ttl| ttl.min(longest))
     }
 
-    /// Spawns work that ends with the backend.
+    /// Spawns work that ends with the server.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let shutdown = self.shutdown.clone();
         self.tasks
@@ -367,9 +372,9 @@ impl TaskTranslation {
     }
 }
 
-/// The id of the task that a request is about.
+/// The id of a request's task.
 struct TaskId {
-    /// As the client wrote it.
+    /// The id as the client wrote it.
     json: Json,
     name: String,
 }
@@ -386,7 +391,7 @@ impl TaskId {
         id.ok_or_else(|| refusal(code::INVALID_PARAMS, "taskId is missing or no string"))
     }
 
-    /// The key of the task in the tables, for a client.
+    /// The task's key in the tables, for a client.
     fn key(&self, client: &CallContext) -> TaskKey {
         (client.caller.holder().clone(), self.name.clone())
     }
@@ -437,7 +442,7 @@ fn as_task(call: &Call) -> Call {
     }
 }
 
-/// The context for requests that no progress is wanted of.
+/// The context of a request without progress.
 fn without_progress(context: &CallContext) -> CallContext {
     CallContext {
         wants_progress: false,
@@ -446,7 +451,7 @@ fn without_progress(context: &CallContext) -> CallContext {
     }
 }
 
-/// The context with the tasks extension among the capabilities.
+/// The context with the tasks extension among its capabilities.
 fn with_extension(context: &CallContext) -> CallContext {
     CallContext {
         capabilities: translate::with_extension(&context.capabilities),
@@ -460,7 +465,7 @@ fn task_params(id: &Json) -> Json {
     params.finish()
 }
 
-/// The id of the task that a modern server has made of a request.
+/// The id of the task that a modern server made from a request.
 fn created(result: &Json) -> Option<Json> {
     let is_task = result.get("resultType")?.as_str()? == "task";
     result
@@ -472,7 +477,7 @@ fn refusal(code: i64, message: impl Into<String>) -> Response {
     Response::from_error(&RpcError::new(code, message))
 }
 
-/// The answer about a task of another client, and about one that does not exist: they are not told apart.
+/// The answer about another client's task. It is the same as for a task that does not exist.
 fn unknown_task() -> Response {
     refusal(code::INVALID_PARAMS, UNKNOWN_TASK)
 }

@@ -1,8 +1,8 @@
 //! Notifications about tasks, in the listener's dialect.
 //!
-//! The extension inlines the outcome of a task, for which a legacy server may have to be asked. That
-//! would delay the connection that the notification arrived on, so one task per backend does it. Of
-//! the notifications of one task that wait for that, only the newest is kept for each listener.
+//! The extension inlines the outcome of a task, which Fanlight may have to request from a legacy
+//! server. That would delay the connection with the notification, so one task per server does it.
+//! While notifications of a task wait for that, only the newest one is kept per listener.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,15 +24,15 @@ use super::following::FollowedTasks;
 use super::owners::SessionTaskOwners;
 use super::translate::{Status, task_to_legacy, with_method};
 
-/// Capacity for statuses that wait to be translated.
+/// The number of statuses that may wait for translation.
 const QUEUE: usize = 256;
-/// Statuses that are translated at the same time. No option: further ones wait their turn.
+/// The number of statuses that are translated at the same time. A constant: further ones wait.
 const CONCURRENT: usize = 16;
-/// Longest time for one; after that the client is not notified. No option: a client that polls, as it should, loses
-/// nothing.
+/// The time limit of a translation; after that the client gets no notification. A constant: a
+/// client that polls, as it should, loses nothing.
 const MAX_TRANSLATION: Duration = Duration::from_secs(30);
 
-/// Translates the notifications about tasks for all listeners of a backend.
+/// Translates the notifications about tasks for all listeners of a server.
 pub(super) struct TaskNotifications {
     backend: String,
     owners: Arc<dyn SessionTaskOwners>,
@@ -42,7 +42,7 @@ pub(super) struct TaskNotifications {
     slow: LogLimit,
 }
 
-/// A legacy server's status of a task, for a listener with the extension.
+/// A legacy server's task status, for a listener with the extension.
 pub(super) struct TaskStatus {
     listener: Arc<Listener>,
     task: String,
@@ -80,7 +80,7 @@ impl TaskNotifications {
         )
     }
 
-    /// A listener's channel that translates the notifications about tasks that are sent to it.
+    /// A channel to a listener that translates notifications about tasks.
     fn translated(self: &Arc<Self>, listen: &Listen) -> ServerMessages {
         let (context, messages) = (Arc::clone(&listen.context), listen.messages.clone());
         let listener = Arc::new(Listener {
@@ -94,7 +94,8 @@ impl TaskNotifications {
             .mapped(move |message| this.translate(&listener, message))
     }
 
-    /// The message in the listener's dialect. `None` if the listener must not get it, or gets it later.
+    /// The message in the listener's dialect. `None` if the listener must not get it, or gets it
+    /// later.
     fn translate(&self, listener: &Arc<Listener>, message: ServerMessage) -> Option<ServerMessage> {
         use TaskDialect::{Extension, Requested};
         let ServerMessage::Notification(notification) = &message else {
@@ -107,7 +108,7 @@ impl TaskNotifications {
             return Some(message);
         }
         let caller = &listener.context.caller;
-        // The calls of a client without tasks are awaited.
+        // A client without tasks gets the final result instead of notifications.
         let dialect = listener.context.tasks?;
         let params = notification.params().unwrap_or_else(Json::empty_object);
         let task = params
@@ -153,7 +154,7 @@ impl TaskNotifications {
 }
 
 impl TaskTranslation {
-    /// Listens, without the tasks that other clients have made.
+    /// Listens, but leaves out other clients' tasks.
     pub(crate) async fn listen(
         self: &Arc<Self>,
         mut listen: Listen,
@@ -178,13 +179,14 @@ impl TaskTranslation {
         ))
     }
 
-    /// Translates the statuses of a legacy server for listeners with the extension, without end.
+    /// Translates the statuses of a legacy server for listeners with the extension; never returns.
     pub(super) async fn translate_statuses(
         self: Arc<Self>,
         mut statuses: mpsc::Receiver<TaskStatus>,
     ) {
         let mut running = FuturesUnordered::new();
-        // The listener and task of what is being translated, and the newest status since then.
+        // Keyed by listener and task of each running translation; the value is the newest status
+        // since its start.
         let mut newest: HashMap<(u64, String), Option<TaskStatus>> = HashMap::new();
         loop {
             tokio::select! {

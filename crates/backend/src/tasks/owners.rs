@@ -1,4 +1,4 @@
-//! The clients that tasks were made for.
+//! The owners of tasks: the clients that tasks were made for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,36 +9,37 @@ use fanlight_canonical::{Caller, Peer};
 use super::MAX_TASK_STATE;
 use super::table::Table;
 
-/// Owners of tasks with the same id that are recorded. No option: only made-up ids are those of many tasks.
+/// The maximum number of recorded owners per task id. A constant: only made-up ids are shared by
+/// many tasks.
 const MAX_OWNERS: usize = 16;
 
-/// The owners of tasks. A task that another client has made ([`Caller::owns_what_is_of`]) is treated as one that does
-/// not exist.
+/// The owners of tasks. A task of another client ([`Caller::owns_what_is_of`]) is treated as if it
+/// did not exist.
 ///
 /// No method waits: an implementation that replicas share answers from the owners that it has seen.
 pub(crate) trait SessionTaskOwners: Send + Sync {
-    /// Records that a task was made for `owner`, or that `owner` has asked for a task whose maker is
-    /// not known. It takes a share of `peer`.
+    /// Records an owner of a task: the task was made for `owner`, or `owner` asked for it and its
+    /// maker is unknown. The record counts in `peer`'s share.
     fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration);
 
-    /// Whether a task was made for another client, and none of the same id for this one.
+    /// Whether a task was made for another client, and no task with the same id for this one.
     fn is_foreign(&self, task: &str, caller: &Caller) -> bool;
 
-    /// The tasks recorded for a caller, each with its number, which rises from task to task.
+    /// The caller's recorded tasks, each with its number, which rises from task to task.
     fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)>;
 
-    /// Deletes the record of a caller's task.
+    /// Removes the record of a caller's task.
     fn remove(&self, task: &str, owner: &Caller);
 }
 
-/// [`SessionTaskOwners`] of this process. The endpoints of one server have them in common: what one knows to be foreign is
-/// foreign at all of them.
+/// [`SessionTaskOwners`] of this process. A server's endpoints share it, so a task that one knows
+/// to be foreign is foreign at all of them.
 pub(crate) struct InMemory {
     owners: Table<String, Vec<Owner>>,
     next: AtomicU64,
 }
 
-/// The owners of a server's tasks as one of its endpoints records them.
+/// The owners of a server's tasks from the view of one endpoint.
 pub(super) struct AtEndpoint {
     pub(super) owners: Arc<InMemory>,
     /// The number of the endpoint.
@@ -55,7 +56,7 @@ struct Owner {
 }
 
 impl InMemory {
-    /// Owners of at most `limit` tasks.
+    /// Records the owners of at most `limit` tasks.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.max(1);
         Self {
@@ -74,7 +75,8 @@ impl InMemory {
             .any(|(_, owners)| owners.iter().any(is_at))
     }
 
-    /// The endpoint that has a caller's task, if it is known: where it was made, or else last found.
+    /// The endpoint with a caller's task, if known: the one that made it, or the last one that had
+    /// it.
     pub(crate) fn endpoint_of(&self, task: &str, caller: &Caller) -> Option<u64> {
         let owners = self.owners.get(&task.to_owned())?;
         let own = owners
@@ -166,7 +168,7 @@ mod tests {
                 && owners.is_foreign("t", &Caller::request_of(Principal::anonymous()))
         );
         assert!(!owners.is_foreign("t", &of(1)));
-        // Asking for it does not make it theirs.
+        // Asking for a task does not make a client its owner.
         owners.add("t", &of(2), &Peer::Local, false, Duration::from_secs(9));
         assert!(owners.is_foreign("t", &of(2)) && !owners.is_foreign("t", &of(1)));
     }
@@ -187,7 +189,7 @@ mod tests {
             (Some(1), None)
         );
         assert!(shared.has_none_at(2) && !shared.has_none_at(1));
-        // Endpoints may number their tasks each for itself.
+        // Endpoints may number their tasks independently.
         second.add("a", &bob, &Peer::Local, true, Duration::from_secs(9));
         assert_eq!(
             (shared.endpoint_of("a", &ann), shared.endpoint_of("a", &bob)),

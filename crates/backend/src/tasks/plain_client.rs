@@ -1,5 +1,5 @@
-//! Calls of clients without tasks. If the server makes a task of one, the task is awaited, and the
-//! client gets the final result as if the call had run plainly.
+//! Calls of clients without tasks. If the server makes a task from a call, Fanlight waits for it,
+//! and the client gets the final result as from an ordinary call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -136,12 +136,12 @@ impl TaskTranslation {
         outcome
     }
 
-    /// Calls a tool of a legacy server without asking for a task; `None` if the tool requires a task,
+    /// Calls a legacy server's tool without asking for a task; `None` if the tool requires a task,
     /// and so did not run.
     ///
-    /// A server that requires one answers with -32601 for tools (2025-11-25 basic/utilities/tasks,
-    /// Tool-Level Negotiation) or -32600 for requests in general (Protocol Errors). The tool list,
-    /// read anew, shows whether that is the reason.
+    /// A server that requires a task answers -32601 for tools (2025-11-25 basic/utilities/tasks,
+    /// Tool-Level Negotiation), or -32600 for requests in general (Protocol Errors). A freshly read
+    /// tool list shows whether that is the reason.
     pub(super) async fn call_without_task(
         &self,
         call: &Call,
@@ -172,13 +172,14 @@ impl TaskTranslation {
     }
 }
 
-/// The owner of a task that the client does not know, and that its `tasks/list` must not show.
+/// The owner of a task that the client does not know, and that its `tasks/list` must not contain.
 fn unlisted(call: &Call) -> Caller {
     Caller::request_of(call.context.caller.holder().clone())
 }
 
-/// Whether a client is a modern one, which declares for each request what it can do: what a modern server requires of it is
-/// for the two of them to settle. Operators call through Fanlight, which has tasks.
+/// Whether a client is modern, and so declares its capabilities with each request. The client and a
+/// modern server then settle the requirements themselves. Operators call through Fanlight, which
+/// has tasks.
 fn is_modern(client: &CallContext) -> bool {
     client.session().is_none()
         && !client.caller.is_gateway()

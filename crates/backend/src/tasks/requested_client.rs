@@ -1,7 +1,7 @@
 //! Clients of 2025-11-25 at a server with the tasks extension.
 //!
-//! The extension has no `tasks/list`: it is answered with the tasks that this client is known to have,
-//! which are those made or asked for by its session since Fanlight was started.
+//! The extension has no `tasks/list`. Fanlight answers it with the client's known tasks: those that
+//! its session has made or asked for since Fanlight started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,18 @@ use super::{
     refusal, task_params, unknown_task, with_extension, without_progress,
 };
 
-/// Tasks on one page of a list. No option: the server chooses the size of pages, and clients read all of them.
+/// The number of tasks per page of a list. A constant: the server chooses the page size, and
+/// clients read all pages.
 const PAGE: usize = 20;
-/// A modern server acknowledges a cancellation before it takes effect, but a legacy client is to get
-/// the cancelled task. How often the task is read for that, and the delay between.
+/// The number of attempts to read a cancelled task, with a delay between them. A modern server
+/// acknowledges a cancellation before it takes effect, but a legacy client must get the cancelled
+/// task.
 const CANCEL_READS: u32 = 10;
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
 impl TaskTranslation {
-    /// A tool call that is to become a task. The server decides, but the client gets a task in any
-    /// case.
+    /// Handles a tool call that must become a task. The server decides, but the client gets a task
+    /// in any case.
     pub(super) async fn create_requested(
         self: &Arc<Self>,
         call: &Call,
@@ -64,7 +66,7 @@ impl TaskTranslation {
         Ok(created)
     }
 
-    /// A request about a task.
+    /// Handles a request about a task.
     pub(super) async fn serve_requested(
         self: &Arc<Self>,
         call: &Call,
@@ -152,7 +154,7 @@ impl TaskTranslation {
         }
     }
 
-    /// The client's tasks, oldest first. The cursor is the number of the last one listed.
+    /// The client's tasks, oldest first. The cursor is the number of the last listed one.
     pub(super) async fn list_owned(&self, call: &Call) -> Result<Response, BackendError> {
         let after = match call.params.as_ref().and_then(|params| params.get("cursor")) {
             None => 0,

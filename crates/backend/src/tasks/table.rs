@@ -1,5 +1,5 @@
-//! A table that is bounded in number and size and whose entries expire. Peers share it: the one that has most loses
-//! first.
+//! A table with limits of number and size, whose entries expire. At a limit, the peer with the most
+//! loses first.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,10 +9,11 @@ use std::time::Duration;
 use fanlight_canonical::{Holder, Peer};
 use tokio::time::Instant;
 
-/// A task of one principal at one endpoint. Servers may give the same id to tasks of different clients.
+/// A task of one principal at one endpoint. Servers may give the same id to different clients'
+/// tasks.
 pub(super) type TaskKey = (Holder, String);
 
-/// A bounded table with entries that expire.
+/// A limited table with expiring entries.
 pub(super) struct Table<K, V> {
     max_entries: usize,
     max_bytes: usize,
@@ -22,11 +23,11 @@ pub(super) struct Table<K, V> {
 struct Entries<K, V> {
     by_key: HashMap<K, Entry<V>>,
     total: Amount,
-    /// Of those that have any.
+    /// The amounts of peers that have entries.
     of_peers: HashMap<Peer, Amount>,
 }
 
-/// How much there is of something.
+/// An amount in entries and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     entries: usize,
@@ -42,7 +43,7 @@ struct Entry<V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
-    /// A table of at most `max_entries` entries, which take at most `max_bytes` bytes.
+    /// Creates a table for at most `max_entries` entries with at most `max_bytes` bytes.
     pub(super) fn new(max_entries: usize, max_bytes: usize) -> Self {
         let entries = Entries {
             by_key: HashMap::new(),
@@ -56,9 +57,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
         }
     }
 
-    /// Inserts a value of `peer` that takes `bytes` bytes with its key, for `lifetime`. If the table is full, the entries
-    /// that expire first are removed, of the peer that has most: never of one that has less than `peer`. Returns false if
-    /// that does not suffice.
+    /// Adds a value of `peer` for `lifetime`; `bytes` is its size with its key. If the table is
+    /// full, removes the entries that expire first, of the peer with the most, but never of a peer
+    /// with less than `peer`. Returns false if that does not suffice.
     pub(super) fn insert(
         &self,
         key: K,
@@ -105,7 +106,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
             .map(|entry| entry.value.clone())
     }
 
-    /// The same, and starts the lifetime anew.
+    /// Returns the value, and restarts its lifetime.
     pub(super) fn touch(&self, key: &K) -> Option<V> {
         let mut touched = None;
         self.change(key, |value| {
@@ -115,8 +116,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
         touched
     }
 
-    /// Changes a value in place, and starts its lifetime anew; removes it if `change` returns false.
-    /// Returns false if there is none.
+    /// Changes a value and restarts its lifetime; removes it if `change` returns false. Returns
+    /// false if there is no value.
     pub(super) fn change(&self, key: &K, change: impl FnOnce(&mut V) -> bool) -> bool {
         let mut entries = self.lock();
         let Some(entry) = entries.by_key.get_mut(key).filter(|entry| entry.is_live()) else {
@@ -152,7 +153,8 @@ impl<V> Entry<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Entries<K, V> {
-    /// The entry that expires first of the peer that has most; of several, of the newcomer.
+    /// The entry that expires first, of the peer with the most. If several peers have equally much,
+    /// the newcomer loses.
     fn first_to_lose(&self, newcomer: &Peer, is_full: bool) -> Option<K> {
         let rank = |peer: &Peer, amount: &Amount| {
             (
@@ -232,7 +234,7 @@ mod tests {
         let get = |id| table.get(&key(id));
         assert!(table.insert(key("a"), 1, &Peer::Local, 40, 3 * SECOND));
         assert!(table.insert(key("b"), 2, &Peer::Local, 40, 2 * SECOND));
-        // The entry that expires first is removed.
+        // Removes the entry that expires first.
         assert!(table.insert(key("c"), 3, &Peer::Local, 40, SECOND));
         assert_eq!((get("a"), get("b"), get("c")), (Some(1), None, Some(3)));
         assert!(table.insert(key("d"), 4, &Peer::Local, 90, SECOND));
@@ -283,7 +285,7 @@ mod tests {
             "{}",
             kept()
         );
-        // By bytes, where bytes are the scarce resource.
+        // Bytes decide if bytes are scarce.
         assert!(table.remove(&key("g")).is_some() && insert("i", 2, 60));
         assert!(
             insert("j", 1, 30) && !kept().contains('i') && kept().contains('a'),

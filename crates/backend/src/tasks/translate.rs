@@ -1,8 +1,8 @@
 //! Translates the JSON of tasks between the dialects.
 //!
-//! Only the members that differ are edited (`ttl` and `ttlMs`, `pollInterval` and `pollIntervalMs`,
-//! the object around a task, and the outcome inlined into one); all others keep their bytes. Task
-//! ids are never changed.
+//! It edits only the members that differ: `ttl` and `ttlMs`, `pollInterval` and `pollIntervalMs`,
+//! the object around a task, and the inlined outcome. All others keep their bytes. Task ids never
+//! change.
 
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder, quote, rewrite_object};
 use fanlight_protocol::{Json, Message, Method, Notification, meta};
@@ -15,7 +15,7 @@ const TO_EXTENSION: [(&str, &str); 2] = [("ttl", "ttlMs"), ("pollInterval", "pol
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// Also any unknown status.
+    /// Working, or an unknown status.
     Working,
     InputRequired,
     Completed,
@@ -24,7 +24,7 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// The status that a task's text states.
+    /// The status in a task's text.
     pub(super) fn of(task: &Json) -> Self {
         let status = task.get("status");
         match status.as_ref().and_then(Json::as_str).as_deref() {
@@ -41,19 +41,19 @@ impl Status {
     }
 }
 
-/// What the extension inlines into a task.
+/// The data that the extension inlines into a task.
 #[derive(Clone, Debug)]
 pub(super) enum Inlined {
     Nothing,
     /// The final result.
     Result(Json),
-    /// The JSON-RPC error that the request ended with.
+    /// The JSON-RPC error that ended the request.
     Error(Json),
     /// The open server requests, by key.
     InputRequests(Json),
 }
 
-/// `params` of a call with a request for a task.
+/// The `params` of a call with a request for a task.
 pub(super) fn with_task(params: Option<&Json>) -> Json {
     let params = params.cloned().unwrap_or_else(Json::empty_object);
     if params.get("task").is_some() {
@@ -63,12 +63,12 @@ pub(super) fn with_task(params: Option<&Json>) -> Json {
     }
 }
 
-/// `params` of a call without a request for a task.
+/// The `params` of a call without a request for a task.
 pub(super) fn without_task(params: &Json) -> Json {
     rewrite_object(params, |member| !member.is(params, "task"), b"")
 }
 
-/// Capabilities of a client with the tasks extension among them.
+/// A client's capabilities with the tasks extension.
 pub(super) fn with_extension(capabilities: &Json) -> Json {
     let own = format!(r#""{}":{{}}"#, meta::TASKS_EXTENSION);
     match capabilities
@@ -98,7 +98,8 @@ pub(super) fn with_extension(capabilities: &Json) -> Json {
     }
 }
 
-/// The extension's `CreateTaskResult` as that of 2025-11-25: members go into `task`, `_meta` stays.
+/// Translates the extension's `CreateTaskResult` to 2025-11-25: members move into `task`, `_meta`
+/// stays.
 pub(super) fn created_to_legacy(result: &Json) -> Json {
     let task = renamed(result, &TO_LEGACY);
     let outside = |member: &Member| member.is(&task, "resultType") || member.is(&task, "_meta");
@@ -113,7 +114,7 @@ pub(super) fn created_to_legacy(result: &Json) -> Json {
     wrapped.finish()
 }
 
-/// The `CreateTaskResult` of 2025-11-25 as that of the extension; `None` if it holds no task.
+/// Translates the 2025-11-25 `CreateTaskResult` to the extension's; `None` if it contains no task.
 pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     let task = result.get("task").filter(Json::is_object)?;
     let task = extension_task(&task);
@@ -136,8 +137,8 @@ pub(super) fn created_to_extension(result: &Json) -> Option<Json> {
     Some(rewrite_object(result, |member| !replaced(member), &added))
 }
 
-/// A `DetailedTask` of the extension as a `Task` of 2025-11-25. There a tool's own error counts as
-/// the task's failure (Task Status).
+/// Translates the extension's `DetailedTask` to a 2025-11-25 `Task`, where a tool's own error
+/// counts as the task's failure (Task Status).
 pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     let result = detailed.get("result");
     let is_error = result
@@ -154,8 +155,8 @@ pub(super) fn task_to_legacy(detailed: &Json) -> Json {
     )
 }
 
-/// A `Task` of 2025-11-25 as a `DetailedTask` of the extension. A result makes it completed, be it
-/// the error of a tool; a JSON-RPC error makes it failed (the extension, Task Status).
+/// Translates a 2025-11-25 `Task` to the extension's `DetailedTask`. A result makes it completed,
+/// even a tool's error; a JSON-RPC error makes it failed (the extension, Task Status).
 pub(super) fn task_to_extension(task: &Json, inlined: &Inlined) -> Json {
     let mut task = extension_task(task);
     let added = match inlined {
@@ -182,13 +183,13 @@ pub(super) fn complete(result: &Json) -> Json {
     with_member(result, "resultType", &Json::literal(r#""complete""#))
 }
 
-/// The same without `resultType`, for the params of a notification.
+/// The result without `resultType`, for the params of a notification.
 pub(super) fn without_type(result: &Json) -> Json {
     rewrite_object(result, |member| !member.is(result, "resultType"), b"")
 }
 
-/// A result, or `params`, with the task that it belongs to named in its `_meta`, as 2025-11-25
-/// demands (Related Task Metadata). An object that names a task already is not changed.
+/// Names the task in the `_meta` of a result or `params` that belongs to it, as 2025-11-25 demands
+/// (Related Task Metadata). An object that already names a task does not change.
 pub(super) fn with_related_task(object: &Json, id: &Json) -> Json {
     let own = [
         quote(meta::RELATED_TASK),
@@ -223,7 +224,7 @@ pub(super) fn with_member(object: &Json, name: &str, value: &Json) -> Json {
     )
 }
 
-/// A notification with another method and other params; its other members are kept.
+/// The notification with another method and other params; its other members stay.
 pub(super) fn with_method(
     notification: &Notification,
     method: &Method,
@@ -238,14 +239,14 @@ pub(super) fn with_method(
             edits.replace(member.value, params.bytes().clone());
         }
     }
-    // The params were part of a message before, whose nesting was limited.
+    // The params come from a message whose nesting was limited.
     match Message::parse(edits.finish_json().into_bytes(), usize::MAX) {
         Ok(Message::Notification(notification)) => Some(notification),
         _ => None,
     }
 }
 
-/// The extension's names for a task's members. `ttlMs` is required there.
+/// Renames a task's members to the extension's names. `ttlMs` is required there.
 fn extension_task(task: &Json) -> Json {
     let task = renamed(task, &TO_EXTENSION);
     if task.get("ttlMs").is_some() {
@@ -259,7 +260,7 @@ fn member(name: &str, value: &Json) -> Vec<u8> {
     [quote(name), b":".to_vec(), value.bytes().to_vec()].concat()
 }
 
-/// Renames members of an object. A member that has the new name already is removed.
+/// Renames members of an object. A member that already has the new name is removed.
 fn renamed(object: &Json, names: &[(&str, &str); 2]) -> Json {
     let taken = |member: &Member| {
         names.iter().any(|(from, to)| {

@@ -28,7 +28,7 @@ fn wrapped_task_is_unwrapped_for_the_extension() {
         &created_to_extension(&json(wrapped)).unwrap(),
         r#"{ "_meta":{"m":1.0},"y":1E2,"resultType":"task", "taskId" : "\u0041","ttlMs":6e4,"pollIntervalMs": 5,"x":[1.0]}"#,
     );
-    // `ttlMs` is required there, and no member may come twice.
+    // `ttlMs` is required there, and no member may occur twice.
     is(
         &created_to_extension(&json(
             r#"{"task":{"_meta":{},"taskId":"a"},"_meta":{"b":1}}"#,
@@ -101,7 +101,7 @@ fn member_with_the_new_name_is_replaced() {
         ),
         r#"{"ttlMs":1,"taskId":"a"}"#,
     );
-    // A member of the other dialect is not renamed.
+    // A member of the other dialect keeps its name.
     is(&task_to_legacy(&json(r#"{"ttl":1}"#)), r#"{"ttl":1}"#);
 }
 

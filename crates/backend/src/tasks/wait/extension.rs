@@ -1,4 +1,4 @@
-//! Waiting for the end of a modern server's task: it is polled, and its server requests are answered.
+//! Waits for the end of a modern server's task: polls it, and answers its server requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::pace::{Pace, Step};
 use crate::tasks::translate::{Status, with_related_task};
 use crate::tasks::{TaskTranslation, refusal, task_params};
 
-/// Errors by which a server refuses a request about a task for good.
+/// Errors with which a server refuses a request about a task for good.
 const REFUSALS: [i64; 3] = [
     code::INVALID_PARAMS,
     code::METHOD_NOT_FOUND,
@@ -21,17 +21,17 @@ const REFUSALS: [i64; 3] = [
 /// One wait for a task of a server with the tasks extension.
 pub(in crate::tasks) struct ExtensionWait<'a> {
     pub(in crate::tasks) translator: &'a TaskTranslation,
-    /// Declares the extension.
+    /// A context that declares the extension.
     pub(in crate::tasks) context: &'a Arc<CallContext>,
     pub(in crate::tasks) messages: &'a ServerMessages,
     pub(in crate::tasks) id: &'a Json,
-    /// Whether the client has tasks: then everything that belongs to this one names it.
+    /// Whether the client has tasks; then all messages of this task name it.
     pub(in crate::tasks) names_task: bool,
 }
 
 impl ExtensionWait<'_> {
-    /// Waits, and answers as the request would have been answered without a task. `task` is the last
-    /// known state; without it the task is read at once.
+    /// Waits, and answers as if the request had run without a task. `task` is the last known state;
+    /// without it the task is read at once.
     pub(in crate::tasks) async fn run(
         &self,
         task: Option<&Json>,
@@ -87,7 +87,7 @@ impl ExtensionWait<'_> {
             match Status::of(&task) {
                 Status::Working => {}
                 Status::InputRequired => {
-                    // Another call may be answering; if that one ends, this one takes over.
+                    // Another call may be answering; if that call ends, this one takes over.
                     answering = answering
                         .or_else(|| AnsweringGuard::of(&self.translator.answering, self.id));
                     if answering.is_none() {

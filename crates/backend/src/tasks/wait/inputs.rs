@@ -1,6 +1,6 @@
-//! The `inputRequests` of a modern server's task. Each becomes a server request to the client, and when
-//! all open ones are answered, the answers are sent together (a server need not take them one by
-//! one: the tasks extension, Task Update Requests).
+//! The `inputRequests` of a modern server's task. Each becomes a server request to the client. When
+//! all open ones are answered, the answers are sent together, since a server need not accept them
+//! one by one (the tasks extension, Task Update Requests).
 
 use std::collections::HashSet;
 use std::future::{pending, ready};
@@ -24,25 +24,25 @@ pub(super) struct Inputs<'a> {
     messages: &'a ServerMessages,
     /// The task that each request names, if the client has tasks.
     related: Option<&'a Json>,
-    /// Longest time for the client to answer one.
+    /// The time limit for each answer of the client.
     limit: Duration,
-    /// Server requests during one wait at most.
+    /// The maximum number of server requests during one wait.
     most: usize,
-    /// Keys are unique over a task's life: each is asked once.
+    /// The keys asked so far. A key is unique over a task's life, and asked once.
     seen: HashSet<String>,
     open: FuturesUnordered<BoxFuture<'static, Answered>>,
     answers: Vec<(Json, Json)>,
 }
 
-/// Makes one of several calls that wait for the same task the one whose client answers its server
-/// requests, until it is dropped.
+/// Selects, among calls that wait for the same task, the one whose client answers the server
+/// requests. The selection ends when this is dropped.
 pub(super) struct AnsweringGuard {
     answering: Arc<Mutex<HashSet<String>>>,
     task: String,
 }
 
 impl AnsweringGuard {
-    /// `None` if another call has it.
+    /// Selects the caller; `None` if another call is selected.
     pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
         let task = task.as_str()?.into_owned();
         let is_first = answering
@@ -68,7 +68,7 @@ impl Drop for AnsweringGuard {
 /// The outcome of a server request.
 pub(super) struct Answered {
     key: Json,
-    /// The client's result, or why there is none and the client's error.
+    /// The client's result; or the reason why there is none, and the client's error.
     outcome: Result<Json, (String, Option<Json>)>,
 }
 
@@ -92,8 +92,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Sends the requests in `inputRequests` that have not been sent yet. Returns the answer to the call if
-    /// there are too many.
+    /// Sends the unsent requests in `inputRequests`. At the limit, returns the answer to the call.
     pub(super) async fn ask(&mut self, task: &Json) -> Result<(), Response> {
         let Some(requests) = task.get("inputRequests") else {
             return Ok(());
@@ -169,7 +168,7 @@ impl<'a> Inputs<'a> {
         Ok(receiver)
     }
 
-    /// Waits for the next answer; without end if nothing is open. Cancel safe.
+    /// Waits for the next answer; never resolves if nothing is open. Cancel safe.
     pub(super) async fn next(&mut self) -> Answered {
         match self.open.next().await {
             Some(answered) => answered,
@@ -177,7 +176,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Records an answer. Returns the answer to the call if the client has none.
+    /// Records an answer. If the client has none, returns the answer to the call.
     pub(super) fn take(&mut self, answered: Answered) -> Result<(), Response> {
         let Answered { key, outcome } = answered;
         match outcome {
@@ -202,7 +201,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// `inputResponses`, once all open requests are answered; kept until [`Self::sent`].
+    /// The `inputResponses`, once all open requests are answered; kept until [`Self::sent`].
     pub(super) fn responses(&self) -> Option<Json> {
         if self.answers.is_empty() || !self.open.is_empty() {
             return None;
@@ -214,7 +213,7 @@ impl<'a> Inputs<'a> {
         Some(responses.finish())
     }
 
-    /// The server has the responses.
+    /// Removes the responses, which the server has received.
     pub(super) fn sent(&mut self) {
         self.answers.clear();
     }

@@ -1,4 +1,4 @@
-//! How often a task is polled, and how many failures of that are tolerated.
+//! The interval of polling a task, and the number of tolerated failures.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use crate::settings::PollIntervals;
 
-/// The delay after the first failure in a row; it doubles up to the longest interval. No option: where it matters for how
-/// long, the longest interval and the number of tolerated failures decide.
+/// The delay after the first failure in a row; it doubles up to the longest interval. A constant:
+/// the longest interval and the tolerated failures matter more.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
 /// The pace of polling one task.
@@ -17,16 +17,16 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 pub(super) struct Pace {
     bounds: PollIntervals,
     interval: Duration,
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
 }
 
 /// The outcome of a request about a task.
 pub(super) enum Step {
     Result(Json),
-    /// The server has refused it for good.
+    /// The server has refused the request for good.
     Refused(Response),
-    /// It failed, but may succeed later.
+    /// The request failed, but may succeed later.
     Retry,
 }
 
@@ -39,8 +39,7 @@ impl Pace {
         }
     }
 
-    /// Follows the suggestion of the state that was just read, which is its `pollInterval` or
-    /// `pollIntervalMs`.
+    /// Follows the suggestion in the latest state, its `pollInterval` or `pollIntervalMs`.
     pub(super) fn follow(&mut self, suggestion: Option<&Json>) {
         self.failures = 0;
         let PollIntervals {
@@ -53,8 +52,8 @@ impl Pace {
         self.interval = suggestion.and_then(milliseconds).map_or(usual, within);
     }
 
-    /// Judges the outcome of a request about the task. Such requests are safe to repeat, so transient
-    /// failures are tolerated for a while; an error with one of the codes in `refusals` is final.
+    /// Judges the outcome of a request about the task. Such requests are safe to repeat, so
+    /// transient failures are tolerated for a while; an error code in `refusals` is final.
     pub(super) fn judge(
         &mut self,
         outcome: Result<Response, BackendError>,
@@ -66,7 +65,7 @@ impl Pace {
             Ok(response) => match (response.result(), response.error_code()) {
                 (Some(result), _) => Ok(Step::Result(result)),
                 (None, Some(code)) if refusals.contains(&code) => Ok(Step::Refused(response)),
-                // Too many requests, or the server is out of order for the moment.
+                // The server got too many requests, or is out of order for the moment.
                 _ if self.tolerates(&BackendError::ClosedEarly) => Ok(Step::Retry),
                 _ => Ok(Step::Refused(response)),
             },
@@ -80,8 +79,8 @@ impl Pace {
             && is_transient(error)
     }
 
-    /// Waits until the next poll: never sooner than suggested, and with jitter, so that polls that began
-    /// at the same time do not coincide.
+    /// Waits until the next poll: never less than suggested, and with jitter, so that simultaneous
+    /// starts spread out.
     pub(super) async fn wait(&self) {
         sleep(self.delay().mul_f64(1.0 + fastrand::f64() / 8.0)).await;
     }
@@ -109,7 +108,7 @@ pub(super) fn is_transient(error: &BackendError) -> bool {
     )
 }
 
-/// A duration in milliseconds; fractions are dropped.
+/// A duration in milliseconds; drops fractions.
 pub(in crate::tasks) fn milliseconds(value: &Json) -> Option<Duration> {
     let given = value.as_text().parse::<f64>().ok()?;
     Duration::try_from_secs_f64(given / 1000.0).ok()

@@ -1,5 +1,5 @@
-//! Waiting for the end of a legacy server's task. `tasks/result` is kept open, since server requests
-//! and progress arrive on it. Meanwhile the task is polled, since a stream may be lost unnoticed.
+//! Waits for the end of a legacy server's task. `tasks/result` stays open, since server requests
+//! and progress arrive on it. The task is also polled, since a stream may be lost unnoticed.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ pub(in crate::tasks) struct RequestedWait<'a> {
     pub(in crate::tasks) token: Option<i64>,
 }
 
-/// What polling has found out for the wait for the result.
+/// The findings of polling, for the wait for the result.
 #[derive(Default)]
 struct Polled {
-    /// The server can be reached.
+    /// Notified when the server responds.
     alive: Notify,
-    /// The task has ended, and the result should have arrived.
+    /// Notified when the task has ended and its result should have arrived.
     overdue: Notify,
 }
 
 impl RequestedWait<'_> {
-    /// Waits for the answer to `tasks/result`. `task` is the state when it was made.
+    /// Waits for the answer to `tasks/result`. `task` is the task's initial state.
     pub(in crate::tasks) async fn run(&self, task: &Json) -> Result<Response, BackendError> {
         let polled = Polled::default();
         tokio::select! {
@@ -66,7 +66,7 @@ impl RequestedWait<'_> {
         }
     }
 
-    /// Polls the task, without end unless the server does not know it or cannot be reached.
+    /// Polls the task; returns only if the server does not know it or is unreachable.
     async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
         let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
         pace.follow(task.get("pollInterval").as_ref());

@@ -1,7 +1,8 @@
-//! Whether the server at the other end of a channel still answers: what causes doubt, and how the doubt ended.
+//! Tracks whether the server at the other end of a channel still answers: the causes of doubt, and
+//! their resolution.
 //!
-//! A process that was stopped, that hangs, or that reads no more looks like a slow one. Only a ping tells them apart,
-//! which the supervisor of the connection sends when it is in doubt.
+//! A process that was stopped, hangs, or reads nothing looks like a slow one. Only a ping tells
+//! them apart; the connection's supervisor sends it in case of doubt.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,19 +12,20 @@ use tokio::sync::Notify;
 
 /// The signs of life on a channel.
 pub(crate) struct Liveness {
-    /// Consecutive time-outs that make the server suspect even if other messages arrive.
+    /// The number of consecutive timeouts that make the server suspect even if other messages
+    /// arrive.
     most_timeouts: usize,
-    /// Messages received.
+    /// The number of received messages.
     received: AtomicU64,
-    /// Requests that have timed out since the last answer.
+    /// The number of requests that timed out since the last answer.
     timeouts: AtomicUsize,
     doubted: Notify,
-    /// Why the channel was given up.
+    /// The reason why the channel was given up.
     given_up: OnceLock<BackendError>,
 }
 
 impl Liveness {
-    /// Nothing has happened yet; so many time-outs in a row are doubtful.
+    /// Starts without any signs; `most_timeouts` timeouts in a row are doubtful.
     pub(crate) fn new(most_timeouts: usize) -> Self {
         Self {
             most_timeouts,
@@ -34,22 +36,22 @@ impl Liveness {
         }
     }
 
-    /// How many messages have been received.
+    /// The number of received messages.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// A message has arrived.
+    /// Records a message.
     pub(super) fn message(&self) {
         self.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An answer has arrived.
+    /// Records an answer.
     pub(super) fn answer(&self) {
         self.timeouts.store(0, Ordering::Relaxed);
     }
 
-    /// A request has timed out that was sent when so many messages had been received.
+    /// Records a timeout. `received` is the number of received messages when the request was sent.
     pub(super) fn timeout(&self, received: u64) {
         let timeouts = self
             .timeouts
@@ -70,7 +72,7 @@ impl Liveness {
         let _ = self.given_up.set(BackendError::GivenUp { reason });
     }
 
-    /// Why the channel was given up, if it was.
+    /// The reason why the channel was given up, if it was.
     pub(crate) fn given_up(&self) -> Option<BackendError> {
         self.given_up.get().cloned()
     }

@@ -1,5 +1,5 @@
-//! Many concurrent requests over one stream of messages, told apart by their ids: the common part of stdio and of the
-//! legacy SSE transport.
+//! Many concurrent requests over one stream of messages, identified by their ids. Shared by stdio
+//! and the legacy SSE transport.
 
 mod liveness;
 mod pending;
@@ -26,7 +26,7 @@ use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 use fanlight_fair::LogLimit;
 
-/// A channel to a server. Dropping this ends it.
+/// A channel to a server. Dropping it ends the channel.
 pub(crate) struct Channel {
     shared: Arc<Shared>,
     _end: DropGuard,
@@ -38,15 +38,15 @@ pub(crate) struct Shared {
     pending: PendingCalls,
     pub(crate) liveness: Liveness,
     writer: Box<dyn MessageWriter>,
-    /// The revision agreed on.
+    /// The agreed revision.
     revision: OnceLock<Revision>,
     /// Asks the channel to end.
     pub(crate) end: CancellationToken,
-    /// Cancelled once nothing can be answered.
+    /// Cancelled once nothing can be answered any more.
     pub(crate) gone: CancellationToken,
     /// Replies to the server that outlast their calls.
     pub(crate) replies: TaskTracker,
-    /// The server has ended without having read a message.
+    /// Whether the server has ended without reading a message.
     is_unread: AtomicBool,
     warnings: Warnings,
 }
@@ -60,8 +60,8 @@ struct Warnings {
 }
 
 impl Channel {
-    /// A channel on which `writer` sends. The transport reads with a [`Reader`] until [`Shared::end`] is cancelled, and
-    /// then calls [`Shared::close`].
+    /// A channel that sends with `writer`. The transport reads with a [`Reader`] until
+    /// [`Shared::end`] is cancelled, and then calls [`Shared::close`].
     pub(crate) fn new(
         writer: impl MessageWriter + 'static,
         context: Arc<TransportContext>,
@@ -103,7 +103,7 @@ impl Channel {
         self.shared.end.cancel();
     }
 
-    /// Sends a request and waits for its answer. The future is to be polled at once.
+    /// Sends a request and waits for its answer. The caller must poll the future at once.
     pub(crate) fn exchange<'a>(
         &'a self,
         outgoing: OutgoingRequest<'a>,
@@ -116,7 +116,7 @@ impl Channel {
             ..
         } = outgoing;
         let (answer, answered) = oneshot::channel();
-        // Without declared capabilities the server may send no request.
+        // Without declared capabilities the server must not send requests.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
             false => Some(mpsc::channel(
@@ -143,7 +143,7 @@ impl Channel {
                 Some(&propagation),
                 Some(request.deadline),
             ),
-            // Nothing was sent on a channel that has ended already.
+            // The channel had already ended, so nothing was sent.
             Err(_) => Either::Left(ready(Err(shared.writer.ended()))),
         };
         let received = shared.liveness.received();
@@ -187,7 +187,7 @@ impl Channel {
     }
 }
 
-/// The outcome of sending a message; pends forever once it is known.
+/// The outcome of sending a message; never resolves again after that.
 async fn next_sent(sending: &mut Option<SendFuture>) -> Result<Sent, BackendError> {
     let Some(under_way) = sending else {
         return pending().await;
@@ -206,8 +206,8 @@ async fn next_asked(asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>) -> S
     pending().await
 }
 
-/// Adds what has arrived and was not looked at, such as a request right before the answer to its call: it needs a reply as
-/// well.
+/// Adds messages that have arrived but were not processed, such as a request right before the
+/// answer to its call. They need a reply as well.
 fn take_waiting(
     asked: &mut Option<mpsc::Receiver<ServerRequestEvent>>,
     requests: &mut OpenServerRequests,
@@ -218,7 +218,7 @@ fn take_waiting(
 }
 
 impl Shared {
-    /// Waits for the answer to a request, and replies to requests of the server meanwhile.
+    /// Waits for the answer to a request, and replies to server requests meanwhile.
     fn converse<'a>(
         self: &'a Arc<Self>,
         place: PendingGuard<'a>,
@@ -270,8 +270,9 @@ impl Shared {
         }
     }
 
-    /// The server has ended a call. Its requests are answered by the client where it still can, and otherwise with an
-    /// error, at the latest when the client's time is over or the channel ends.
+    /// Handles the open server requests of a call that the server has ended. The client answers
+    /// them if it still can. Otherwise the server gets an error, at the latest when the client's
+    /// time is over or the channel ends.
     fn reply_after_call(self: &Arc<Self>, mut requests: OpenServerRequests) {
         let shared = Arc::clone(self);
         self.context
@@ -300,7 +301,7 @@ impl Shared {
             .is_some_and(|revision| revision.era() == Era::Modern)
     }
 
-    /// Sends a message without waiting for it.
+    /// Sends a message without waiting.
     fn send_detached(&self, text: Bytes) {
         if !self.writer.send_detached(text, self.revision()) {
             tracing::debug!(
@@ -310,7 +311,7 @@ impl Shared {
         }
     }
 
-    /// Ends the channel, since the server does not behave. `reason` completes "was ended: …".
+    /// Ends the channel because the server misbehaves. `reason` completes "was ended: …".
     pub(crate) fn give_up(&self, reason: String) {
         tracing::warn!(
             backend = &*self.context.name,
@@ -321,28 +322,29 @@ impl Shared {
         self.end.cancel();
     }
 
-    /// Records, before it is closed, that the server has certainly read no message.
+    /// Records, before the channel is closed, that the server certainly read no message.
     pub(crate) fn set_unread(&self) {
         self.is_unread.store(true, Ordering::Release);
     }
 
-    /// Whether the server, which has ended, has certainly read no message.
+    /// Whether the server, which has ended, certainly read no message.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread.load(Ordering::Acquire)
     }
 
-    /// The stream of messages has ended: fails every pending request and every later one.
-    /// `error` is why, unless the channel was given up.
+    /// Handles the end of the message stream: fails every pending and every later request. `error`
+    /// is the reason, unless the channel was given up.
     pub(crate) fn close(&self, error: &BackendError) {
         self.end.cancel();
-        // First, so that whoever sends a request once more that fails by this does so over the next connection.
+        // Cancelled first, so that a repeated request uses the next connection.
         self.gone.cancel();
         self.pending
             .close(&self.liveness.given_up().unwrap_or_else(|| error.clone()));
     }
 }
 
-/// The open requests of the server during a call; if that is cancelled or fails, the server gets errors for them.
+/// The open server requests during a call. If the call is cancelled or fails, the server gets
+/// errors for them.
 struct OpenRequestsGuard<'a> {
     shared: &'a Shared,
     requests: OpenServerRequests,
@@ -358,15 +360,16 @@ impl Drop for OpenRequestsGuard<'_> {
     }
 }
 
-/// Removes a request from the pending ones when the future that waits for it is dropped, and cancels it at the server.
+/// Removes a pending request when the future that waits for it is dropped, and cancels it at the
+/// server.
 struct PendingGuard<'a> {
     shared: &'a Shared,
     id: i64,
     sent: bool,
     cancellable: bool,
-    /// Messages that had been received when it was sent.
+    /// The number of received messages when the request was sent.
     received: u64,
-    /// Nothing is known of it yet: it was not refused, and the channel has not failed.
+    /// Whether the request is open: it was not refused, and the channel has not failed.
     is_open: bool,
 }
 
@@ -375,7 +378,7 @@ impl Drop for PendingGuard<'_> {
         let Some(unanswered) = self.shared.pending.remove(self.id) else {
             return;
         };
-        // Fanlight drops its own requests when they take too long, and no others.
+        // Fanlight drops its own requests only when they take too long.
         let is_own = unanswered.context.caller.is_gateway();
         if self.is_open && (is_own || unanswered.deadline.has_expired()) {
             self.shared.liveness.timeout(self.received);

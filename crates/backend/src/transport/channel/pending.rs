@@ -1,6 +1,6 @@
-//! The requests that a server has not answered yet, and which of them its messages are for.
+//! The unanswered requests, and which of them each message of the server belongs to.
 //!
-//! Locked for moments only, never across an await.
+//! Locked only for moments, never across an await.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,26 +21,26 @@ pub(super) type Outcome = Result<Response, BackendError>;
 /// One unanswered request.
 pub(super) struct PendingCall {
     pub(super) answer: oneshot::Sender<Outcome>,
-    /// Its progress token.
+    /// The call's progress token.
     pub(super) token: i64,
     /// The task whose result it waits for.
     pub(super) task: Option<String>,
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) deadline: Arc<PausableDeadline>,
-    /// It is a subscription, not a call.
+    /// Whether it is a subscription, not a call.
     pub(super) subscription: bool,
-    /// Takes requests of the server; absent if none may be sent.
+    /// Receives server requests; `None` if the server must not send any.
     pub(super) asks: Option<mpsc::Sender<ServerRequestEvent>>,
-    /// Its span.
+    /// The call's span.
     pub(super) trace: Parent,
 }
 
-/// An event for the call that a request of the server is for.
+/// An event about a server request, for the call that it belongs to.
 pub(super) enum ServerRequestEvent {
     /// This request has been sent to the client.
     Sent(PendingServerRequest),
-    /// The server has cancelled the one with this id.
+    /// The server has cancelled its request with this id.
     Withdrawn(Json),
 }
 
@@ -53,7 +53,7 @@ impl ServerRequestEvent {
     }
 }
 
-/// The call that a request of the server is for.
+/// The call that a server request belongs to.
 pub(super) enum RequestTarget {
     Call {
         messages: ServerMessages,
@@ -61,13 +61,13 @@ pub(super) enum RequestTarget {
         asks: mpsc::Sender<ServerRequestEvent>,
         trace: Parent,
     },
-    /// No call is running that could be asked.
+    /// No running call can be asked.
     None,
     /// Calls of several clients are running.
     Ambiguous,
 }
 
-/// The unanswered requests by id: the lowest is the oldest.
+/// The unanswered requests by id; the lowest is the oldest.
 #[derive(Default)]
 pub(super) struct PendingCalls(Mutex<Table>);
 
@@ -77,16 +77,16 @@ struct Table {
     closed: bool,
 }
 
-/// No request can be added: the channel has ended.
+/// The channel has ended, so no request can be added.
 #[derive(Debug)]
 pub(super) struct Closed;
 
-/// The call that a log message is for.
+/// The call that a log message belongs to.
 pub(super) enum LogTarget {
     Call(ServerMessages),
     /// No call asked for it.
     None,
-    /// Calls of several clients asked for it, and one must not see messages for another.
+    /// Calls of several clients asked for it, and none must see another's messages.
     Ambiguous,
 }
 
@@ -104,7 +104,7 @@ impl PendingCalls {
         self.lock().calls.remove(&id)
     }
 
-    /// Gives a request its outcome; says whether it was still pending.
+    /// Gives a request its outcome; returns whether it was still pending.
     pub(super) fn resolve(&self, id: i64, outcome: Outcome) -> bool {
         match self.remove(id) {
             Some(waiting) => {
@@ -116,7 +116,7 @@ impl PendingCalls {
         }
     }
 
-    /// Fails every pending request, and every later one.
+    /// Fails every pending and every later request.
     pub(super) fn close(&self, error: &BackendError) {
         let calls = {
             let mut table = self.lock();
@@ -128,7 +128,7 @@ impl PendingCalls {
         }
     }
 
-    /// Where the messages of a subscription go.
+    /// The receiver of a subscription's messages.
     pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
         let table = self.lock();
         table
@@ -150,10 +150,10 @@ impl PendingCalls {
         only.filter(|_| ids.next().is_none())
     }
 
-    /// Whom progress is for, if its client asked for it.
+    /// The receiver of progress with this token, if its client asked for progress.
     pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
         let table = self.lock();
-        // Almost always a request's token is its id.
+        // A request's token usually is its id.
         let same_id = table
             .calls
             .get(&token)
@@ -166,8 +166,8 @@ impl PendingCalls {
             .then(|| waiting.messages.clone())
     }
 
-    /// Whom a log message is for. On one channel it names no request, so it is delivered only where one
-    /// client alone can be meant. Modern servers log for requests that ask for it
+    /// The receiver of a log message. On a channel it names no request, so it is delivered only if
+    /// it can belong to a single client. Modern servers log for requests that ask for it
     /// (2026-07-28 server/utilities/logging), legacy ones for any.
     pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
         let table = self.lock();
@@ -190,9 +190,12 @@ impl PendingCalls {
         }
     }
 
-    /// The call that a request of the server is for. One that belongs to a task is for the call that waits for the
-    /// task's result. Others do not name a call, so all running calls must be of one client, as for log messages. A
-    /// progress token in the request does not help: the server makes it up for progress on its own request (2025-11-25 basic/utilities/progress), and small numbers are often both.
+    /// The call that a server request belongs to. A request of a task belongs to the call that
+    /// waits for the task's result. Others name no call, so all running calls must belong to one
+    /// client, as for log messages.
+    ///
+    /// A progress token in the request does not help: the server invents it for progress of its own
+    /// request (2025-11-25 basic/utilities/progress), and both may be small numbers.
     pub(super) fn request_target(&self, task: Option<&str>) -> RequestTarget {
         let table = self.lock();
         let can_be_asked =
@@ -238,7 +241,7 @@ impl PendingCalls {
         }
     }
 
-    /// The sender to the only client with running calls, of its oldest call.
+    /// The channel to the only client with running calls, through its oldest call.
     pub(super) fn only_client(&self) -> Option<ServerMessages> {
         let table = self.lock();
         let mut candidates = table
@@ -250,7 +253,8 @@ impl PendingCalls {
         alone.then(|| oldest.messages.clone())
     }
 
-    /// The server has cancelled a request. All calls are notified, since it is not known here which one it is for.
+    /// Handles a server's cancellation of its request. All calls are notified, since the right one
+    /// is unknown here.
     pub(super) fn withdraw(&self, id: &Json) {
         for asks in self
             .lock()
@@ -258,7 +262,7 @@ impl PendingCalls {
             .values()
             .filter_map(|waiting| waiting.asks.as_ref())
         {
-            // A call whose queue is full is about to end.
+            // A call with a full queue is about to end.
             let _ = asks.try_send(ServerRequestEvent::Withdrawn(id.clone()));
         }
     }
@@ -339,7 +343,7 @@ mod tests {
         let _b = call(&pending, 2, 1, None);
         assert_eq!(target(&pending, LogLevel::Info, false), "call");
         let _c = call(&pending, 3, 2, Some(LogLevel::Error));
-        // The level does not tell whose it is: the server has one for all.
+        // The level does not tell whose message it is, since the server has one level for all.
         assert_eq!(target(&pending, LogLevel::Info, false), "ambiguous");
         pending.remove(1);
         pending.remove(2);
@@ -386,7 +390,7 @@ mod tests {
             RequestTarget::Ambiguous
         ));
         assert!(pending.only_client().is_none());
-        // A request of a task is for the call that waits for the task.
+        // A task's request belongs to the call that waits for the task.
         let _waits = call(&pending, 9, 3, None);
         assert!(matches!(
             pending.request_target(Some("t")),

@@ -1,6 +1,7 @@
-//! Reading from a channel: each message is delivered to the call, subscription or listener that it is for.
+//! Reads a channel, and delivers each message to its call, subscription or listener.
 //!
-//! Never waits for a client, since that would delay all others. No single message of a server ends the channel.
+//! It never waits for a client, which would delay all others. No single message of a server ends
+//! the channel.
 
 use bytes::Bytes;
 use fanlight_protocol::capability::MissingCapability;
@@ -22,10 +23,10 @@ use crate::subscriptions::subscription_id;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
 
-/// Characters of an invalid message in the log.
+/// The number of characters of an invalid message in the log.
 const SHOWN: usize = 120;
 
-/// Takes what a server sends, in order.
+/// Handles a server's messages in order.
 pub(crate) struct Reader<'a> {
     shared: &'a Shared,
     /// The number of valid messages.
@@ -53,7 +54,7 @@ impl<'a> Reader<'a> {
         self.garbage
     }
 
-    /// Takes one text: a message, or several where the revision has batches.
+    /// Handles one text: a message, or several if the revision has batches.
     pub(crate) fn take_text(&mut self, text: Bytes) {
         let revision = self.shared.revision();
         match messages(text.clone(), self.shared.context.limits.nesting, revision) {
@@ -71,7 +72,7 @@ impl<'a> Reader<'a> {
             Message::Response(response) => {
                 self.shared.liveness.answer();
                 let id = request_number(&response.id());
-                // Late: its request was cancelled.
+                // A late answer, whose request was cancelled.
                 if !id.is_some_and(|id| self.shared.pending.resolve(id, Ok(response))) {
                     tracing::debug!(
                         backend = &*self.shared.context.name,
@@ -115,7 +116,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Sends a request of the server to the client of a call; returns the reply to the server if that is not possible.
+    /// Sends a server request to a call's client; returns the reply to the server if that is
+    /// impossible.
     fn ask(&self, request: &Request) -> Result<(), Bytes> {
         let unasked = |why: &str| cannot_ask_text(&request.id, why);
         let (messages, deadline, asks, trace) = match self
@@ -201,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What belongs to a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
+    /// Handles a notification of a subscription (2026-07-28 basic/patterns/subscriptions, Receiving
     /// Notifications).
     fn take_subscribed(&self, id: &Json, notification: Notification) {
         match request_number(id).and_then(|id| self.shared.pending.subscription(id)) {
@@ -249,7 +251,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a message over the limit, or one for which there was no memory, of which only the ends are known.
+    /// Handles a message of which only both ends are known, because it was too long or there was no
+    /// memory.
     pub(crate) fn take_dropped(&self, head: &[u8], tail: &[u8], len: usize) {
         let limit = self.shared.context.limits.message_bytes;
         let error = match len > limit {
