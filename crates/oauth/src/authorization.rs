@@ -1,4 +1,5 @@
-//! Sending a user's browser to an authorization server, and judging what it brings back (RFC 6749, 4.1; RFC 7636; RFC 9207).
+//! Sends a user's browser to an authorization server, and checks its answer (RFC 6749, 4.1; RFC
+//! 7636; RFC 9207).
 
 use std::fmt;
 
@@ -18,43 +19,45 @@ use crate::registration::ClientRegistration;
 use crate::scopes::Scopes;
 use crate::sealed;
 
-/// The longest code that is sent on.
+/// The length limit of a code that is forwarded.
 const LONGEST_CODE: usize = 8 << 10;
 
-/// What is asked for, and for what.
+/// The requested resource and scopes of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenTarget {
-    /// The server that the token is for (RFC 8707); `None` where the authorization server refuses the parameter.
+    /// The server that the token is for (RFC 8707); `None` if the authorization server refuses the
+    /// parameter.
     pub resource: Option<String>,
-    /// The scopes; `None` to leave them to the authorization server.
+    /// The scopes; `None` to let the authorization server choose them.
     pub scopes: Option<Scopes>,
 }
 
-/// A sign-in that has begun: what has to be remembered until the browser comes back. To be kept sealed.
+/// A pending sign-in: the data needed when the browser returns. Store it sealed.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct AuthorizationRequest {
-    /// Where the browser is sent.
+    /// The URL to open in the browser.
     pub url: Url,
-    /// What it has to bring back, once.
+    /// The `state` parameter, which the browser has to bring back once.
     #[serde(with = "sealed")]
     pub state: Secret,
-    /// What shows that the code was asked for here.
+    /// The PKCE verifier, which proves that the code was requested here.
     #[serde(with = "sealed")]
     pub verifier: Secret,
-    /// What the ID token has to contain, where the user shows who they are (OpenID Connect Core 1.0, 3.1.2.1).
+    /// The nonce that the ID token must contain, if the user identifies themselves (OpenID Connect
+    /// Core 1.0, 3.1.2.1).
     #[serde(default, with = "sealed::optional")]
     pub nonce: Option<Secret>,
-    /// The authorization server that it was sent to.
+    /// The authorization server that the browser is sent to.
     pub issuer: String,
-    /// Whether each of its answers names it.
+    /// Whether that authorization server names itself in each answer.
     pub names_itself: bool,
-    /// Where the browser comes back to.
+    /// The URL to which the browser returns.
     pub redirect_uri: Url,
-    /// What was asked for.
+    /// The requested resource and scopes.
     pub target: TokenTarget,
 }
 
-/// What the browser brought back.
+/// The parameters that the browser brought back.
 #[derive(Clone, Default)]
 pub struct CallbackParameters {
     code: Option<Secret>,
@@ -116,7 +119,7 @@ pub fn authorization_request(
 }
 
 impl TokenTarget {
-    /// As parameters of a request.
+    /// The target as request parameters.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
         let scopes = self.scopes.as_ref().filter(|scopes| !scopes.is_empty());
         let scope = scopes.map(|scopes| ("scope", scopes.to_string()));
@@ -129,7 +132,7 @@ impl TokenTarget {
 }
 
 impl CallbackParameters {
-    /// Those in the query of a callback; `None` if one that counts is there twice.
+    /// The parameters in a callback's query; `None` if a significant one occurs twice.
     #[must_use]
     pub fn from_query(query: &str) -> Option<Self> {
         let mut parameters = Self::default();
@@ -151,7 +154,7 @@ impl CallbackParameters {
         Some(parameters)
     }
 
-    /// By which the sign-in is found that it belongs to.
+    /// The `state` parameter, which identifies the pending sign-in.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
@@ -160,7 +163,7 @@ impl CallbackParameters {
 
 impl fmt::Debug for AuthorizationRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The query of the URL has the state.
+        // The URL's query contains the state, so it is left out.
         f.debug_struct("AuthorizationRequest")
             .field("issuer", &self.issuer)
             .finish_non_exhaustive()
@@ -168,7 +171,7 @@ impl fmt::Debug for AuthorizationRequest {
 }
 
 impl AuthorizationRequest {
-    /// This, where the user shows who they are: the ID token has to be for it.
+    /// Adds a nonce, for a sign-in that identifies the user: the ID token has to contain it.
     ///
     /// # Errors
     ///
@@ -180,8 +183,8 @@ impl AuthorizationRequest {
         Ok(self)
     }
 
-    /// This, with a state that also has `text`, by which the browser that comes back says where the rest is kept. It has to be
-    /// safe in URLs.
+    /// Adds `text` to the state. With it, the returning browser names the place where the rest is
+    /// stored. `text` must be safe in URLs.
     #[must_use]
     pub fn with_state_for(mut self, text: &str) -> Self {
         let state = format!("{}.{text}", self.state.expose());
@@ -194,8 +197,8 @@ impl AuthorizationRequest {
         self
     }
 
-    /// The code that the browser brought, if what it brought belongs to this request and is an answer of the authorization
-    /// server that was asked. Nothing of another one's answer is used or shown.
+    /// The code that the browser brought, if it belongs to this request and comes from the right
+    /// authorization server. Nothing from another server's answer is used or shown.
     pub(crate) fn code<'a>(
         &self,
         callback: &'a CallbackParameters,

@@ -1,4 +1,5 @@
-//! What a server that refuses a message says of the credentials that it wants (RFC 6750, 3; RFC 9728, 5.1; RFC 9449, 7.1).
+//! The challenge in a server's refusal: the credentials that it requires (RFC 6750, 3; RFC 9728,
+//! 5.1; RFC 9449, 7.1).
 
 use http::HeaderValue;
 use http_auth::ChallengeRef;
@@ -7,28 +8,28 @@ use url::Url;
 
 use crate::scopes::Scopes;
 
-/// The challenge of a server that wants an access token.
+/// The challenge of a server that requires an access token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// Where the server's metadata are.
+    /// The URL of the server's metadata.
     pub resource_metadata: Option<Url>,
-    /// The scopes that the request needs.
+    /// The scopes that the request requires.
     pub scopes: Option<Scopes>,
-    /// Such as `invalid_token` or `insufficient_scope`.
+    /// The error code, such as `invalid_token` or `insufficient_scope`.
     pub error: Option<String>,
-    /// Whether the server wants proofs of possession.
+    /// Whether the server requires DPoP proofs.
     pub is_dpop: bool,
 }
 
 impl Challenge {
-    /// The challenge for an access token among those of `WWW-Authenticate` headers. With one for `Bearer` and one for `DPoP`,
-    /// each says what the other does not.
+    /// The challenge for an access token in `WWW-Authenticate` headers. A `Bearer` and a `DPoP`
+    /// challenge complement each other.
     #[must_use]
     pub fn from_headers<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
         let texts = headers
             .into_iter()
             .filter_map(|header| header.to_str().ok());
-        // What follows an error in a header cannot be told apart.
+        // The rest of a header after an error cannot be interpreted.
         let challenges = texts.flat_map(|text| ChallengeParser::new(text).map_while(Result::ok));
         challenges
             .filter_map(|challenge| Self::read(&challenge))
@@ -41,7 +42,8 @@ impl Challenge {
         self.error.as_deref() == Some("insufficient_scope")
     }
 
-    /// Whether the same token is accepted with a proof that has the server's nonce (RFC 9449, 9).
+    /// Whether the same token would be accepted with a proof that has the server's nonce (RFC 9449,
+    /// 9).
     #[must_use]
     pub fn wants_nonce(&self) -> bool {
         self.error.as_deref() == Some("use_dpop_nonce")

@@ -1,5 +1,6 @@
-//! Which authorization server a server relies on (RFC 9728; 2026-07-28 basic/authorization/authorization-server-discovery,
-//! and 2025-03-26 basic/authorization, 2.3, for servers that have nothing newer).
+//! Discovers a server's authorization server (RFC 9728; 2026-07-28
+//! basic/authorization/authorization-server-discovery; for older servers 2025-03-26
+//! basic/authorization, 2.3).
 
 use serde::Deserialize;
 use url::Url;
@@ -10,42 +11,42 @@ use crate::provider::{Provider, is_absent};
 use crate::requests::Requests;
 use crate::scopes::Scopes;
 
-/// What a server says of how it is protected.
+/// A server's metadata about its protection.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ProtectedResource {
-    /// What tokens for it are asked for, as it writes it.
+    /// The resource to request tokens for, as the server writes it.
     pub resource: String,
     /// The issuers of its authorization servers.
     #[serde(default)]
     pub authorization_servers: Vec<String>,
-    /// The scopes that its users need.
+    /// The scopes that the server's users need.
     #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
-    /// Whether it takes only tokens that are bound to a key (RFC 9728, 2).
+    /// Whether the server accepts only tokens that are bound to a key (RFC 9728, 2).
     #[serde(default)]
     pub dpop_bound_access_tokens_required: bool,
 }
 
-/// The authorization server of a server, and what tokens are asked of it for.
+/// A server's authorization server, and the parameters for requesting tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
     /// The `resource` parameter (RFC 8707).
     pub resource: String,
     /// The authorization server.
     pub provider: Provider,
-    /// The scopes to ask for: those of the challenge, or else all that the server has (2026-07-28 basic/authorization, Scope
-    /// Selection Strategy).
+    /// The scopes to request: the challenge's, or else all of the server's (2026-07-28
+    /// basic/authorization, Scope Selection Strategy).
     pub scopes: Option<Scopes>,
-    /// Whether the server wants proofs of possession, and the authorization server binds tokens to keys.
+    /// Whether the server requires DPoP proofs, and the authorization server supports them.
     pub needs_proofs: bool,
 }
 
-/// Finds the authorization server of `server`, which may have said more in a challenge. With an `issuer`, no other one is
-/// taken.
+/// Finds the authorization server of `server`, whose challenge may tell more. With an `issuer`,
+/// only this one is accepted.
 ///
 /// # Errors
 ///
-/// If there is none, what is said of it does not fit, or somebody gives no answer.
+/// If there is none, the metadata are not the server's, or somebody does not answer.
 pub async fn discover(
     requests: &Requests,
     server: &Url,
@@ -58,7 +59,7 @@ pub async fn discover(
 }
 
 impl Discovered {
-    /// [`discover`] where it is known what the server says of how it is protected.
+    /// [`discover`] with known metadata of the server.
     pub(crate) async fn find(
         requests: &Requests,
         server: &Url,
@@ -76,7 +77,7 @@ impl Discovered {
         Ok(Self::new(server, protected, provider, challenge))
     }
 
-    /// What is known of a server, its authorization server, and what its challenge adds.
+    /// Combines a server's metadata, its authorization server and its challenge.
     #[must_use]
     pub fn new(
         server: &Url,
@@ -106,12 +107,12 @@ impl Discovered {
     }
 }
 
-/// What a server says of how it is protected: where the challenge says, or else where its path or its origin has it; `None`
-/// if there is nothing.
+/// A server's metadata: at the URL in the challenge, or else at the well-known places of its path
+/// or origin; `None` if there are none.
 ///
 /// # Errors
 ///
-/// If it is that of another server, or there is no answer.
+/// If they are another server's, or there is no answer.
 pub async fn protected_resource(
     requests: &Requests,
     server: &Url,
@@ -135,8 +136,8 @@ pub async fn protected_resource(
 }
 
 impl ProtectedResource {
-    /// The issuer to use: the one that is `wanted`, or else the first, which a server that has several prefers. The choice is
-    /// ours (RFC 9728, 7.6).
+    /// The issuer to use: the `wanted` one, or else the first, which a server with several prefers.
+    /// The choice is the client's (RFC 9728, 7.6).
     fn issuer<'a>(&'a self, server: &Url, wanted: Option<&'a str>) -> Result<&'a str, OAuthError> {
         let Some(first) = self.authorization_servers.first() else {
             let none =
@@ -155,8 +156,9 @@ impl ProtectedResource {
         }
     }
 
-    /// These metadata if they are the server's own: of its origin, and of its path or one above it. Otherwise tokens would
-    /// be asked for that are good elsewhere (RFC 9728, 3.3 and 7.3).
+    /// Returns the metadata if they are the server's own: for its origin, and for its path or one
+    /// above. Otherwise Fanlight could be made to request tokens that are valid elsewhere (RFC
+    /// 9728, 3.3 and 7.3).
     fn checked(self, server: &Url) -> Result<Self, OAuthError> {
         if Url::parse(&self.resource).is_ok_and(|resource| is_above(&resource, server)) {
             return Ok(self);
@@ -176,7 +178,7 @@ fn is_above(resource: &Url, server: &Url) -> bool {
     resource.origin() == server.origin() && is_path
 }
 
-/// The well-known places of a server's metadata: with its path, and without.
+/// The well-known places of a server's metadata: with its path, and without it.
 fn places(server: &Url) -> Vec<Url> {
     const NAME: &str = "/.well-known/oauth-protected-resource";
     let path = server.path().trim_end_matches('/');
@@ -206,7 +208,7 @@ fn resource_of(server: &Url) -> String {
     }
 }
 
-/// The authorization server that a server is itself.
+/// The authorization server at the server's own origin.
 async fn provider_of_origin(requests: &Requests, server: &Url) -> Result<Provider, OAuthError> {
     let origin = server.origin().ascii_serialization();
     match Provider::discover(requests, &origin).await {

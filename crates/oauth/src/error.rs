@@ -1,62 +1,63 @@
-//! Why an authorization server has not given what it was asked for.
+//! The errors of requests to authorization servers.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use url::Url;
 
-/// Why credentials could not be had. The texts are for operators: they name addresses.
+/// The reason why there are no credentials. The texts are for operators, since they contain
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OAuthError {
-    /// A URL that is not asked.
+    /// Fanlight does not send requests to this URL.
     #[error("{url} is not asked: {reason}")]
     Forbidden {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// No connection, or none that lasted.
+    /// The connection failed or broke.
     #[error("{url} gives no answer: {reason}")]
     NoAnswer {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
         /// The causes.
         reason: String,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("{url} gives no answer within {} seconds", .within.as_secs())]
     Timeout {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// How long it was waited for.
+        /// The time limit.
         within: Duration,
     },
-    /// An answer with another status than one of success.
+    /// The answer has another status than success.
     #[error("{url} answers with the status {}{}", .status.as_u16(), if .status.is_redirection() { ", and redirects are not followed" } else { "" })]
     Status {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
         /// The status.
         status: StatusCode,
     },
-    /// An answer that is too long.
+    /// The answer is too long.
     #[error("the answer of {url} has more than {most} bytes")]
     TooLong {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// The most that is read.
+        /// The size limit.
         most: usize,
     },
-    /// An answer that is not what it should be.
+    /// The answer is malformed.
     #[error("the answer of {url} cannot be used: {reason}")]
     Malformed {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Metadata of another server than the one that was asked (RFC 9728, 3.3).
+    /// The metadata are of another server than the requested one (RFC 9728, 3.3).
     #[error("the metadata of the server are those of {named}, not of {server}")]
     OtherResource {
         /// The server's URL.
@@ -64,26 +65,27 @@ pub enum OAuthError {
         /// The resource that the metadata name.
         named: String,
     },
-    /// Metadata of another issuer than the one that was asked (RFC 8414, 3.3).
+    /// The metadata are of another issuer than the requested one (RFC 8414, 3.3).
     #[error("the metadata of the authorization server {issuer} name another issuer: {named}")]
     OtherIssuer {
-        /// The issuer that was asked.
+        /// The requested issuer.
         issuer: String,
-        /// The one that the metadata name.
+        /// The issuer that the metadata name.
         named: String,
     },
-    /// Another authorization server than the one that the operator has named, or that was used before: credentials of one
-    /// are not for another (2026-07-28 basic/authorization/client-registration, Authorization Server Binding).
+    /// The server names another authorization server than the configured or previous one.
+    /// Credentials of one are not for another (2026-07-28 basic/authorization/client-registration,
+    /// Authorization Server Binding).
     #[error(
         "the server names the authorization server {named}, and not {issuer}, for which the credentials are; write its `issuer`, if that is right"
     )]
     OtherAuthorizationServer {
-        /// The one that the credentials are for.
+        /// The issuer that the credentials are for.
         issuer: String,
-        /// The one that the server names.
+        /// The issuer that the server names.
         named: String,
     },
-    /// Metadata at none of the places where they are looked for.
+    /// No well-known place has metadata.
     #[error(
         "the authorization server {issuer} has no metadata by RFC 8414 or OpenID Connect Discovery"
     )]
@@ -91,7 +93,8 @@ pub enum OAuthError {
         /// The issuer.
         issuer: String,
     },
-    /// Without S256 a stolen code can be redeemed by others (2026-07-28 basic/authorization/security-considerations).
+    /// The authorization server lacks S256, without which others can redeem a stolen code
+    /// (2026-07-28 basic/authorization/security-considerations).
     #[error(
         "the authorization server {issuer} does not offer PKCE with S256, without which nobody is signed in"
     )]
@@ -99,7 +102,7 @@ pub enum OAuthError {
         /// The issuer.
         issuer: String,
     },
-    /// An endpoint that the authorization server does not have.
+    /// The authorization server lacks an endpoint.
     #[error("the authorization server {issuer} has no {endpoint}")]
     NoEndpoint {
         /// The issuer.
@@ -107,37 +110,37 @@ pub enum OAuthError {
         /// The endpoint.
         endpoint: &'static str,
     },
-    /// What the browser brought back belongs to no request, or to another authorization server (RFC 9207).
+    /// The browser's answer belongs to no request, or to another authorization server (RFC 9207).
     #[error("the answer to the sign-in is not used: {0}")]
     ForeignCallback(&'static str),
-    /// The authorization server refuses: the code by RFC 6749, 5.2, and its explanation.
+    /// The authorization server refuses, with a code of RFC 6749, 5.2, and an explanation.
     #[error("{url} refuses: {code}{}", .explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused {
-        /// Without its query.
+        /// The URL without its query.
         url: String,
-        /// Such as `invalid_grant`.
+        /// The error code, such as `invalid_grant`.
         code: String,
-        /// What the authorization server says of it, made visible and short.
+        /// The authorization server's explanation, made visible and short.
         explanation: Option<String>,
     },
-    /// A file with a token that cannot be used.
+    /// The file with a token cannot be used.
     #[error("the token file {file} cannot be used: {reason}")]
     TokenFile {
-        /// Its path.
+        /// The path of the file.
         file: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is no token of a user, who has to sign in.
+    /// There is no token of the user, who has to sign in.
     #[error("the user has not signed in at the identity provider")]
     NoSubject,
-    /// The token of a user cannot be had.
+    /// The user's token is unavailable.
     #[error("the token of the user cannot be had: {0}")]
     Subject(String),
-    /// The server has refused again and again, or just before.
+    /// The server has refused repeatedly, or just before.
     #[error("{0}")]
     Exhausted(&'static str),
-    /// A key or certificate that cannot be used.
+    /// A key or certificate cannot be used.
     #[error("{0}")]
     Key(String),
     /// The system has no random numbers.
@@ -145,15 +148,16 @@ pub enum OAuthError {
     NoRandomness,
 }
 
-/// For how long a failure stands: an authorization server that is down is not asked for each call. No option: an operator who
-/// mends it takes longer.
+/// How long a failure stands, so that calls do not each ask an authorization server that is down.
+/// There is no option: a repair takes longer.
 pub(crate) const FAILURE: Duration = Duration::from_secs(5);
 
-/// For how long a refusal stands: what is wrong with the client does not mend itself, and some lock out those who try on.
+/// How long a refusal stands: a problem with the client does not repair itself, and some
+/// authorization servers lock out persistent clients.
 const REFUSAL: Duration = Duration::from_secs(60);
 
 impl OAuthError {
-    /// For how long the authorization server is not asked again.
+    /// How long the authorization server is not asked again.
     #[must_use]
     pub fn stands_for(&self) -> Duration {
         if self.refusal().is_some() && !self.is_temporary() {
@@ -163,7 +167,7 @@ impl OAuthError {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later without any change.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -199,7 +203,7 @@ fn is_temporary(status: StatusCode) -> bool {
         || status == StatusCode::REQUEST_TIMEOUT
 }
 
-/// A URL without what may be secret in it.
+/// A URL without its possibly secret parts.
 pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
@@ -208,7 +212,7 @@ pub(crate) fn shown(url: &Url) -> String {
     visible(url.as_str(), 200)
 }
 
-/// Text of others on one line, without invisible characters, of `most` characters at most.
+/// Foreign text on one line, without invisible characters, and cut to `most` characters.
 pub(crate) fn visible(text: &str, most: usize) -> String {
     let shown = text.chars().take(most).flat_map(|character| {
         let character = if character.is_whitespace() {

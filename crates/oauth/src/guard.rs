@@ -1,4 +1,5 @@
-//! Where requests may go that follow what a server says: otherwise a server could have Fanlight ask whatever Fanlight reaches.
+//! Limits requests that follow a server's metadata. Otherwise a server could make Fanlight send
+//! requests to anything that Fanlight can reach.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,19 +10,19 @@ use url::{Host, Url};
 
 use crate::zone::Zone;
 
-/// Whose word is followed, and where that may lead.
+/// The trusted server, and the places to which its metadata may lead.
 #[derive(Clone, Debug)]
 pub struct Trust {
     /// The URL of the server.
     pub server: Url,
-    /// Further URLs that the operator has written, such as that of a token endpoint.
+    /// Further configured URLs, such as a token endpoint.
     pub configured: Vec<Url>,
-    /// Certificates of authorities, in PEM, that certificates may come from besides those that the system trusts.
+    /// Certificate authorities in PEM, trusted besides the system's.
     pub authorities: Option<Vec<u8>>,
 }
 
 impl Trust {
-    /// Follows what the server at `server` says, and nothing else.
+    /// Trusts the server at `server`, and nothing else.
     #[must_use]
     pub fn in_server(server: Url) -> Self {
         Self {
@@ -32,7 +33,7 @@ impl Trust {
     }
 }
 
-/// Decides which URLs and addresses are asked.
+/// Decides which URLs and addresses may get requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     server: Url,
@@ -47,7 +48,8 @@ impl Guard {
         }
     }
 
-    /// Whether a URL may be asked, and be shown to a user's browser, as far as that is seen without resolving its name.
+    /// Whether a URL may get requests, and be shown to a user's browser. This checks what is
+    /// visible without resolving its name.
     pub(crate) fn check(&self, url: &Url) -> Result<(), &'static str> {
         let is_local = is_loopback(url) && self.is_local();
         match url.scheme() {
@@ -79,7 +81,7 @@ impl Guard {
         }
     }
 
-    /// Whether the operator has named a place on this machine.
+    /// Whether a configured URL is on this machine.
     fn is_local(&self) -> bool {
         self.own().any(is_loopback)
     }
@@ -88,12 +90,12 @@ impl Guard {
         self.configured.iter().chain([&self.server])
     }
 
-    /// Whether the operator has named its host: the server is asked there anyway.
+    /// Whether a configured URL has the same host, which gets requests anyway.
     fn is_own(&self, url: &Url) -> bool {
         self.own().any(|own| own.host_str() == url.host_str())
     }
 
-    /// Whether an address that the operator has not named may be connected to.
+    /// Whether an address that is not configured may be connected to.
     async fn permits(&self, address: IpAddr) -> bool {
         match Zone::of(address) {
             Zone::Public => true,
@@ -103,7 +105,7 @@ impl Guard {
         }
     }
 
-    /// Whether the server itself is in a private network, as then its authorization server is.
+    /// Whether the server is in a private network. Its authorization server may then be there, too.
     async fn is_in_private_network(&self) -> bool {
         for own in self.own() {
             let is_private = match (literal(own), own.host_str()) {
@@ -120,7 +122,7 @@ impl Guard {
         false
     }
 
-    /// The addresses of a name that may be connected to.
+    /// The permitted addresses of a name.
     async fn resolve(
         &self,
         name: &str,
@@ -145,12 +147,12 @@ impl Guard {
 
 const NOT_PUBLIC: &str = "it is at an address that is not public, where the server itself is not";
 
-/// A name of which no address may be connected to.
+/// A name has no permitted address.
 #[derive(Debug, thiserror::Error)]
 #[error("{NOT_PUBLIC}")]
 pub(crate) struct NotPublic;
 
-/// Resolves names to addresses that may be connected to: what was checked is what is connected to.
+/// Resolves names to permitted addresses, so that only checked addresses are connected to.
 pub(crate) struct GuardedResolver(pub(crate) Arc<Guard>);
 
 impl Resolve for GuardedResolver {
@@ -163,8 +165,8 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Whether who has these addresses is in a private network. A single public one is enough for the server to be reached there,
-/// while its name says what it likes besides.
+/// Whether all of a server's addresses are private. A single public address would suffice to reach
+/// the server, and its name could then list any private ones besides.
 fn are_private(addresses: impl IntoIterator<Item = IpAddr>) -> bool {
     let mut addresses = addresses.into_iter().peekable();
     addresses.peek().is_some() && addresses.all(|address| Zone::of(address) == Zone::Private)
@@ -178,7 +180,7 @@ fn literal(url: &Url) -> Option<IpAddr> {
     }
 }
 
-/// Whether a URL is of this machine, by what it says.
+/// Whether a URL's host is this machine, without resolving it.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     url.host_str().is_some_and(fanlight_settings::is_loopback)
 }

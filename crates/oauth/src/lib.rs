@@ -1,6 +1,7 @@
-//! The client side of OAuth, as the authorization pages of MCP have it (2026-07-28, basic/authorization, and what older
-//! revisions say for older servers): where a server's authorization server is, how a client registers and authenticates, and
-//! how tokens are had, renewed and given back. It knows no backend, no configuration and no store.
+//! The client side of OAuth, as MCP's authorization pages describe it (2026-07-28,
+//! basic/authorization, and older revisions for older servers). It discovers authorization servers,
+//! registers and authenticates clients, and requests, renews and revokes tokens. It knows no
+//! connections to servers, no configuration and no store.
 //!
 //! Sources: RFC 6749, 7009, 7523, 7591, 7636, 8414, 8693, 8707, 9207, 9449, 9728.
 

@@ -1,4 +1,5 @@
-//! Proofs of possession: a token that is bound to a key is of no use to who has the token alone (RFC 9449).
+//! DPoP proofs of possession: a token bound to a key is useless to somebody who has only the token
+//! (RFC 9449).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use crate::error::OAuthError;
 use crate::random;
 use crate::signing_key::{seconds_of, sign};
 
-/// The header field of a proof.
+/// The header field with a proof.
 pub const PROOF: HeaderName = HeaderName::from_static("dpop");
 
-/// The header field in which a server says what the next proof has to contain (RFC 9449, 8).
+/// The header field with the nonce for the next proof (RFC 9449, 8).
 pub const PROOF_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
-/// A key that tokens are bound to, of one grant at one authorization server. To be kept sealed, with the tokens.
+/// The key that a grant's tokens are bound to. Store it sealed, with the tokens.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProofKey(Arc<Pair>);
@@ -38,15 +39,15 @@ struct Pair {
 /// The request that a proof is for.
 #[derive(Clone, Copy, Debug)]
 pub struct ProvenRequest<'a> {
-    /// Its method.
+    /// The HTTP method.
     pub method: &'a Method,
-    /// Its URL.
+    /// The URL.
     pub url: &'a Url,
-    /// What the server said last that proofs have to contain.
+    /// The server's latest nonce.
     pub nonce: Option<&'a str>,
 }
 
-/// What a proof says (RFC 9449, 4.2).
+/// The claims of a proof (RFC 9449, 4.2).
 #[derive(Serialize)]
 struct Claims<'a> {
     jti: String,
@@ -81,7 +82,7 @@ impl ProofKey {
         Ok(Self(Arc::new(Pair { private, public })))
     }
 
-    /// A proof for one request, in which the token is sent if one is named.
+    /// A proof for one request. If the request contains `token`, the proof is bound to it.
     ///
     /// # Errors
     ///

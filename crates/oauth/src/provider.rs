@@ -1,4 +1,4 @@
-//! An authorization server: its metadata, and where they are (RFC 8414; OpenID Connect Discovery 1.0).
+//! An authorization server: discovering its metadata (RFC 8414; OpenID Connect Discovery 1.0).
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -6,46 +6,47 @@ use url::Url;
 use crate::error::{OAuthError, visible};
 use crate::requests::Requests;
 
-/// What is known of an authorization server.
+/// The metadata of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provider {
-    /// Its name, compared by each character.
+    /// The issuer, compared character by character.
     pub issuer: String,
-    /// Where browsers are sent.
+    /// The URL to send browsers to.
     pub authorization_endpoint: Option<Url>,
-    /// Where tokens are asked for.
+    /// The token endpoint.
     pub token_endpoint: Url,
-    /// Where clients register (RFC 7591).
+    /// The endpoint where clients register (RFC 7591).
     #[serde(default)]
     pub registration_endpoint: Option<Url>,
-    /// Where tokens are given back (RFC 7009).
+    /// The endpoint for revoking tokens (RFC 7009).
     #[serde(default)]
     pub revocation_endpoint: Option<Url>,
-    /// Scopes that it knows.
+    /// The supported scopes.
     #[serde(default)]
     pub scopes_supported: Option<Vec<String>>,
-    /// Forms of PKCE.
+    /// The supported methods of PKCE.
     #[serde(default)]
     pub code_challenge_methods_supported: Option<Vec<String>>,
-    /// How clients may authenticate at the token endpoint; absent, it means `client_secret_basic`.
+    /// The clients' authentication methods at the token endpoint; if absent, `client_secret_basic`.
     #[serde(default)]
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    /// Kinds of grants; absent, it means codes.
+    /// The supported kinds of grants; if absent, codes.
     #[serde(default)]
     pub grant_types_supported: Option<Vec<String>>,
-    /// Whether each of its answers by way of the browser names it (RFC 9207).
+    /// Whether each answer through the browser names the issuer (RFC 9207).
     #[serde(default)]
     pub authorization_response_iss_parameter_supported: bool,
-    /// Whether it reads the metadata of clients from the URL that is their id.
+    /// Whether it accepts the URL of a client's metadata as the client's id.
     #[serde(default)]
     pub client_id_metadata_document_supported: bool,
-    /// Algorithms of proofs of possession (RFC 9449).
+    /// The algorithms for DPoP proofs (RFC 9449).
     #[serde(default)]
     pub dpop_signing_alg_values_supported: Option<Vec<String>>,
 }
 
-/// The places at which an issuer may publish its metadata, in the order of 2026-07-28
-/// basic/authorization/authorization-server-discovery; none if it is no URL.
+/// The places where an issuer may publish its metadata, in the order of 2026-07-28
+/// basic/authorization/authorization-server-discovery. The list is empty if the issuer is not a
+/// URL.
 #[must_use]
 pub fn metadata_places(issuer: &str) -> Vec<String> {
     let Ok(url) = Url::parse(issuer) else {
@@ -68,7 +69,7 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// If there are none at any of the places, they name another issuer, or there is no answer.
+    /// If no place has metadata, they name another issuer, or there is no answer.
     pub async fn discover(requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
         for place in metadata_places(issuer) {
             let place = Url::parse(&place).map_err(|_| no_metadata(issuer))?;
@@ -81,7 +82,7 @@ impl Provider {
         Err(no_metadata(issuer))
     }
 
-    /// One of which nothing but a token endpoint is known, as the operator has written it.
+    /// An authorization server with a configured token endpoint, and nothing else known.
     #[must_use]
     pub fn of_token_endpoint(issuer: String, token_endpoint: Url) -> Self {
         Self {
@@ -100,8 +101,8 @@ impl Provider {
         }
     }
 
-    /// The one that a server without any metadata has at its own origin (2025-03-26 basic/authorization, 2.3.3), which
-    /// requires PKCE.
+    /// The authorization server that a server without metadata has at its own origin (2025-03-26
+    /// basic/authorization, 2.3.3). PKCE is required there.
     pub(crate) fn at_default_places(origin: &str) -> Option<Self> {
         let at = |path: &str| Url::parse(&format!("{origin}{path}")).ok();
         let known = Self::of_token_endpoint(origin.to_owned(), at("/token")?);
@@ -120,7 +121,8 @@ impl Provider {
             .is_some_and(|methods| methods.iter().any(|one| one == "S256"))
     }
 
-    /// This, taken to know PKCE whether its metadata say so or not: who does not know the parameters ignores them (RFC 7636, 5).
+    /// Assumes PKCE even if the metadata do not mention it: a server that does not know its
+    /// parameters ignores them (RFC 7636, 5).
     #[must_use]
     pub fn with_pkce(self) -> Self {
         Self {
@@ -129,7 +131,7 @@ impl Provider {
         }
     }
 
-    /// Whether it binds tokens to keys of clients, with an algorithm that [`crate::ProofKey`] has.
+    /// Whether it binds tokens to clients' keys with an algorithm of [`crate::ProofKey`].
     #[must_use]
     pub fn has_dpop(&self) -> bool {
         self.dpop_signing_alg_values_supported
@@ -146,8 +148,9 @@ impl Provider {
         }
     }
 
-    /// These metadata if they are the issuer's own ("MUST be identical", RFC 8414, 3.3: else one issuer could bring its
-    /// endpoints for another), and lead nowhere that is forbidden.
+    /// Returns the metadata if they are the issuer's own and name no forbidden places. The issuer
+    /// "MUST be identical" (RFC 8414, 3.3), since one issuer could otherwise present its endpoints
+    /// as another's.
     fn checked(self, requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
         if self.issuer != issuer {
             let named = visible(&self.issuer, 200);
@@ -176,12 +179,12 @@ fn no_metadata(issuer: &str) -> OAuthError {
     }
 }
 
-/// Whether an answer says that the document is elsewhere, if anywhere. A server that has failed says nothing: the next
-/// place could be another's.
+/// Whether an answer means that the document is not here, but maybe elsewhere. A failed server does
+/// not mean that: the next place could be another's.
 pub(crate) fn is_absent(error: &OAuthError) -> bool {
     match error {
         OAuthError::Status { status, .. } => status.is_client_error() && !error.is_temporary(),
-        // Pages that are shown for all paths.
+        // Some servers answer every path with a page.
         OAuthError::Malformed { .. } => true,
         _ => false,
     }

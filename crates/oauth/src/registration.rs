@@ -1,5 +1,5 @@
-//! How a client is known to an authorization server: its id, how it authenticates, and registering (RFC 7591; 2026-07-28
-//! basic/authorization/client-registration).
+//! A client's identity at an authorization server: its id, its authentication, and registration
+//! (RFC 7591; 2026-07-28 basic/authorization/client-registration).
 
 use std::time::{Duration, SystemTime};
 
@@ -14,47 +14,48 @@ use crate::requests::Requests;
 use crate::sealed;
 use crate::signing_key::SigningKey;
 
-/// A client as one authorization server knows it: for another one it is nobody.
+/// A client at one authorization server. No other one knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClientRegistration {
     /// The issuer of the authorization server.
     pub issuer: String,
     /// The client's id.
     pub client_id: String,
-    /// How it authenticates.
+    /// The client's authentication.
     pub authentication: ClientAuthentication,
-    /// When its secret ends.
+    /// When the client's secret expires.
     pub expires_at: Option<SystemTime>,
 }
 
-/// How a client authenticates at the token endpoint.
+/// A client's authentication at the token endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ClientAuthentication {
-    /// It says its id.
+    /// Only its id.
     None,
-    /// Its secret, in the header `Authorization`.
+    /// Its secret in the header `Authorization`.
     Basic(#[serde(with = "sealed")] Secret),
-    /// Its secret, in the form.
+    /// Its secret in the form.
     Post(#[serde(with = "sealed")] Secret),
-    /// An assertion that is signed with its key (RFC 7523, 2.2). The key is the configuration's, and is kept in no record.
+    /// An assertion signed with its key (RFC 7523, 2.2). The key belongs to the configuration, and
+    /// is stored in no record.
     #[serde(skip)]
     PrivateKey(SigningKey),
 }
 
-/// A client that the operator has registered at an authorization server.
+/// A client configured by the operator.
 #[derive(Clone, Debug, Default)]
 pub struct ConfiguredClient {
-    /// Its id; empty if it has none.
+    /// The client's id; empty if it has none.
     pub id: String,
-    /// What shows that it is that client.
+    /// The client's credentials.
     pub credentials: ClientCredentials,
 }
 
-/// What shows who a configured client is.
+/// The credentials of a configured client.
 #[derive(Clone, Debug, Default)]
 pub enum ClientCredentials {
-    /// Nothing.
+    /// No credentials.
     #[default]
     None,
     /// A secret.
@@ -63,31 +64,31 @@ pub enum ClientCredentials {
     Key(SigningKey),
 }
 
-/// What a client says of itself when it registers, and in the document that its id leads to.
+/// A client's metadata: for its registration, or for the document that its id refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientMetadata {
-    /// The URL of the document, if it is one; absent when it registers.
+    /// The URL of the document; absent for a registration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// The name that users are shown.
+    /// The name shown to users.
     pub client_name: String,
-    /// A page about it.
+    /// A page about the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_uri: Option<String>,
-    /// Where browsers are sent back to.
+    /// The URLs to which browsers are sent back.
     pub redirect_uris: Vec<String>,
-    /// Kinds of grants.
+    /// The kinds of grants.
     pub grant_types: Vec<String>,
-    /// Kinds of answers of the authorization endpoint.
+    /// The kinds of answers from the authorization endpoint.
     pub response_types: Vec<String>,
-    /// How it authenticates at the token endpoint.
+    /// The authentication method at the token endpoint.
     pub token_endpoint_auth_method: String,
-    /// `native` or `web`: which redirects are accepted depends on it.
+    /// `native` or `web`, which determines the accepted redirect URLs.
     pub application_type: String,
-    /// Scopes that it may ask for.
+    /// The scopes that it may request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Where its public keys are.
+    /// The URL of its public keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
     /// The algorithm of its assertions.
@@ -96,8 +97,9 @@ pub struct ClientMetadata {
 }
 
 impl ClientMetadata {
-    /// A client called `client_name` that signs users in, with codes that browsers bring to `redirect_uri`, and refreshes
-    /// their tokens. It says its id alone: [`register`] finds out whether it gets a secret.
+    /// A client called `client_name` that signs users in with codes that browsers bring to
+    /// `redirect_uri`, and refreshes their tokens. It has only an id; [`register`] finds out
+    /// whether it gets a secret.
     #[must_use]
     pub fn of_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
         let is_native = crate::guard::is_loopback(redirect_uri);
@@ -114,7 +116,8 @@ impl ClientMetadata {
 }
 
 impl ClientRegistration {
-    /// A client without a secret, as at all authorization servers that read `client_id` as the URL of its metadata.
+    /// A client without a secret, at an authorization server that accepts the URL of its metadata
+    /// as `client_id`.
     #[must_use]
     pub fn of_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
         let key = key.filter(|_| provider.accepts_authentication("private_key_jwt"));
@@ -128,7 +131,7 @@ impl ClientRegistration {
         }
     }
 
-    /// A client that the operator has registered.
+    /// A client configured by the operator.
     #[must_use]
     pub fn configured(provider: &Provider, client: &ConfiguredClient) -> Self {
         let authentication = match client.credentials.clone() {
@@ -147,7 +150,7 @@ impl ClientRegistration {
 
     fn with_secret(provider: &Provider, secret: Secret) -> ClientAuthentication {
         match provider.accepts_authentication("client_secret_post") {
-            // The header is what the specification has all of them accept (RFC 6749, 2.3.1).
+            // All authorization servers have to accept the header (RFC 6749, 2.3.1).
             true if !provider.accepts_authentication("client_secret_basic") => {
                 ClientAuthentication::Post(secret)
             }
@@ -155,20 +158,20 @@ impl ClientRegistration {
         }
     }
 
-    /// Whether it may be used now, at this authorization server.
+    /// Whether the client may be used now at this authorization server.
     #[must_use]
     pub fn is_valid_at(&self, provider: &Provider) -> bool {
         self.issuer == provider.issuer && self.expires_at.is_none_or(|end| SystemTime::now() < end)
     }
 }
 
-/// What an authorization server says of a client that it has registered.
+/// The answer to a registration.
 #[derive(Deserialize)]
 struct Registered {
     client_id: String,
     #[serde(default)]
     client_secret: Option<String>,
-    /// 0 for never.
+    /// The expiry in seconds since 1970; 0 means never.
     #[serde(default)]
     client_secret_expires_at: Option<u64>,
     #[serde(default)]
@@ -179,7 +182,7 @@ struct Registered {
 ///
 /// # Errors
 ///
-/// If the authorization server has no place to, refuses, or gives no answer.
+/// If the authorization server has no registration endpoint, refuses, or does not answer.
 pub async fn register(
     requests: &Requests,
     provider: &Provider,
@@ -220,7 +223,7 @@ pub async fn register(
     })
 }
 
-/// The metadata with the way to authenticate that the authorization server accepts, of those without a key.
+/// The metadata with a keyless authentication method that the authorization server accepts.
 fn metadata_for(provider: &Provider, metadata: &ClientMetadata) -> ClientMetadata {
     let methods = ["none", "client_secret_basic", "client_secret_post"];
     let method = methods
@@ -233,7 +236,8 @@ fn metadata_for(provider: &Provider, metadata: &ClientMetadata) -> ClientMetadat
     }
 }
 
-/// How a registered client authenticates: as its registration says, or else as the authorization server accepts it.
+/// The authentication of a registered client: as stated in the answer, or else as the authorization
+/// server accepts it.
 fn authentication(
     provider: &Provider,
     method: Option<&str>,
@@ -251,7 +255,7 @@ fn authentication(
     }
 }
 
-/// Whether an authorization server says that clients have no secrets, and gives them some.
+/// Whether an authorization server claims that clients have no secrets, yet issues some.
 fn takes_no_secret(provider: &Provider) -> bool {
     let accepts = |method| provider.accepts_authentication(method);
     accepts("none") && !accepts("client_secret_basic") && !accepts("client_secret_post")

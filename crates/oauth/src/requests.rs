@@ -1,5 +1,5 @@
-//! Requests to authorization servers: bounded in size and time, without redirects, cookies and retries, and only to where
-//! [`Trust`] leads.
+//! Requests to authorization servers. Their size and time are limited, they have no redirects,
+//! cookies or retries, and go only to places that [`Trust`] allows.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -18,24 +18,24 @@ use crate::challenge::Challenge;
 use crate::error::{OAuthError, shown, visible};
 use crate::guard::{Guard, GuardedResolver, NotPublic, Trust, is_loopback};
 
-/// A whole request. No option: it is what people and calls that wait for it can bear.
+/// The time limit of a request. There is no option: people and calls cannot wait longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer. No option: metadata and tokens have some thousands.
+/// The size limit of an answer. There is no option: metadata and tokens have some thousand bytes.
 const LONGEST: usize = 256 << 10;
 
-/// An HTTP client that follows what one server says.
+/// An HTTP client that trusts one server.
 pub struct Requests {
     guard: Arc<Guard>,
     authorities: Vec<Certificate>,
-    /// Connects to addresses that were checked.
+    /// Connects directly, to checked addresses.
     direct: OnceLock<reqwest::Client>,
-    /// Through the proxy that the environment names, which resolves names itself.
+    /// Connects through the environment's proxy, which resolves names itself.
     proxied: OnceLock<reqwest::Client>,
     proxies: Matcher,
 }
 
-/// What was answered.
+/// An answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -43,11 +43,11 @@ pub(crate) struct Answer {
 }
 
 impl Requests {
-    /// Follows what the server of `trust` says.
+    /// Creates a client for the server of `trust`.
     ///
     /// # Errors
     ///
-    /// If its certificates are not in PEM.
+    /// If the certificates are not in PEM.
     pub fn new(trust: &Trust) -> Result<Self, OAuthError> {
         let authorities = match trust
             .authorities
@@ -73,7 +73,7 @@ impl Requests {
         })
     }
 
-    /// Whether a URL may be asked, or be shown to a user as a link.
+    /// Checks whether a URL may get requests, or be shown to a user as a link.
     ///
     /// # Errors
     ///
@@ -100,11 +100,11 @@ impl Requests {
         }
     }
 
-    /// What a server wants of who asks it without credentials; `None` if it says nothing of that.
+    /// A server's challenge to a request without credentials; `None` if it sends none.
     ///
     /// # Errors
     ///
-    /// If it gives no answer.
+    /// If it does not answer.
     pub async fn challenge(&self, server: &Url) -> Result<Option<Challenge>, OAuthError> {
         let answer = self
             .post_json(
@@ -119,7 +119,7 @@ impl Requests {
         )
     }
 
-    /// Sends a form, with further header fields.
+    /// Sends a form with further header fields.
     pub(crate) async fn post_form(
         &self,
         url: &Url,
@@ -241,9 +241,10 @@ impl Answer {
         })
     }
 
-    /// The document in the body. A member that is there twice is refused: two readers could understand it differently.
+    /// The document in the body. A repeated member is refused, since two readers could interpret it
+    /// differently.
     pub(crate) fn json<T: DeserializeOwned>(&self, url: &Url) -> Result<T, OAuthError> {
-        // The text of the error itself could show a token.
+        // The error's own text could reveal a token.
         serde_json::from_slice(&self.body).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
             OAuthError::malformed(
@@ -279,7 +280,7 @@ fn no_answer(url: &Url, error: &reqwest::Error) -> OAuthError {
     }
 }
 
-/// The causes of an error, without its own text, in which the URL is.
+/// The causes of an error, without its own text, which contains the URL.
 fn causes(error: &dyn Error) -> String {
     let mut texts = Vec::new();
     let mut cause = error.source();

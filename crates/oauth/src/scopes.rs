@@ -1,47 +1,47 @@
-//! Scopes: those that are asked for, and those that a token has.
+//! Scopes, as requested or granted.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A set of scopes, each once, in the order of their names.
+/// A set of scopes, ordered by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes(BTreeSet<String>);
 
 impl Scopes {
-    /// The scopes in a text, between spaces (RFC 6749, 3.3).
+    /// The scopes in a text, separated by spaces (RFC 6749, 3.3).
     #[must_use]
     pub fn read(text: &str) -> Self {
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
-    /// These and the others: what was granted is not given up for what is wanted now (2026-07-28 basic/authorization, Step-Up
-    /// Authorization Flow).
+    /// The union of both sets. Granted scopes are not given up for newly required ones (2026-07-28
+    /// basic/authorization, Step-Up Authorization Flow).
     #[must_use]
     pub fn with(&self, others: &Self) -> Self {
         self.0.union(&others.0).cloned().collect()
     }
 
-    /// Whether all of the others are among these.
+    /// Whether all of the other scopes are in this set.
     #[must_use]
     pub fn include(&self, others: &Self) -> bool {
         others.0.is_subset(&self.0)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// The number of scopes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Each of them.
+    /// Iterates over the scopes.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }

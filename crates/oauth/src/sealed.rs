@@ -1,4 +1,4 @@
-//! Secrets in records that are sealed where they are kept. Nothing else writes them.
+//! Serializes secrets in records that are sealed before they are stored. Nothing else writes them.
 
 use fanlight_settings::Secret;
 use serde::{Deserialize, Deserializer, Serialize as _, Serializer};

@@ -1,4 +1,4 @@
-//! The key with which a client signs what shows who it is (RFC 7523).
+//! The key with which a client signs assertions that identify it (RFC 7523).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,18 +11,18 @@ use serde::Serialize;
 use crate::error::OAuthError;
 use crate::random;
 
-/// For how long an assertion is good: it is sent at once.
+/// The lifetime of an assertion, which is sent at once.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 const UNUSABLE: &str = "it is no private key in PEM of RSA, P-256, P-384 or Ed25519; keys of elliptic curves have to be in PKCS #8, \
      which `openssl pkcs8 -topk8 -nocrypt` makes of them";
 
-/// A private key of a client. `Debug` shows its algorithm.
+/// A client's private key. `Debug` shows only its algorithm.
 #[derive(Clone)]
 pub struct SigningKey {
     key: Arc<EncodingKey>,
     algorithm: Algorithm,
-    /// The name under which the authorization server knows the public key.
+    /// The id by which the authorization server knows the public key.
     id: Option<String>,
 }
 
@@ -40,7 +40,8 @@ impl std::fmt::Debug for SigningKey {
 struct ClientClaims<'a> {
     iss: &'a str,
     sub: &'a str,
-    /// The issuer, and no endpoint (RFC 7523bis): what an endpoint is sent could else be used at another.
+    /// The issuer instead of an endpoint (RFC 7523bis), so that an assertion cannot be reused at
+    /// another endpoint.
     aud: &'a str,
     jti: String,
     iat: u64,
@@ -48,12 +49,12 @@ struct ClientClaims<'a> {
 }
 
 impl SigningKey {
-    /// A private key in PEM: of RSA, of P-256 or P-384, or of Ed25519. `id` is the name under which the authorization server
-    /// knows it, if it wants one.
+    /// Reads a private key in PEM: RSA, P-256, P-384 or Ed25519. `id` is the key's id at the
+    /// authorization server, if required.
     ///
     /// # Errors
     ///
-    /// If it is no such key. The text shows nothing of it.
+    /// If it is not such a key. The text reveals nothing about it.
     pub fn from_pem(pem: &Secret, id: Option<String>) -> Result<Self, OAuthError> {
         let text = pem.expose().as_bytes();
         let candidates = [
@@ -77,7 +78,7 @@ impl SigningKey {
         }
     }
 
-    /// The public key, as in a set of keys (RFC 7517).
+    /// The public key in the form of a JWK set (RFC 7517).
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl SigningKey {
         }
     }
 
-    /// An assertion that its holder is `client_id`, for the authorization server `issuer`.
+    /// An assertion that the key's holder is `client_id`, for the authorization server `issuer`.
     pub(crate) fn client_assertion(
         &self,
         client_id: &str,
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn assertion_is_for_the_issuer_and_of_the_client() {
         let pem = |kind| rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem();
-        // RFC 8410, 7: the version that others write, with 32 bytes of key.
+        // The form of RFC 8410, 7, that other programs write, with 32 bytes of key.
         let ed25519 = STANDARD.encode(
             [
                 b"\x30\x2e\x02\x01\0\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20",

@@ -1,5 +1,5 @@
-//! The token endpoint: how tokens are asked for by each kind of grant, and what is answered (RFC 6749, 5 and 6; RFC 7523;
-//! RFC 8693).
+//! The token endpoint: requests for each kind of grant, and their answers (RFC 6749, 5 and 6; RFC
+//! 7523; RFC 8693).
 
 use std::time::{Duration, SystemTime};
 
@@ -25,37 +25,37 @@ use crate::unverified::unverified;
 /// A client at its authorization server.
 #[derive(Clone, Copy)]
 pub struct Client<'a> {
-    /// What sends its requests.
+    /// The HTTP client.
     pub requests: &'a Requests,
     /// The authorization server.
     pub provider: &'a Provider,
-    /// How it is known there.
+    /// The client's registration there.
     pub registration: &'a ClientRegistration,
-    /// The key that tokens are bound to, where the authorization server binds them.
+    /// The key to bind tokens to, if the authorization server supports that.
     pub proof_key: Option<&'a ProofKey>,
 }
 
-/// What is exchanged for another token (RFC 8693, 2.1).
+/// An exchange of a token for another (RFC 8693, 2.1).
 #[derive(Clone, Copy, Debug)]
 pub struct TokenExchange<'a> {
-    /// Of whom it is.
+    /// The token of the represented party.
     pub subject: TypedToken<'a>,
-    /// Who acts for them.
+    /// The token of the acting party.
     pub actor: Option<TypedToken<'a>>,
-    /// The name by which the authorization server knows whom the new token is for.
+    /// The authorization server's name for the recipient of the new token.
     pub audience: Option<&'a str>,
     /// The type of the new token.
     pub requested_type: Option<&'a str>,
-    /// The server that it is for, and its scopes.
+    /// The server and the scopes of the new token.
     pub target: &'a TokenTarget,
 }
 
-/// A token, and the URI of its type (RFC 8693, 3).
+/// A token and the URI of its type (RFC 8693, 3).
 #[derive(Clone, Copy, Debug)]
 pub struct TypedToken<'a> {
     /// The token.
     pub token: &'a Secret,
-    /// Its type, such as [`ID_TOKEN`].
+    /// The type, such as [`ID_TOKEN`].
     pub kind: &'a str,
 }
 
@@ -74,36 +74,36 @@ pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 /// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
 pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
-/// Tokens. To be kept sealed.
+/// Tokens. Store them sealed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenSet {
-    /// For the server.
+    /// The access token for the server.
     #[serde(with = "sealed")]
     pub access_token: Secret,
-    /// How the server is shown it.
+    /// The way of sending the access token.
     pub kind: TokenKind,
-    /// For new tokens.
+    /// The token for fetching new ones.
     #[serde(with = "sealed::optional")]
     pub refresh_token: Option<Secret>,
-    /// When the access token ends; `None` if it was not said.
+    /// When the access token expires; `None` if unknown.
     pub expires_at: Option<SystemTime>,
-    /// The scopes that were granted; those that were asked for if nothing else was said.
+    /// The granted scopes; the requested ones if the answer names none.
     pub scopes: Option<Scopes>,
-    /// Who the user is, for clients of OpenID Connect.
+    /// The ID token with the user's identity, for OpenID Connect.
     #[serde(with = "sealed::optional")]
     pub id_token: Option<Secret>,
 }
 
-/// How a server is shown an access token.
+/// The way of sending an access token to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenKind {
-    /// By itself (RFC 6750).
+    /// Alone (RFC 6750).
     Bearer,
-    /// With a proof of possession (RFC 9449).
+    /// With a DPoP proof (RFC 9449).
     Dpop,
 }
 
-/// What a token endpoint answers.
+/// The answer of a token endpoint.
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
@@ -120,7 +120,7 @@ struct Granted {
     issued_token_type: Option<String>,
 }
 
-/// A number, which some write as text.
+/// A number, which some servers write as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Seconds {
@@ -128,23 +128,23 @@ enum Seconds {
     Text(String),
 }
 
-/// What ends later counts as not said to end: the years of dates that people read have four digits. Dates are since 1970.
+/// A longer lifetime counts as unknown, so that years have four digits in readable dates.
 const LONGEST_LIFE: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
 
-/// When an ID token ends.
+/// The claim about when an ID token expires.
 #[derive(Deserialize)]
 struct Ending {
     exp: Seconds,
 }
 
-/// Whom an ID token is about.
+/// The claims about the user of an ID token.
 #[derive(PartialEq, Eq, Deserialize)]
 struct Named {
     iss: String,
     sub: String,
 }
 
-/// What an endpoint answers that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
+/// The answer of an endpoint that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
 #[derive(Deserialize)]
 struct Refusal {
     error: String,
@@ -153,11 +153,11 @@ struct Refusal {
 }
 
 impl Client<'_> {
-    /// Redeems the code that a browser brought, if it brought it from the authorization server that `request` went to.
+    /// Redeems the code that a browser brought from the authorization server of `request`.
     ///
     /// # Errors
     ///
-    /// If it did not, or the authorization server refuses or gives no answer.
+    /// If the code is from elsewhere, or the authorization server refuses or does not answer.
     pub async fn redeem(
         &self,
         request: &AuthorizationRequest,
@@ -175,7 +175,7 @@ impl Client<'_> {
             ("redirect_uri", request.redirect_uri.as_str()),
             ("code_verifier", request.verifier.expose()),
         ];
-        // The scopes are those that the code was given for.
+        // The code determines the scopes.
         let resource = TokenTarget {
             scopes: None,
             ..request.target.clone()
@@ -187,12 +187,12 @@ impl Client<'_> {
         })
     }
 
-    /// New tokens for those that end. The refresh token may be another one afterwards: the old one is kept if none is given. The
-    /// scopes are absent unless they are others than before.
+    /// Fetches new tokens. If the answer has no refresh token, the old one is kept. The scopes are
+    /// absent unless they have changed.
     ///
     /// # Errors
     ///
-    /// If the authorization server refuses or gives no answer.
+    /// If the authorization server refuses or does not answer.
     pub async fn refresh(
         &self,
         refresh_token: &Secret,
@@ -202,7 +202,8 @@ impl Client<'_> {
             ("grant_type", "refresh_token"),
             ("refresh_token", refresh_token.expose()),
         ];
-        // Without scopes it is about those that were granted, of which there may be fewer than were asked for (RFC 6749, 6).
+        // Without scopes, the request concerns the granted ones, which may be fewer than the
+        // requested ones (RFC 6749, 6).
         let granted = self
             .ask(
                 &parameters,
@@ -225,17 +226,17 @@ impl Client<'_> {
     ///
     /// # Errors
     ///
-    /// If the authorization server refuses or gives no answer.
+    /// If the authorization server refuses or does not answer.
     pub async fn client_credentials(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
         self.ask(&[("grant_type", "client_credentials")], target)
             .await
     }
 
-    /// A token for an assertion that another issuer has signed (RFC 7523, 2.1).
+    /// A token for an assertion signed by another issuer (RFC 7523, 2.1).
     ///
     /// # Errors
     ///
-    /// If the authorization server refuses or gives no answer.
+    /// If the authorization server refuses or does not answer.
     pub async fn redeem_assertion(
         &self,
         assertion: &Secret,
@@ -249,21 +250,22 @@ impl Client<'_> {
         .await
     }
 
-    /// A token for another token.
+    /// A token in exchange for another.
     ///
     /// # Errors
     ///
-    /// If the authorization server refuses or gives no answer.
+    /// If the authorization server refuses or does not answer.
     pub async fn exchange(&self, exchange: &TokenExchange<'_>) -> Result<TokenSet, OAuthError> {
         self.ask(&exchange.parameters(), exchange.target).await
     }
 
-    /// An identity assertion for the authorization server `audience`, which [`Self::redeem_assertion`] takes there (ext-auth,
-    /// enterprise-managed authorization, 4). This client is the one at the identity provider.
+    /// An identity assertion for the authorization server `audience`, where
+    /// [`Self::redeem_assertion`] redeems it (ext-auth, enterprise-managed authorization, 4). This
+    /// client is the one at the identity provider.
     ///
     /// # Errors
     ///
-    /// If the identity provider refuses, gives no answer, or gives something else.
+    /// If the identity provider refuses, does not answer, or answers with something else.
     pub async fn identity_assertion(
         &self,
         subject: TypedToken<'_>,
@@ -292,11 +294,11 @@ impl Client<'_> {
         }
     }
 
-    /// Gives a token back (RFC 7009), if the authorization server has a place for that.
+    /// Revokes a token (RFC 7009), if the authorization server has an endpoint for it.
     ///
     /// # Errors
     ///
-    /// If it refuses or gives no answer.
+    /// If it refuses or does not answer.
     pub async fn revoke(&self, token: &Secret, kind: &str) -> Result<(), OAuthError> {
         let Some(endpoint) = &self.provider.revocation_endpoint else {
             return Ok(());
@@ -341,8 +343,8 @@ impl Client<'_> {
         })
     }
 
-    /// Sends a form as this client; once more if the authorization server says what the proof has to contain, since it has
-    /// done nothing else (RFC 9449, 8).
+    /// Sends a form as this client. If the authorization server requires a nonce in the proof,
+    /// sends it again, since the first request had no effect (RFC 9449, 8).
     async fn post(
         &self,
         url: &Url,
@@ -398,7 +400,7 @@ impl Client<'_> {
         Ok(form.finish())
     }
 
-    /// Adds what shows who the client is (RFC 6749, 2.3.1; RFC 7523, 2.2).
+    /// Adds the client's authentication (RFC 6749, 2.3.1; RFC 7523, 2.2).
     fn authenticate(
         &self,
         headers: &mut HeaderMap,
@@ -406,7 +408,7 @@ impl Client<'_> {
     ) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
         match &self.registration.authentication {
-            // Where an assertion says who it is from, a client needs no name.
+            // An assertion already names its issuer, so the client needs no id.
             ClientAuthentication::None if id.is_empty() => {}
             ClientAuthentication::None => {
                 form.append_pair("client_id", id);
@@ -430,7 +432,7 @@ impl Client<'_> {
     }
 }
 
-/// The header for a client's id and secret, each encoded as in a form.
+/// The header with a client's id and secret, both form-encoded.
 fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret.expose())));
@@ -442,11 +444,11 @@ fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
 }
 
 impl TokenSet {
-    /// The header fields that show the token to the server: in the request that a proof is for, where one is needed.
+    /// The header fields with the token, including a proof for this request if necessary.
     ///
     /// # Errors
     ///
-    /// If the token has characters that no header can have, or is bound to a key that is not there.
+    /// If the token has characters that are not allowed in a header, or its key is missing.
     pub fn headers(
         &self,
         request: ProvenRequest<'_>,
@@ -466,7 +468,7 @@ impl TokenSet {
         Ok(headers)
     }
 
-    /// The header field that shows it without a proof.
+    /// The header field with the token, without a proof.
     pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
         match self.kind {
             TokenKind::Bearer => self.shown_as("Bearer"),
@@ -484,7 +486,7 @@ impl TokenSet {
         Ok(value)
     }
 
-    /// These, renewed before their ID token ends, too.
+    /// Makes these tokens expire with their ID token, if that is earlier.
     #[must_use]
     pub fn ending_with_id_token(self) -> Self {
         let end = self.id_token.as_ref().and_then(unverified::<Ending>);
@@ -495,15 +497,16 @@ impl TokenSet {
         }
     }
 
-    /// Whether the ID token of these, which were renewed, is of the same user as that of those before (OpenID Connect Core 1.0,
-    /// 12.2).
+    /// Whether the ID tokens before and after a renewal are about the same user (OpenID Connect
+    /// Core 1.0, 12.2).
     #[must_use]
     pub fn are_of_the_user_of(&self, before: &Self) -> bool {
         let subject = |tokens: &Self| tokens.id_token.as_ref().and_then(unverified::<Named>);
         self.id_token.is_none() || before.id_token.is_none() || subject(self) == subject(before)
     }
 
-    /// Whether it has to be renewed before a request that is made now: it ends within `margin`.
+    /// Whether the access token expires within `margin`, so that it has to be renewed before a
+    /// request.
     #[must_use]
     pub fn ends_within(&self, margin: Duration) -> bool {
         self.expires_at.is_some_and(|end| {
@@ -562,7 +565,7 @@ impl Seconds {
 }
 
 impl Answer {
-    /// What is granted. Some refuse with a status of success, too.
+    /// The granted tokens. Some servers refuse with a status of success.
     fn granted(&self, url: &Url) -> Result<Granted, OAuthError> {
         if !self.status.is_success() || self.json::<Refusal>(url).is_ok() {
             return Err(self.refusal(url));
@@ -574,13 +577,13 @@ impl Answer {
         Ok(granted)
     }
 
-    /// Whether a proof has to contain what the header says.
+    /// Whether the server requires the nonce of the header in a proof.
     fn wants_nonce(&self, url: &Url) -> bool {
         self.json::<Refusal>(url)
             .is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
     }
 
-    /// Why nothing is granted.
+    /// The refusal in the answer.
     pub(crate) fn refusal(&self, url: &Url) -> OAuthError {
         match self.json::<Refusal>(url) {
             Ok(Refusal {

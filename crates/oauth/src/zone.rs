@@ -1,20 +1,20 @@
-//! Which part of the Internet an address belongs to.
+//! The parts of the Internet that addresses belong to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-/// A part of the Internet, by who reaches it.
+/// A part of the Internet, defined by who can reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zone {
-    /// Everybody.
+    /// Reachable by everybody.
     Public,
-    /// Those in the same private network (RFC 1918, 4193 and 6598).
+    /// Reachable in the same private network (RFC 1918, 4193 and 6598).
     Private,
-    /// This machine.
+    /// Reachable on this machine.
     Loopback,
-    /// Nobody that an authorization server could be: link-local addresses, those at which clouds give out credentials,
-    /// those that stand for others (6to4, NAT64, Teredo), multicast and reserved ones.
+    /// Never an authorization server: link-local addresses, clouds' addresses for credentials,
+    /// addresses that stand for others (6to4, NAT64, Teredo), multicast and reserved addresses.
     Special,
 }
 
@@ -34,7 +34,8 @@ const PRIVATE_V4: [Ipv4Net; 4] = [
     v4(100, 64, 0, 0, 10),
 ];
 
-/// The IANA registry of special-purpose addresses, and of clouds: the metadata of Alibaba, the host of Azure.
+/// The IANA registry of special-purpose addresses, and addresses of clouds: Alibaba's metadata,
+/// Azure's host.
 const SPECIAL_V4: [Ipv4Net; 13] = [
     v4(0, 0, 0, 0, 8),
     v4(169, 254, 0, 0, 16),
@@ -53,10 +54,11 @@ const SPECIAL_V4: [Ipv4Net; 13] = [
 
 const PRIVATE_V6: Ipv6Net = v6([0xfc00, 0, 0, 0], 7);
 
-/// Where addresses are given to everybody; all else is reserved or of one link.
+/// The range of globally assigned addresses; all others are reserved or link-local.
 const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
 
-/// In the two above: protocol assignments with Teredo, documentation, 6to4, and the metadata of AWS.
+/// Special addresses within the global range and the private one: protocol assignments with Teredo,
+/// documentation, 6to4, and AWS's metadata.
 const SPECIAL_V6: [Ipv6Net; 5] = [
     v6([0x2001, 0, 0, 0], 23),
     v6([0x2001, 0xdb8, 0, 0], 32),

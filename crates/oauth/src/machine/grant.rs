@@ -1,4 +1,4 @@
-//! Asking for a token without a browser, by each kind of grant.
+//! Requests a token without a browser, by each kind of grant.
 
 use fanlight_settings::Secret;
 use serde::Deserialize;
@@ -15,17 +15,17 @@ use crate::requests::Requests;
 use crate::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken};
 use crate::unverified::unverified;
 
-/// An authorization server that a token is asked of.
+/// A request for a token at an authorization server.
 pub(super) struct Asking<'a> {
     pub(super) settings: &'a MachineSettings,
     pub(super) requests: &'a Requests,
     pub(super) authority: &'a Discovered,
     pub(super) proof_key: Option<&'a ProofKey>,
-    /// The user whom the token is for.
+    /// The user that the token is for.
     pub(super) user: Option<&'a dyn SubjectTokens>,
 }
 
-/// A token that is exchanged, and where it is from if it is a user's.
+/// A token to exchange, and its origin if it is a user's.
 struct Exchanged {
     token: Secret,
     kind: &'static str,
@@ -50,7 +50,7 @@ impl Exchanged {
 }
 
 impl Asking<'_> {
-    /// A token for what the settings name.
+    /// Requests a token for this target.
     pub(super) async fn token(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
         let registration =
             ClientRegistration::configured(&self.authority.provider, &self.settings.client);
@@ -68,7 +68,8 @@ impl Asking<'_> {
         }
     }
 
-    /// A token for that of the subject; once more for another one of a user, if it is that which is refused.
+    /// Exchanges the subject token; retries once with a fresh one if the authorization server
+    /// rejects it.
     async fn for_subject(
         &self,
         subject: &Subject,
@@ -146,7 +147,8 @@ impl Asking<'_> {
         }
     }
 
-    /// How Fanlight is known where a token is exchanged: as configured, or else, at the user's own identity provider, as there.
+    /// The client for an exchange: the configured one, or else the client of the user's token, if
+    /// the exchange is at the user's own identity provider.
     fn known_as<'a>(
         &self,
         configured: &'a ClientRegistration,
@@ -172,7 +174,8 @@ impl Asking<'_> {
         }
     }
 
-    /// What the identity provider says of the subject to the server's authorization server.
+    /// Requests the identity provider's assertion about the subject for the server's authorization
+    /// server.
     async fn identity_assertion(
         &self,
         subject: &Exchanged,
@@ -196,7 +199,7 @@ impl Asking<'_> {
             proof_key: None,
         };
         let subject = TypedToken { token, kind };
-        // The parameter is required here, whatever the authorization server of the server accepts.
+        // The parameter is required here, even if the server's authorization server refuses it.
         let target = TokenTarget {
             resource: Some(self.authority.resource.clone()),
             ..target.clone()
@@ -218,8 +221,8 @@ impl Asking<'_> {
         Ok((provider, registration))
     }
 
-    /// Whether an assertion may be sent to an authorization server that nobody but the server has named: only if it is for it.
-    /// Otherwise the server could have it sent to itself, and use it where it is good.
+    /// Checks that an assertion is meant for an authorization server that only the server has
+    /// named. Otherwise a server could have it sent to itself, and use it elsewhere.
     fn check_audience(&self, assertion: &Secret) -> Result<(), OAuthError> {
         let issuer = &self.authority.provider.issuer;
         if self.settings.names_authority()
@@ -236,10 +239,11 @@ impl Asking<'_> {
     }
 }
 
-/// How an authorization server refuses the token of the subject (RFC 8693, 2.2.2, and RFC 6749, 5.2).
+/// The codes with which an authorization server rejects the subject token (RFC 8693, 2.2.2, and RFC
+/// 6749, 5.2).
 const OF_SUBJECT: [&str; 3] = ["invalid_grant", "invalid_request", "invalid_token"];
 
-/// The claim `aud` of an assertion, which is verified by whom it is for.
+/// The claim `aud` of an assertion, unverified: its recipient verifies it.
 fn audiences(assertion: &Secret) -> Vec<String> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -10,22 +10,23 @@ use crate::proof::{ProofKey, ProvenRequest};
 use crate::scopes::Scopes;
 use crate::token::TokenSet;
 
-/// The longest time before its end at which a token is renewed; of a short-lived one, a fifth of its life.
+/// How long before its expiry a token is renewed. For a short-lived token, it is a fifth of its
+/// lifetime.
 const AHEAD: Duration = Duration::from_secs(60);
 
 /// A token in use.
 pub(super) struct Held {
     pub(super) token: TokenSet,
     pub(super) proof_key: Option<ProofKey>,
-    /// The header that shows it, where no proof is needed.
+    /// The header with the token, if it needs no proof.
     header: Option<HeaderValue>,
     pub(super) obtained: Instant,
-    /// When it is renewed, though it is still good.
+    /// When the token is renewed, although it is still valid.
     renewed_at: Option<SystemTime>,
 }
 
 impl Held {
-    /// A new one.
+    /// Starts to use a new token.
     pub(super) fn new(token: TokenSet, proof_key: Option<ProofKey>) -> Result<Self, OAuthError> {
         let renewed_at = token.expires_at.map(|end| end - ahead(end));
         let header = if proof_key.is_none() {
@@ -42,17 +43,17 @@ impl Held {
         })
     }
 
-    /// Whether it has not ended.
+    /// Whether the token has not expired.
     pub(super) fn is_good(&self) -> bool {
         !self.token.ends_within(Duration::ZERO)
     }
 
-    /// Whether it is time to have another one, though it is still good.
+    /// Whether the token should be renewed, although it is still valid.
     pub(super) fn is_old(&self) -> bool {
         self.renewed_at.is_some_and(|at| at <= SystemTime::now())
     }
 
-    /// Whether it has these scopes.
+    /// Whether the token has these scopes.
     pub(super) fn has(&self, scopes: &Scopes) -> bool {
         self.token
             .scopes
@@ -60,7 +61,7 @@ impl Held {
             .is_some_and(|held| held.include(scopes))
     }
 
-    /// Whether these headers show it.
+    /// Whether these headers contain the token.
     pub(super) fn is_shown_in(&self, headers: &HeaderMap) -> bool {
         let shown = headers
             .get(AUTHORIZATION)
@@ -68,7 +69,7 @@ impl Held {
         shown.is_some_and(|(_, token)| token == self.token.access_token.expose())
     }
 
-    /// The headers that show it in a message.
+    /// The headers with the token for a message.
     pub(super) fn headers(&self, request: ProvenRequest<'_>) -> Result<HeaderMap, OAuthError> {
         match &self.header {
             Some(header) => Ok(HeaderMap::from_iter([(AUTHORIZATION, header.clone())])),
@@ -77,7 +78,7 @@ impl Held {
     }
 }
 
-/// How long before its end a token is renewed that is new now.
+/// How long before its expiry a new token will be renewed.
 fn ahead(end: SystemTime) -> Duration {
     end.duration_since(SystemTime::now())
         .map_or(Duration::ZERO, |life| (life / 5).min(AHEAD))

@@ -1,5 +1,5 @@
-//! Access to a server for Fanlight itself, or for a user who has signed in at an identity provider: a token that is had by one
-//! request at a time, and renewed before it ends.
+//! Access to a server for Fanlight itself, or for a user who has signed in at an identity provider.
+//! One request at a time fetches a token, and renews it before it expires.
 
 mod grant;
 mod held;
@@ -29,16 +29,17 @@ use held::Held;
 use plan::{Plan, Sender};
 use progress::{Attempt, Obtained, Progress, Remedy};
 
-/// A whole attempt, which may be several requests. No option: calls wait for it.
+/// The time limit of an attempt, which may be several requests. There is no option, since calls
+/// wait for it.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
-/// Headers, once they are there.
+/// Headers that are not available yet.
 pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
 
 /// Access to one server.
 pub struct MachineAccess {
     settings: Mutex<Arc<Sender>>,
-    /// The user whom it is for, if it is for one.
+    /// The user that the access is for, if any.
     user: Option<Arc<dyn SubjectTokens>>,
     held: ArcSwapOption<Held>,
     progress: Mutex<Progress>,
@@ -46,20 +47,20 @@ pub struct MachineAccess {
 
 /// The headers for a message.
 pub enum Headers {
-    /// They are there. Empty, if the server has to be asked first what it wants.
+    /// The headers. They are empty if the server has to state its requirements first.
     Ready(HeaderMap),
-    /// A token is being obtained.
+    /// Headers with a token that is being fetched.
     Wait(PendingHeaders),
 }
 
 impl MachineAccess {
-    /// Access by these settings. Nothing is asked before the first message.
+    /// Access with these settings. The first message causes the first request.
     #[must_use]
     pub fn new(settings: MachineSettings) -> Arc<Self> {
         Self::of(settings, None)
     }
 
-    /// The access of a user by these settings.
+    /// A user's access with these settings.
     #[must_use]
     pub fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
         Self::of(settings, Some(user))
@@ -75,7 +76,7 @@ impl MachineAccess {
         })
     }
 
-    /// Forgets the token, and what is on its way: the user has signed in or out.
+    /// Forgets the token and running attempts, because the user has signed in or out.
     pub fn forget(&self) {
         let mut progress = lock(&self.progress);
         progress.failed = None;
@@ -83,8 +84,8 @@ impl MachineAccess {
         self.held.store(None);
     }
 
-    /// Uses other settings from the next token on: secrets that were rotated. With settings by which other tokens are had, such
-    /// as those for another server, it stays as it is: `false`.
+    /// Takes over rotated secrets for the next token. Returns false and changes nothing if other
+    /// settings differ, such as the server, since tokens would then be different.
     #[must_use]
     pub fn change(&self, settings: MachineSettings) -> bool {
         let mut sender = lock(&self.settings);
@@ -102,7 +103,8 @@ impl MachineAccess {
         match self.held.load_full().filter(|held| held.is_good()) {
             Some(held) => {
                 if held.is_old() {
-                    // The task gets it; a failure matters once this one has ended.
+                    // The attempt's task stores the new token. A failure matters only once this
+                    // token has expired.
                     let _ = self.attempt(&mut lock(&self.progress), None);
                 }
                 match self.shown(&held, method, url) {
@@ -115,7 +117,7 @@ impl MachineAccess {
         }
     }
 
-    /// Other headers for a message that was refused; `None` if the refusal stands.
+    /// Other headers for a refused message; `None` if the refusal stands.
     pub fn replace(self: &Arc<Self>, refused: RefusedMessage<'_>) -> Option<PendingHeaders> {
         let current = self
             .held
@@ -134,8 +136,9 @@ impl MachineAccess {
         Some(self.wait(method, url))
     }
 
-    /// A token that has more scopes (2026-07-28 basic/authorization, Step-Up Authorization Flow), or else the one that was
-    /// refused: the server then says again what it lacks.
+    /// The headers with a token that has more scopes (2026-07-28 basic/authorization, Step-Up
+    /// Authorization Flow). If there is none, returns the refused token's headers, so that the
+    /// server states again what is missing.
     async fn step_up(
         self: Arc<Self>,
         refused: Arc<Held>,
@@ -190,8 +193,8 @@ impl MachineAccess {
         })
     }
 
-    /// The running attempt, or else a new one, in a task of its own: calls that are given up do not end it. With scopes that
-    /// are `wanted`, they are asked for in addition.
+    /// The running attempt, or else a new one in a separate task, so that abandoned calls do not
+    /// end it. The `wanted` scopes are requested in addition.
     fn attempt(
         self: &Arc<Self>,
         progress: &mut Progress,
@@ -255,12 +258,12 @@ impl MachineAccess {
 
 const ENDED: &str = "the attempt to get a token has ended without a result";
 
-/// Ends the running attempt with its outcome when it is dropped: with the task, however that ends.
+/// Ends the running attempt with its outcome when dropped, however the task ends.
 struct Ending {
     access: Arc<MachineAccess>,
     wanted: Option<Scopes>,
     outcome: Result<Option<Obtained>, OAuthError>,
-    /// How often tokens had been forgotten when it began.
+    /// The counter of forgotten tokens when the attempt began.
     forgotten: u64,
 }
 
@@ -276,14 +279,14 @@ impl Drop for Ending {
             self.access.held.store(Some(Arc::clone(held)));
         }
         drop(progress);
-        // Without the lock.
+        // Dropped after the lock is released.
         drop(ended);
         self.log(had_failed);
     }
 }
 
 impl Ending {
-    /// Says once that no token can be had, and once that it can again.
+    /// Logs once that no token is available, and once that one is available again.
     fn log(&self, had_failed: bool) {
         let backend = &lock(&self.access.settings).settings.name.clone();
         match &self.outcome {

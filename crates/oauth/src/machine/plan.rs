@@ -1,4 +1,4 @@
-//! An attempt to get a token: finding out whom to ask, and asking.
+//! An attempt to get a token: finding the authorization server, and asking it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,13 +15,13 @@ use crate::proof::ProofKey;
 use crate::requests::Requests;
 use crate::scopes::Scopes;
 
-/// Settings, and what sends requests by them.
+/// The settings, and the HTTP client for them.
 pub(super) struct Sender {
     pub(super) settings: MachineSettings,
     requests: OnceLock<Requests>,
 }
 
-/// What an attempt is made with.
+/// The data that an attempt needs.
 pub(super) struct Plan {
     pub(super) sender: Arc<Sender>,
     pub(super) user: Option<Arc<dyn SubjectTokens>>,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Gets a token; `None` if the server has to say first where.
+    /// Gets a token; `None` if the server first has to name its authorization server.
     pub(super) async fn carry_out(self) -> Result<Option<Obtained>, OAuthError> {
         let settings = &self.sender.settings;
         let requests = self.sender.requests()?;
@@ -81,7 +81,7 @@ impl Plan {
         let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
         let protected = protected_resource(requests, server, metadata_url).await?;
         if protected.is_none() && challenge.is_none() && settings.issuer.is_none() {
-            // Its challenge may say where its metadata are.
+            // The server's challenge may name the place of its metadata.
             return Ok(None);
         }
         let issuer = settings

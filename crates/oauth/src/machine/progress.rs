@@ -1,4 +1,4 @@
-//! How far getting tokens has come.
+//! The state of getting tokens for a server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,62 +13,63 @@ use crate::discovery::Discovered;
 use crate::error::{FAILURE, OAuthError};
 use crate::scopes::Scopes;
 
-/// For how long a server that has said nothing of how it is protected is not asked for it again.
+/// How long a server without metadata about its protection is not asked for them again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The most scopes that are asked for because the server wants more, and the most sets of them that were asked for in vain.
+/// The limit of additional scopes that the server may require, and of sets of scopes that were not
+/// granted.
 const MOST_SCOPES: usize = 64;
 
 /// An attempt to get a token.
 pub(super) type Attempt = Shared<BoxFuture<'static, Result<Option<Arc<Held>>, OAuthError>>>;
 
-/// A token, and whose it is.
+/// A token and its authorization server.
 pub(super) type Obtained = (Arc<Held>, Arc<Discovered>);
 
-/// What becomes of a refusal.
+/// The reaction to a refusal.
 pub(super) enum Remedy {
-    /// It stands.
+    /// The refusal stands.
     None,
-    /// The message is sent again with what there is now, or what is had once there is nothing.
+    /// Retries with the current token, or fetches one.
     Retry,
-    /// Another token is had.
+    /// Fetches another token.
     Renew,
-    /// A token with these scopes in addition is had.
+    /// Fetches a token with these scopes in addition.
     StepUp(Scopes),
 }
 
-/// How far getting tokens has come, and what was learnt from it.
+/// The state of getting tokens, and facts learnt from the peers.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) running: Option<Attempt>,
     /// The last failure.
     pub(super) failed: Option<(Instant, OAuthError)>,
-    /// What the server has said last of the credentials that it wants.
+    /// The server's latest challenge.
     pub(super) challenge: Option<Challenge>,
     pub(super) authority: Option<Arc<Discovered>>,
-    /// The issuer that has been used: credentials of one are not shown to another.
+    /// The issuer used so far: its credentials are not shown to another one.
     pub(super) issuer: Option<String>,
-    /// Scopes that the server wanted in addition.
+    /// Additional scopes that the server has required.
     pub(super) further: Scopes,
-    /// Those that it wanted, and that were not granted.
+    /// Required scopes that were not granted.
     pub(super) denied: Vec<Scopes>,
-    /// When the server said nothing of how it is protected.
+    /// When the server had no metadata about its protection.
     pub(super) silent: Option<Instant>,
-    /// What the server said last that proofs have to contain.
+    /// The server's latest nonce for DPoP proofs.
     pub(super) nonce: Option<String>,
     /// How often tokens were forgotten.
     pub(super) forgotten: u64,
 }
 
 impl Progress {
-    /// Whether the server was asked lately how it is protected, and said nothing. A message without credentials may have it say
-    /// so in a challenge.
+    /// Whether the server recently had no metadata. A message without credentials may then make it
+    /// send a challenge.
     pub(super) fn is_silent(&self) -> bool {
         self.challenge.is_none() && self.silent.is_some_and(|at| at.elapsed() < SILENCE)
     }
 
-    /// What becomes of a refusal of a message that showed `current`, the token in use, or else another one or none. Takes over
-    /// what is learnt from it.
+    /// Decides how to react to a refused message. `current` is the current token, if the message
+    /// had it. Takes over the challenge and the nonce.
     pub(super) fn judge(&mut self, refused: &RefusedMessage<'_>, current: Option<&Held>) -> Remedy {
         let challenge = Challenge::from_headers(refused.challenges);
         let has_new_nonce = self.take_nonce(refused.nonce);
@@ -81,13 +82,14 @@ impl Progress {
             (Some("insufficient_scope"), Some(held)) => self.step_up(held, challenge.as_ref()),
             (Some("insufficient_scope"), None) => Remedy::Retry,
             _ if refused.status == StatusCode::FORBIDDEN => Remedy::None,
-            // There is another token already, or there was none.
+            // There is another token by now, or the message had none.
             (_, None) => Remedy::Retry,
-            // What was had just now for the same challenge would be had again.
+            // A token fetched just now for the same challenge would only be fetched again.
             (_, Some(held)) if held.obtained.elapsed() < FAILURE && challenge == self.challenge => {
                 Remedy::None
             }
-            // It may have been revoked, or another authorization server may have taken over.
+            // The token may have been revoked, or another authorization server may be responsible
+            // now.
             (_, Some(_)) => Remedy::Renew,
         };
         if matches!(remedy, Remedy::Renew) {
@@ -97,7 +99,7 @@ impl Progress {
         remedy
     }
 
-    /// Takes over what proofs have to contain; whether that is new.
+    /// Takes over a nonce for proofs. Returns whether it is new.
     fn take_nonce(&mut self, nonce: Option<&HeaderValue>) -> bool {
         let Some(nonce) = nonce.and_then(|nonce| nonce.to_str().ok()) else {
             return false;
@@ -105,7 +107,7 @@ impl Progress {
         self.nonce.replace(nonce.to_owned()).as_deref() != Some(nonce)
     }
 
-    /// The scopes that a token needs in addition, unless they were asked for in vain.
+    /// The additional scopes for a token, unless they were requested in vain.
     fn step_up(&self, held: &Held, challenge: Option<&Challenge>) -> Remedy {
         let Some(wanted) = challenge.and_then(|challenge| challenge.scopes.clone()) else {
             return Remedy::None;
@@ -120,7 +122,7 @@ impl Progress {
         }
     }
 
-    /// Why it is too early for another attempt.
+    /// The failure because of which it is too early for another attempt.
     pub(super) fn standing_failure(&self) -> Option<&OAuthError> {
         let (at, error) = self.failed.as_ref()?;
         // The user may have signed in since.
@@ -130,7 +132,7 @@ impl Progress {
         (at.elapsed() < error.stands_for()).then_some(error)
     }
 
-    /// Takes over what an attempt has come to.
+    /// Takes over the outcome of an attempt.
     pub(super) fn end(
         &mut self,
         outcome: &Result<Option<Obtained>, OAuthError>,
@@ -151,7 +153,7 @@ impl Progress {
                 }
             }
             (Ok(None), _) => self.silent = Some(Instant::now()),
-            // The token that there is goes on being used.
+            // The existing token stays in use.
             (Err(error), Some(wanted)) if !error.is_temporary() => self.denied.push(wanted.clone()),
             (Err(_), Some(_)) => {}
             (Err(error), None) => {

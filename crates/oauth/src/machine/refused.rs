@@ -1,4 +1,4 @@
-//! What a server refuses.
+//! A server's refusal.
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
@@ -10,12 +10,12 @@ pub struct RefusedMessage<'a> {
     pub status: StatusCode,
     /// The values of `WWW-Authenticate`.
     pub challenges: &'a [HeaderValue],
-    /// What the next proof has to contain.
+    /// The nonce for the next DPoP proof.
     pub nonce: Option<&'a HeaderValue>,
-    /// What it was shown.
+    /// The headers with the refused credentials.
     pub shown: &'a HeaderMap,
     /// The message's method.
     pub method: Method,
-    /// Where it was sent.
+    /// The URL that it was sent to.
     pub url: Url,
 }

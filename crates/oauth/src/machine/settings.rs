@@ -1,4 +1,4 @@
-//! What access without users is made of.
+//! The settings of access without a browser.
 
 use std::path::PathBuf;
 
@@ -11,88 +11,88 @@ use crate::provider::Provider;
 use crate::registration::ConfiguredClient;
 use crate::scopes::Scopes;
 
-/// Bytes of a file with a token.
+/// The size limit of a file with a token, in bytes.
 const LONGEST_TOKEN: usize = 64 << 10;
 
-/// How access to a server is had without a user.
+/// The settings for access to a server without a browser.
 #[derive(Clone, Debug)]
 pub struct MachineSettings {
     /// The server's name, for the log.
     pub name: String,
-    /// The server, and what the operator has named.
+    /// The server, and other configured hosts to trust.
     pub trust: Trust,
-    /// What a token is had for.
+    /// The kind of grant.
     pub grant: MachineGrant,
-    /// Fanlight as the authorization server knows it.
+    /// Fanlight's client at the authorization server.
     pub client: ConfiguredClient,
     /// The only authorization server that may be used.
     pub issuer: Option<String>,
-    /// Where tokens are asked for, if that is not to be found out.
+    /// The token endpoint; `None` to discover it.
     pub token_endpoint: Option<Url>,
-    /// The scopes to ask for, if the server is not to be asked for them.
+    /// The scopes to request; `None` for those that the server names.
     pub scopes: Option<Scopes>,
     /// Whether the server's URL is part of the request (RFC 8707).
     pub sends_resource: bool,
 }
 
-/// What a token is had for.
+/// The kind of grant for a token.
 #[derive(Clone, Debug)]
 pub enum MachineGrant {
-    /// The client itself.
+    /// The client's own credentials.
     ClientCredentials,
-    /// An assertion of the platform that the workload runs on.
+    /// An assertion from the platform that the workload runs on.
     Assertion(TokenFile),
-    /// Another token.
+    /// An exchange of another token.
     Exchange {
-        /// Of whom the new one is.
+        /// The token of the represented party.
         subject: Subject,
-        /// The access token of who acts for them.
+        /// The access token of the acting party.
         actor: Option<Secret>,
         /// The name by which the authorization server knows the server.
         audience: Option<String>,
     },
-    /// An assertion of the identity provider of an enterprise.
+    /// An assertion from an enterprise's identity provider.
     Enterprise {
-        /// Of whom the token is.
+        /// The token of the represented party.
         subject: Subject,
-        /// The identity provider; `None` for that of the user.
+        /// The identity provider; `None` for the user's.
         idp: Option<IdentityProvider>,
     },
 }
 
-/// A token of somebody, and the type of it.
+/// A subject token and its type.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Where it is had; `None` for that of a user, who has signed in.
+    /// The file with the token; `None` for the token of a user who has signed in.
     pub file: Option<TokenFile>,
     /// The URI of its type.
     pub kind: &'static str,
 }
 
-/// The identity provider of an enterprise.
+/// An enterprise's identity provider.
 #[derive(Clone, Debug)]
 pub struct IdentityProvider {
-    /// Its issuer.
+    /// The issuer of the identity provider.
     pub issuer: String,
-    /// Where tokens are asked for, if that is not to be found out.
+    /// The token endpoint; `None` to discover it.
     pub token_endpoint: Option<Url>,
-    /// Fanlight as it knows it.
+    /// Fanlight's client there.
     pub client: ConfiguredClient,
 }
 
-/// A file with a token, which the platform replaces before the token ends.
+/// A file with a token, which the platform replaces before the token expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenFile(pub PathBuf);
 
 impl TokenFile {
-    /// The token that it has now.
+    /// Reads the current token.
     pub(super) async fn read(&self) -> Result<Secret, OAuthError> {
         let (path, file) = (self.0.clone(), self.0.display().to_string());
         let failed = |reason: String| OAuthError::TokenFile {
             file: visible(&file, 200),
             reason,
         };
-        // A file system may let its readers wait.
+        // Reading may block, depending on the file system.
         let read = tokio::task::spawn_blocking(move || read_bounded(&path, LONGEST_TOKEN)).await;
         let bytes = read
             .map_err(|error| failed(error.to_string()))?
@@ -112,15 +112,15 @@ impl TokenFile {
 }
 
 impl MachineSettings {
-    /// The authorization server, if it is not to be found out.
+    /// The configured authorization server; `None` to discover it.
     pub(super) fn configured_provider(&self) -> Option<Provider> {
         let endpoint = self.token_endpoint.as_ref()?;
         let issuer = self.issuer.clone().unwrap_or_else(|| endpoint.to_string());
         Some(Provider::of_token_endpoint(issuer, endpoint.clone()))
     }
 
-    /// Whether tokens that are had by these are good where those are that are had by others: of the same authorization server, by
-    /// the same client, for the same server.
+    /// Whether both settings yield equivalent tokens: from the same authorization server, for the
+    /// same client and server.
     pub(super) fn give_the_tokens_of(&self, other: &Self) -> bool {
         self.trust.server == other.trust.server
             && self.issuer == other.issuer
@@ -128,7 +128,7 @@ impl MachineSettings {
             && self.client.id == other.client.id
     }
 
-    /// Whether the operator has said where credentials may be sent.
+    /// Whether the configuration says where credentials may be sent.
     pub(super) fn names_authority(&self) -> bool {
         self.issuer.is_some() || self.token_endpoint.is_some()
     }

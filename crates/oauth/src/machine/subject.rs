@@ -1,4 +1,4 @@
-//! The token of a user that another one is had for.
+//! A user's token that is exchanged for another one.
 
 use fanlight_settings::Secret;
 use futures_util::future::BoxFuture;
@@ -7,19 +7,19 @@ use crate::error::OAuthError;
 use crate::provider::Provider;
 use crate::registration::ClientRegistration;
 
-/// The token of a user, and where it is from.
+/// A user's token and its origin.
 pub struct SubjectToken {
     /// The token.
     pub token: Secret,
-    /// The identity provider that has given it.
+    /// The identity provider that issued it.
     pub provider: Provider,
-    /// The client that it was given to.
+    /// The client that it was issued to.
     pub registration: ClientRegistration,
 }
 
-/// A user who has signed in at an identity provider, or may.
+/// A user with a sign-in at an identity provider, now or later.
 pub trait SubjectTokens: Send + Sync {
-    /// The user's token of this type, good for now: another one than the one that was `refused`, if there is.
+    /// The user's valid token of this type. It differs from the `refused` one, if possible.
     ///
     /// # Errors
     ///

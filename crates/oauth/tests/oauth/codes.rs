@@ -1,4 +1,4 @@
-//! Signing a user in by a code, and attacks on it.
+//! Signing in a user with a code, and attacks on it.
 
 use fanlight_oauth::{
     AuthorizationRequest, CallbackParameters, ClientMetadata, OAuthError, Provider, Scopes,
@@ -23,7 +23,7 @@ fn begun(provider: &Provider) -> AuthorizationRequest {
     authorization_request(provider, &registration(provider), &url(CALLBACK), target()).unwrap()
 }
 
-/// What a browser brings back that follows the link.
+/// The parameters that a browser brings back after following the link.
 async fn browser(request: &AuthorizationRequest) -> CallbackParameters {
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -73,7 +73,7 @@ async fn code_is_redeemed_with_its_verifier_and_resource() {
             (Some("fanlight"), Some(CALLBACK))
         );
     }
-    // A code is good once.
+    // A code can be redeemed once.
     let again = redeemed(&provider, &request, &parameters)
         .await
         .unwrap_err();
@@ -138,7 +138,7 @@ async fn issuer_that_promises_nothing_may_leave_itself_out() {
     let provider = world.provider().await;
     let request = begun(&provider);
     let brought = callback(&[("code", "c"), ("state", request.state.expose())]);
-    // It is sent on; there is no such code.
+    // The code is forwarded, but does not exist.
     assert_eq!(
         redeemed(&provider, &request, &brought)
             .await

@@ -1,4 +1,4 @@
-//! The token endpoint by each kind of grant, and how a client shows who it is there.
+//! The token endpoint with each kind of grant, and clients' authentication there.
 
 use fanlight_oauth::{
     ACCESS_TOKEN, Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG,
@@ -25,7 +25,8 @@ fn named(credentials: ClientCredentials) -> ConfiguredClient {
     }
 }
 
-/// The token request of a client that is registered like this where these methods are accepted.
+/// The token request of a client with these credentials, at an authorization server with these
+/// authentication methods.
 async fn asked_by(credentials: ClientCredentials, methods: serde_json::Value) -> Asked {
     let world = World::start().await;
     world
@@ -48,7 +49,7 @@ async fn client_shows_who_it_is_as_the_authorization_server_wants() {
         json!(["client_secret_post", "client_secret_basic"]),
     )
     .await;
-    // Both parts form-encoded (RFC 6749, 2.3.1), written out: "fan+light:a%26b%3A%C3%BC".
+    // Both parts are form-encoded (RFC 6749, 2.3.1); in plain text: "fan+light:a%26b%3A%C3%BC".
     assert_eq!(
         basic.header("authorization"),
         Some("Basic ZmFuK2xpZ2h0OmElMjZiJTNBJUMzJUJD")
@@ -200,7 +201,7 @@ async fn refreshed_tokens_keep_what_is_not_said_anew() {
         .await
         .unwrap();
     assert_eq!(tokens.refresh_token, Some(Secret::new("old")));
-    // As they were granted before.
+    // The scopes are unchanged.
     assert_eq!(tokens.scopes, None);
     assert_eq!(world.authority.asked("/token")[0].parameter("scope"), None);
     assert!(tokens.ends_within(std::time::Duration::from_secs(61)));
@@ -224,7 +225,7 @@ async fn refusals_are_told_by_their_code() {
     let (requests, provider) = (requests(), world.provider().await);
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
-    // Some refuse with a status of success.
+    // Some servers refuse with a status of success.
     for status in [400, 401, 200] {
         world.authority.on_token(move |_| {
             (
@@ -281,7 +282,7 @@ async fn tokens_are_bound_to_a_key_with_the_nonce_that_is_wanted() {
     );
     assert_ne!(proof(first)["jti"], proof(second)["jti"]);
     assert_eq!(proof(second)["htu"], json!(provider.token_endpoint));
-    // Without a key such a token cannot be shown.
+    // Such a token cannot be sent without its key.
     let url = world.url();
     let request = fanlight_oauth::ProvenRequest {
         method: &http::Method::POST,

@@ -1,4 +1,4 @@
-//! Access without users: one token for all, renewed in time, and what becomes of refusals.
+//! Access without a browser: one token for all calls, its renewal, and reactions to refusals.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn token(access: &Arc<MachineAccess>, server: &Url) -> Result<String, OAut
     Ok(headers["authorization"].to_str().unwrap().to_owned())
 }
 
-/// What follows a refusal with this status and challenge.
+/// The new headers after a refusal with this status and challenge.
 async fn replaced(
     access: &Arc<MachineAccess>,
     server: &Url,
@@ -99,7 +99,7 @@ async fn calls_at_the_same_time_share_one_request() {
 async fn token_is_renewed_before_it_ends_and_used_meanwhile() {
     let world = World::start().await;
     let (access, server) = (access(&world), world.url());
-    // A fifth of it is over at once.
+    // A fifth of its lifetime is over at once.
     world.authority.grants_with(json!({ "expires_in": 1 }));
     assert_eq!(
         token(&access, &server).await.as_deref(),
@@ -111,7 +111,7 @@ async fn token_is_renewed_before_it_ends_and_used_meanwhile() {
         while world.authority.asked("/token").len() < 2 {
             let waiting = matches!(access.headers(&Method::POST, &server), Headers::Wait(_));
             if waiting {
-                // It has ended while the test was not running: its successor is on its way.
+                // The token has expired while the test was paused; its successor is on its way.
                 world.authority.wait_for("/token", 2).await;
             }
             tokio::task::yield_now().await;
@@ -137,10 +137,10 @@ async fn failure_is_not_repeated_at_once() {
         assert!(token(&access, &server).await.unwrap_err().is_temporary());
     }
     assert_eq!(world.authority.asked("/token").len(), 1);
-    // Other secrets are tried at once.
+    // New secrets are tried at once.
     world.authority.conduct("/token", Conduct::Good);
     assert!(access.change(settings(&server, MachineGrant::ClientCredentials)));
-    // Those for another server are not for this access.
+    // Settings for another server are not for this access.
     let other = "https://other.example.com/mcp".parse().unwrap();
     assert!(!access.change(settings(&other, MachineGrant::ClientCredentials)));
     assert!(token(&access, &server).await.is_ok());
@@ -157,13 +157,13 @@ async fn refused_token_is_replaced_once() {
         .unwrap()
         .unwrap();
     assert_eq!(second["authorization"], "Bearer token-2");
-    // Another call that was refused with the old one gets the same.
+    // Another call with the refused token gets the same new one.
     let third = replaced(&access, &server, &first, refusal)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(third["authorization"], "Bearer token-2");
-    // What was had just now for the same challenge is not had again.
+    // A token fetched just now for the same challenge is not fetched again.
     assert!(replaced(&access, &server, &second, refusal).await.is_none());
     assert_eq!(world.authority.asked("/token").len(), 2);
 }
@@ -186,9 +186,9 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
         world.authority.asked("/token")[1].parameter("scope"),
         Some("read write")
     );
-    // It has them, and is refused again.
+    // The token has the scopes, and is refused again.
     assert!(replaced(&access, &server, &second, refusal).await.is_none());
-    // Any other refusal is about what was asked.
+    // Any other refusal concerns the request itself.
     for other in [
         (403, "Bearer"),
         (403, r#"Bearer error="invalid_token""#),
@@ -196,7 +196,7 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
     ] {
         assert!(replaced(&access, &server, &second, other).await.is_none());
     }
-    // A scope that is not granted is asked for once.
+    // A scope that is not granted is requested once.
     world
         .authority
         .grants_with(json!({ "scope": "read write" }));
@@ -211,7 +211,7 @@ async fn scopes_that_a_challenge_wants_are_added_once() {
     );
     assert!(replaced(&access, &server, &third, refusal).await.is_none());
     assert_eq!(world.authority.asked("/token").len(), 3);
-    // One for which nothing is granted at all leaves the token that there is.
+    // If a request for more scopes is refused, the existing token stays.
     world
         .authority
         .on_token(|_| (400, json!({ "error": "invalid_scope" })));
@@ -265,7 +265,7 @@ async fn secret_is_not_shown_to_another_authorization_server() {
 
 #[tokio::test]
 async fn server_that_says_nothing_is_asked_by_the_message_itself() {
-    // It is no MCP server: its metadata are nowhere but where the challenge says.
+    // This is not an MCP server: only the challenge names the place of its metadata.
     let (world, silent) = (World::start().await, AuthorizationServer::start().await);
     let server = url(&format!("{}/mcp", silent.url()));
     let access = MachineAccess::new(settings(&server, MachineGrant::ClientCredentials));
@@ -286,7 +286,7 @@ async fn server_that_says_nothing_is_asked_by_the_message_itself() {
     assert_eq!(headers["authorization"], "Bearer token-1");
 }
 
-/// The assertion of a platform for this audience.
+/// A platform's assertion for this audience.
 fn assertion(audience: &str) -> String {
     SigningKey::es256("k").sign(
         &json!({ "alg": "ES256" }),
@@ -458,7 +458,7 @@ async fn proofs_are_made_for_a_server_that_wants_them() {
                 .unwrap()
                 .starts_with("DPoP ")
     );
-    // The next proof has what the server wants it to have, and no third one is made for the same.
+    // The next proof has the server's nonce, and no third one is made for the same nonce.
     let nonce = HeaderValue::from_static("n-1");
     let challenges = [HeaderValue::from_static(r#"DPoP error="use_dpop_nonce""#)];
     let refused = || RefusedMessage {

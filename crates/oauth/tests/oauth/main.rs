@@ -1,6 +1,6 @@
 //! Tests of the client side of OAuth against a scripted authorization server, as one binary.
 
-// A test fails by panicking, in its helper functions too.
+// A test fails by panicking, also in its helper functions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod codes;
@@ -17,12 +17,12 @@ fn url(text: &str) -> Url {
     text.parse().unwrap()
 }
 
-/// What sends requests for a server on this machine.
+/// An HTTP client for a server on this machine.
 fn requests() -> Requests {
     Requests::new(&Trust::in_server(url("http://127.0.0.1:9/mcp"))).unwrap()
 }
 
-/// A protected server, and the authorization server that it relies on.
+/// A protected server and its authorization server.
 struct World {
     server: Backend,
     authority: std::sync::Arc<AuthorizationServer>,
