@@ -1,14 +1,15 @@
-//! The `Accept` header (RFC 9110, 12.5.1), as far as MCP needs it: does a client accept JSON, and event streams?
+//! The `Accept` header (RFC 9110, 12.5.1) as MCP needs it: whether a client accepts JSON and event
+//! streams.
 //!
-//! By hand, since the crates that parse `Accept` reject the whole header for one malformed range (`headers-accept`) or
-//! are unmaintained (`accept-header`), and allocate for each range.
+//! Written by hand, because existing crates reject the whole header for one malformed range
+//! (`headers-accept`) or are unmaintained (`accept-header`). They also allocate for each range.
 
 use crate::sse;
 
 /// The media type of JSON.
 pub const JSON: &str = "application/json";
 
-/// Which media types of responses a client accepts.
+/// The media types of responses that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
     /// One JSON object.
@@ -18,14 +19,14 @@ pub struct Accepts {
 }
 
 impl Accepts {
-    /// What a client without `Accept` accepts.
+    /// The media types that a client without `Accept` accepts.
     pub const ANY: Self = Self {
         json: true,
         events: true,
     };
 
-    /// What these values of the header allow, which are read twice: the most specific range that matches a type
-    /// decides. A malformed range matches nothing.
+    /// Evaluates the values of the header, which are read twice. The most specific range that
+    /// matches a type decides. A malformed range matches nothing.
     pub fn of<'a, V: Iterator<Item = &'a str>>(values: impl Fn() -> V) -> Self {
         let allowed = |wanted: &str| {
             let ranges = values().flat_map(|value| value.split(',')).map(range);
@@ -55,7 +56,7 @@ fn range(element: &str) -> (&str, bool) {
     (essence(element), zero)
 }
 
-/// How specific `range` is, if it matches the type `wanted`.
+/// The specificity of `range`, if it matches the type `wanted`.
 fn specificity(range: &str, wanted: &str) -> Option<u8> {
     if range.eq_ignore_ascii_case(wanted) {
         return Some(2);

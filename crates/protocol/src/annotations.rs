@@ -1,14 +1,15 @@
-//! What the annotations of a tool say (2026-07-28 server/tools, `ToolAnnotations`). Its server says so: they are hints.
+//! The annotations of a tool (2026-07-28 server/tools, `ToolAnnotations`). They are hints from its
+//! server.
 
 use crate::json::Json;
 
-/// Whether they say that a call changes nothing.
+/// Whether the annotations say that a call changes nothing.
 #[must_use]
 pub fn is_read_only(annotations: &Json) -> bool {
     says(annotations, "readOnlyHint")
 }
 
-/// Whether they say that a call changes nothing, or nothing more the second time.
+/// Whether the annotations say that a call changes nothing, or nothing more when repeated.
 #[must_use]
 pub fn is_repeatable(annotations: &Json) -> bool {
     is_read_only(annotations) || says(annotations, "idempotentHint")

@@ -1,33 +1,34 @@
-//! The capabilities that a client declares, and those that a server's request to the client needs.
+//! Capabilities that a client declares, and those that a server's request to the client needs.
 //!
-//! A capability is declared by an object; anything else in its place, `null` too, declares nothing.
+//! An object declares a capability. Any other value, even `null`, declares nothing.
 //!
-//! Source: 2025-11-25 and 2026-07-28 client/elicitation, client/sampling, client/roots, Capabilities
-//! and Error Handling.
+//! Source: 2025-11-25 and 2026-07-28 client/elicitation, client/sampling, client/roots,
+//! Capabilities and Error Handling.
 
 use crate::error::{RpcError, code};
 use crate::json::{Json, ObjectBuilder, Value};
 use crate::meta::TASKS_EXTENSION;
 use crate::method::Method;
 
-/// The member of `data` in the error for a missing capability that lists what is missing
-/// (2026-07-28 basic/index, Error Codes).
+/// The member of `data` that lists missing capabilities in an error (2026-07-28 basic/index, Error
+/// Codes).
 const REQUIRED: &str = "requiredCapabilities";
 
-/// All that a client can declare, in 2026-07-28. A server may list some entries only for clients that can be asked for input, or that
-/// show apps (MCP Apps 2026-01-26, Client<>Server Capability Negotiation).
+/// All capabilities that a client can declare in 2026-07-28. A server may list some entries only
+/// for clients that can be asked for input, or that show apps (MCP Apps 2026-01-26, Client<>Server
+/// Capability Negotiation).
 pub const ALL_OF_MODERN: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
-/// All that a client can declare, in 2025-11-25.
+/// All capabilities that a client can declare in 2025-11-25.
 pub const ALL_OF_LEGACY: &str = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"tasks":{"list":{},"cancel":{},"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]},"io.modelcontextprotocol/skills":{}}}"#;
 
-/// A capability of a client that a request of a server can need.
+/// A client capability that a server's request can need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientCapability {
-    /// Elicitation by a form; also what `elicitation` without a mode declares.
+    /// Elicitation by a form. `elicitation` without a mode also declares it.
     ElicitationByForm,
     /// `elicitation.url`
     ElicitationByUrl,
-    /// Elicitation in a mode that no revision has, and that nothing can declare.
+    /// Elicitation in an unknown mode, which nothing can declare.
     ElicitationByOther,
     /// `sampling`
     Sampling,
@@ -63,7 +64,7 @@ impl ClientCapability {
         }
     }
 
-    /// Whether these capabilities declare it.
+    /// Whether `capabilities` declare this capability.
     #[must_use]
     pub fn is_declared_in(self, capabilities: &Json) -> bool {
         let Some(declared) = self.parent_in(capabilities) else {
@@ -81,7 +82,7 @@ impl ClientCapability {
         }
     }
 
-    /// The member of `ClientCapabilities` that declares it, itself or by one of its members.
+    /// The member of `ClientCapabilities` that declares this capability, by itself or with a part.
     fn member(self) -> &'static str {
         match self {
             Self::ElicitationByForm | Self::ElicitationByUrl | Self::ElicitationByOther => {
@@ -93,7 +94,7 @@ impl ClientCapability {
         }
     }
 
-    /// The member within that one, unless the outer one alone declares it.
+    /// The part of that member that declares this capability; `None` if the member alone does.
     fn part(self) -> Option<&'static str> {
         match self {
             Self::ElicitationByForm => Some("form"),
@@ -109,18 +110,18 @@ impl ClientCapability {
     }
 }
 
-/// A capability that is needed and that a client has not declared.
+/// A needed capability that a client has not declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MissingCapability {
-    /// The capability that is missing.
+    /// The missing capability.
     pub capability: ClientCapability,
-    /// Whether the client has declared the capability, but not the part of it that is needed.
+    /// Set if the client has declared the capability, but not the part that is needed.
     in_part: bool,
 }
 
 impl MissingCapability {
-    /// What these capabilities lack for a request of a server; `None` if nothing. An unknown method
-    /// lacks nothing: the client decides.
+    /// The capability that a server's request needs and `capabilities` lack, if any. An unknown
+    /// method needs none, because the client decides about it.
     #[must_use]
     pub fn for_server_request(
         capabilities: &Json,
@@ -130,7 +131,7 @@ impl MissingCapability {
         Self::of(capabilities, ClientCapability::of(method, params)?)
     }
 
-    /// Of one capability; `None` if it is declared.
+    /// Checks one capability; `None` if it is declared.
     #[must_use]
     pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
         let missing = Self {
@@ -140,10 +141,11 @@ impl MissingCapability {
         (!capability.is_declared_in(capabilities)).then_some(missing)
     }
 
-    /// The error for a legacy server that needs it. "Server sends an `elicitation/create`
-    /// request with a mode not declared in client capabilities: -32602" (2025-11-25
-    /// client/elicitation, Error Handling), likewise for tools; "client does not support roots:
-    /// -32601" (client/roots), likewise for the others.
+    /// The error for a legacy server that needs it.
+    ///
+    /// "Server sends an `elicitation/create` request with a mode not declared in client
+    /// capabilities: -32602" (2025-11-25 client/elicitation, Error Handling); the same for tools.
+    /// "client does not support roots: -32601" (client/roots); the same for the others.
     #[must_use]
     pub fn to_error(self) -> RpcError {
         let code = if self.in_part {
@@ -165,11 +167,11 @@ impl MissingCapability {
     }
 }
 
-/// Whether a server may send requests of its own to a client with these capabilities.
+/// Whether a server may send its own requests to a client with these capabilities.
 #[must_use]
 pub fn can_be_asked(capabilities: &Json) -> bool {
     use ClientCapability::{ElicitationByForm, Roots, Sampling};
-    // In one pass: each call asks.
+    // In one pass, because each call checks this.
     capabilities.members().any(|member| {
         capabilities
             .at(member.value.clone())
@@ -180,13 +182,13 @@ pub fn can_be_asked(capabilities: &Json) -> bool {
     })
 }
 
-/// Whether these capabilities, a client's or a server's, declare the extension for tasks.
+/// Whether these capabilities of a client or a server declare the extension for tasks.
 #[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {
     ClientCapability::Tasks.is_declared_in(capabilities)
 }
 
-/// The error for a client that lacks capabilities (2026-07-28 basic/index, Error Codes); `None` if
+/// The error for a client that lacks capabilities (2026-07-28 basic/index, Error Codes). `None` if
 /// none of them can be declared. `more` are further members of `data`.
 #[must_use]
 pub fn missing_capability_error(

@@ -1,11 +1,12 @@
-//! Values derived from a cached response, stored with it so that each is computed once.
+//! Values derived from a cached response. They are stored with it, so that each is computed once.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One value for each type, shared by all clones of a response ([`Response::cached`](crate::Response::cached)).
+/// Holds one value of each type, which all clones of a response share
+/// ([`Response::cached`](crate::Response::cached)).
 ///
-/// The types belong to the crates that derive them: this one does not know what they are.
+/// The types belong to the crates that derive the values. This crate does not know them.
 #[derive(Debug, Default)]
 pub struct Derived(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
@@ -19,8 +20,8 @@ impl Derived {
             .find_map(|value| Arc::clone(value).downcast().ok())
     }
 
-    /// The value of type `T`; `derive` computes it if it is missing. Of two threads that do so at
-    /// once the first to finish provides the value for both.
+    /// The value of type `T`; `derive` computes it if it is missing. If two threads compute it at
+    /// the same time, the first one to finish provides the value for both.
     pub fn get_or_insert_with<T: Any + Send + Sync>(&self, derive: impl FnOnce() -> T) -> Arc<T> {
         if let Some(value) = self.get() {
             return value;

@@ -1,19 +1,19 @@
-//! JSON-RPC errors that Fanlight itself originates.
+//! JSON-RPC errors that Fanlight itself creates.
 //!
-//! Errors of backends pass as text and are never decoded into this type.
+//! Errors from servers pass as text and are never decoded into this type.
 
 use crate::json::{Json, ObjectBuilder};
 
-/// Error codes of JSON-RPC, MCP and Fanlight (docs/reference/errors.md is made from them).
+/// Error codes of JSON-RPC, MCP and Fanlight. docs/reference/errors.md is generated from them.
 pub mod code {
-    /// A code, for the reference.
+    /// An error code for the reference.
     #[derive(Clone, Copy, Debug)]
     pub struct CodeInfo {
         /// The code.
         pub code: i64,
-        /// Who defines it.
+        /// The specification that defines it.
         pub defined_by: &'static str,
-        /// When it is used.
+        /// The meaning.
         pub meaning: &'static str,
     }
 
@@ -58,13 +58,15 @@ pub mod code {
         URLS_NOT_VISITED = -31003, "Fanlight";
         /// The client has no accepted credentials, or they have expired or were revoked.
         NOT_AUTHENTICATED = -31004, "Fanlight";
-        /// The client is known, and may not do this; `data.scope` lists the scopes that it needs.
+        /// The client is authenticated but may not do this; `data.scope` lists the scopes that it
+        /// needs.
         NOT_PERMITTED = -31005, "Fanlight";
-        /// An operator has cancelled the request, which may have been carried out.
+        /// An operator has cancelled the request. It may have been carried out.
         CANCELLED_BY_OPERATOR = -31006, "Fanlight";
-        /// The call runs only if somebody agrees, and nobody has. `data.status` is `open` as long as operators can be asked: then
-        /// the client sends the same call again once they have approved it. `policyChanged`: the policies have changed while it
-        /// waited, and it is sent again.
+        /// The call needs approval, and nobody has approved it. `data.status` is `open` while
+        /// operators can still approve it; the client then sends the same call again.
+        /// `policyChanged` means that the policies changed while the call waited; the client sends
+        /// it again.
         NOT_APPROVED = -31007, "Fanlight";
         /// A rate limit is used up; `data.retryAfterMs` is the time until the next request passes. MCP has no code for this.
         TOO_MANY_REQUESTS = -31008, "Fanlight";
@@ -76,9 +78,9 @@ pub mod code {
 pub struct RpcError {
     /// One of [`code`].
     pub code: i64,
-    /// What happened, where, and what to do.
+    /// The event, its place, and how to fix it.
     pub message: String,
-    /// More for programs.
+    /// Further data for programs.
     pub data: Option<Json>,
 }
 

@@ -1,4 +1,4 @@
-//! docs/reference/errors.md has every error code; `UPDATE_GENERATED=1` writes its table.
+//! Checks the table of error codes in docs/reference/errors.md. `UPDATE_GENERATED=1` writes it.
 
 use crate::code;
 
@@ -9,7 +9,7 @@ fn error_reference_is_current() {
     fanlight_testkit::generated::assert_part("docs/reference/errors.md", BEGIN, &table());
 }
 
-/// Those of Fanlight first, then those of JSON-RPC and MCP.
+/// The table: Fanlight's codes, then the codes of JSON-RPC, then the codes of MCP.
 fn table() -> String {
     let mut codes = code::ALL.to_vec();
     codes.sort_by_key(|info| {

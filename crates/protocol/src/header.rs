@@ -11,15 +11,15 @@ use crate::method::Method;
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// The method of a request.
 pub const METHOD: &str = "mcp-method";
-/// The name or URI a request is about.
+/// The name or URI in a request.
 pub const NAME: &str = "mcp-name";
 /// The session of a legacy request.
 pub const SESSION_ID: &str = "mcp-session-id";
-/// What precedes the name in the header of a mirrored tool parameter.
+/// The prefix of headers that mirror tool parameters.
 pub const PARAM_PREFIX: &str = "mcp-param-";
 
-/// The member of `params` that `Mcp-Name` repeats, for the methods that have the header
-/// (2026-07-28 streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
+/// The member of `params` that `Mcp-Name` repeats, for methods with that header (2026-07-28
+/// streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
 #[must_use]
 pub fn name_member(method: &Method) -> Option<&'static str> {
     match method {
@@ -33,13 +33,13 @@ pub fn name_member(method: &Method) -> Option<&'static str> {
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
-/// Why a header value cannot be decoded.
+/// The reason why a header value cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderValueError {
-    /// Bytes that a header value may not have.
+    /// The value contains bytes that a header value may not have.
     #[error("it has characters that a header value may not have")]
     Characters,
-    /// The Base64 between the markers is broken.
+    /// The Base64 between the markers is malformed.
     #[error("its Base64 is malformed")]
     Base64,
     /// The decoded bytes are not UTF-8.
@@ -47,7 +47,8 @@ pub enum HeaderValueError {
     Utf8,
 }
 
-/// `value` as a header value: plain where that is safe, else Base64 between the markers.
+/// Encodes `value` as a header value: plain if that is safe, otherwise as Base64 between the
+/// markers.
 #[must_use]
 pub fn encode(value: &str) -> Cow<'_, str> {
     if is_plain(value) {
@@ -60,7 +61,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text that a received header value encodes.
+/// Decodes a received header value.
 pub fn decode(value: &[u8]) -> Result<Cow<'_, str>, HeaderValueError> {
     let text = std::str::from_utf8(value).map_err(|_| HeaderValueError::Characters)?;
     if !text.bytes().all(is_value_byte) {

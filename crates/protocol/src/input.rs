@@ -1,4 +1,4 @@
-//! Reading and writing `inputRequests`, `inputResponses` and `requestState`, whose contents keep their
+//! Reads and writes `inputRequests`, `inputResponses` and `requestState`, whose contents keep their
 //! bytes.
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr.
@@ -6,9 +6,9 @@
 use crate::json::{ObjectBuilder, rewrite_object};
 use crate::{Json, Method, Response};
 
-/// The member of params with the answers.
+/// The member of params that contains the answers.
 pub const INPUT_RESPONSES: &str = "inputResponses";
-/// The member of a result, and of the params of the next round, with the state of the server.
+/// The member with the server's state, in a result and in the params of the next round.
 pub const REQUEST_STATE: &str = "requestState";
 
 /// A result that asks for input.
@@ -24,19 +24,19 @@ pub struct InputRequired {
 pub struct InputRequest {
     /// Its key with quotes, as written.
     pub key: Json,
-    /// What the server requests.
+    /// The method that the server requests.
     pub method: Method,
-    /// Its params, which are an object.
+    /// The params, which must be an object.
     pub params: Option<Json>,
 }
 
 impl InputRequired {
-    /// The input that `response` asks for, if it does.
+    /// The input that `response` asks for, if any.
     #[must_use]
     pub fn of(response: &Response) -> Option<Self> {
         let result = response.result()?;
-        // Almost no result does, and walking over the members of a large one takes time. An escape could
-        // hide the word.
+        // Almost no result asks for input, and reading all members of a large one takes time. An
+        // escape could hide the word.
         let text = result.as_text();
         if !text.contains("input_required") && !text.contains("\\u") {
             return None;
@@ -47,7 +47,7 @@ impl InputRequired {
         })
     }
 
-    /// Whether there is neither a request nor a state, against the specification.
+    /// Whether it has neither a request nor a state, which violates the specification.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.is_none()
@@ -60,7 +60,7 @@ impl InputRequired {
     /// The requests in order.
     ///
     /// # Errors
-    /// The key of one that is no request.
+    /// The key of an entry that is not a valid request.
     pub fn requests(&self) -> Result<Vec<InputRequest>, Json> {
         let Some(all) = &self.requests else {
             return Ok(Vec::new());
@@ -84,8 +84,8 @@ impl InputRequired {
     }
 }
 
-/// The params of the next round: those of the first with the answers, by key as written, and the
-/// state in place of any earlier one.
+/// The params of the next round: the first params, with the answers by their keys as written, and
+/// with the state, which replaces any earlier one.
 #[must_use]
 pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option<&Json>) -> Json {
     let mut added = ObjectBuilder::new();
@@ -111,7 +111,8 @@ pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option
     )
 }
 
-/// A result that asks for input: each request under its key, to be answered together with `state`.
+/// A result that asks for input. Each request is under its key, and the answers come back together
+/// with `state`.
 #[must_use]
 pub fn input_required<'a>(
     requests: impl Iterator<Item = (&'a str, &'a Method, Option<&'a Json>)>,

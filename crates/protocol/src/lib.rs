@@ -1,12 +1,12 @@
-//! The MCP wire, without I/O: raw JSON text and how to slice and splice it, JSON-RPC envelopes,
-//! views over results, the framings of the two transports, revisions, and header codecs.
+//! The MCP wire format, without I/O: raw JSON text with slicing and splicing, JSON-RPC envelopes,
+//! views of results, the framings of both transports, revisions, and header codecs.
 //!
-//! Nothing here decodes a message into a struct that is written out again: a message is its text
-//! (reference-counted bytes) plus the offsets of the members that are read. Members that are not read
-//! are not touched, so a member that a later revision adds passes through unchanged.
+//! Nothing here decodes a message into a struct and encodes it again. A message is its text
+//! (reference-counted bytes) with the offsets of the members that are read. Other members are not
+//! touched, so a member that a later revision adds passes unchanged.
 //!
-//! This crate does no I/O and depends on no other crate of the workspace (`tests/integration/layers.rs`
-//! checks that).
+//! This crate does no I/O and depends on no other crate of the workspace
+//! (`tests/integration/layers.rs` checks that).
 
 pub mod accept;
 pub mod annotations;

@@ -1,42 +1,42 @@
-//! Line framing of the stdio transport: one message a line, bounded.
+//! Line framing of the stdio transport: one message per line, with a size limit.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Bytes that are kept of both ends of a line that is too long, so that the request it answers can be
-/// found: some senders write `id` first, others last.
+/// How many bytes are kept of each end of an overlong line, to find the request that it answers.
+/// Some senders write `id` first, others last.
 const KEPT: usize = 4096;
 
-/// Up to this size, lines share memory with those that follow.
+/// The longest line that may share memory with later ones, in bytes.
 const SHARED: usize = 64 << 10;
 
-/// One line without its line break, or the ends of one that exceeded the limit.
+/// A line without its line break, or the ends of an overlong line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     /// A whole line.
     Whole(Bytes),
-    /// A line over the limit was dropped.
+    /// A line over the limit, which was dropped.
     TooLong {
         /// Its first bytes.
         head: Bytes,
         /// Its last bytes; they may overlap the first ones.
         tail: Bytes,
-        /// Its whole length in bytes.
+        /// The length of the whole line in bytes.
         len: usize,
     },
 }
 
-/// Cuts a byte stream into lines.
+/// Splits a byte stream into lines.
 #[derive(Debug)]
 pub struct LineDecoder {
     buffer: BytesMut,
-    /// Bytes of the buffer already searched for a line break.
+    /// How many bytes of the buffer were searched for a line break.
     searched: usize,
     limit: usize,
-    /// Set while the rest of a line that is too long is being dropped.
+    /// Set while the rest of an overlong line is being dropped.
     dropped: Option<Dropped>,
 }
 
-/// The ends of a line that is too long.
+/// The ends of an overlong line.
 #[derive(Debug)]
 struct Dropped {
     head: Bytes,
@@ -86,26 +86,25 @@ impl LineDecoder {
         }
     }
 
-    /// The buffer to append received bytes to. Call [`LineDecoder::next_line`] until it returns `None`
-    /// before appending again, so that the limit bounds the buffer.
+    /// The buffer for appending received bytes. Call [`LineDecoder::next_line`] until it returns
+    /// `None` before appending again, so that the limit applies to the buffer.
     pub fn buffer_mut(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// The bytes of the line that has begun, as far as they are kept.
+    /// How many bytes of the unfinished line are kept.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Drops what has arrived of the line that has begun, and the rest of it as it arrives: it ends as
-    /// [`Line::TooLong`].
+    /// Drops the unfinished line, and the rest of it as it arrives. It ends as [`Line::TooLong`].
     pub fn drop_line(&mut self) {
         match &mut self.dropped {
             Some(dropped) => dropped.extend(&self.buffer),
             None => self.dropped = Some(Dropped::new(&self.buffer)),
         }
-        // Its memory is given back as well.
+        // This frees the memory too.
         self.buffer = BytesMut::new();
         self.searched = 0;
     }
@@ -120,7 +119,7 @@ impl LineDecoder {
             let mut line = self.buffer.split_to(line_break);
             self.buffer.advance(1);
             if line.len() > SHARED {
-                // What is left must not keep the memory of what was taken.
+                // The rest must not keep the memory of the removed line.
                 self.buffer = BytesMut::from(self.buffer.as_ref());
             }
             self.searched = 0;
@@ -140,7 +139,7 @@ impl LineDecoder {
         }
     }
 
-    /// The text after the last line break, once the stream has ended.
+    /// The text after the last line break, at the end of the stream.
     pub fn finish(&mut self) -> Option<Line> {
         let line = self.buffer.split().freeze();
         self.searched = 0;
@@ -161,7 +160,7 @@ impl LineDecoder {
         found
     }
 
-    /// Drops what cannot become a line within the limit.
+    /// Drops text that cannot become a line within the limit.
     fn shed(&mut self) {
         match &mut self.dropped {
             Some(dropped) => dropped.extend(&self.buffer),

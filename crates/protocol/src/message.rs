@@ -16,13 +16,14 @@ use crate::meta::LogLevel;
 use crate::method::Method;
 use crate::result::{AnyResult, ResultView};
 
-/// Of forwarded messages longer than this many bytes only the structure is validated.
+/// The longest forwarded message that is fully validated, in bytes. For longer ones only the
+/// structure is.
 const LONG: usize = 64 << 10;
 
 /// One message, as received.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// A request, which has to be answered.
+    /// A request, which must be answered.
     Request(Request),
     /// A notification, which is not answered.
     Notification(Notification),
@@ -30,48 +31,50 @@ pub enum Message {
     Response(Response),
 }
 
-/// Why a text is not a message.
+/// The reason why a text is not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Not JSON at all.
+    /// The text is not JSON.
     #[error("not JSON: {0}")]
     Syntax(#[from] SyntaxError),
-    /// An array, perhaps of messages: its text, for [`Message::parse_batch`].
+    /// The text is an array, perhaps of messages, which [`Message::parse_batch`] can read.
     #[error("a batch, which this revision does not have")]
     Batch(Bytes),
-    /// A member that a server could take for one of the message's own.
+    /// The message has a member that a server could take for one of the envelope's members.
     #[error("{member}")]
     Confusable {
-        /// Which.
+        /// The member.
         member: AmbiguousMember,
         /// The request's id as it was written.
         id: Option<Json>,
     },
-    /// JSON, but no JSON-RPC message. The id, if one could be read, lets the sender be answered.
+    /// The text is JSON, but not a JSON-RPC message. With the id, if it could be read, the sender
+    /// can be answered.
     #[error("not a JSON-RPC message: {reason}")]
     Invalid {
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
         /// The request's id as it was written.
         id: Option<Json>,
     },
 }
 
-/// Why a text is not a batch.
+/// The reason why a text is not a batch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// Not JSON at all.
+    /// The text is not JSON.
     #[error("not JSON: {0}")]
     Syntax(#[from] SyntaxError),
-    /// JSON, but not an array.
+    /// The text is JSON, but not an array.
     #[error("not a batch")]
     NoArray,
-    /// More messages than may be in one.
+    /// The batch has more messages than the limit.
     #[error("the batch has more than {0} messages, the limit here")]
     TooLong(usize),
 }
 
-/// Who has sent a message: what is received from a client is forwarded to servers that may read it less strictly.
+/// The sender of a message. Messages from clients are forwarded to servers, which may read them
+/// less strictly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A client.
@@ -98,9 +101,9 @@ pub struct Notification {
     pub text: Json,
     /// The method.
     pub method: Method,
-    /// `params` within the text.
+    /// The range of `params` in the text.
     params: Option<Range<usize>>,
-    /// The range of a progress token within the text. It is read often, and replaced for the client.
+    /// The range of a progress token in the text. It is read often, and replaced for the client.
     token: Option<Range<usize>>,
     number: u64,
 }
@@ -117,19 +120,19 @@ pub struct Response {
 }
 
 impl Message {
-    /// Reads the envelope of `text`, which may nest at most `nesting` levels deep.
+    /// Reads the envelope of `text`, which may have at most `nesting` levels.
     pub fn parse(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
         Self::of(Json::parse(text, nesting)?, Sender::Server)
     }
 
-    /// [`Message::parse`] of a client's message: a member of the envelope that a server could take for another one is
-    /// an error.
+    /// Like [`Message::parse`], for a client's message. A member that a server could take for one
+    /// of the envelope's members is an error.
     pub fn parse_from_client(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
         Self::of(Json::parse(text, nesting)?, Sender::Client)
     }
 
-    /// Reads a message that is forwarded whole: of a long one only the structure is validated. Parts of
-    /// it that are merged with other text have to be parsed first.
+    /// Reads a message that is forwarded as a whole. For a long message, only the structure is
+    /// validated, so parts that are merged with other text have to be parsed before.
     pub fn parse_for_forwarding(text: Bytes, nesting: usize) -> Result<Self, MessageError> {
         let is_long = text.len() > LONG;
         let json = if is_long {
@@ -151,8 +154,9 @@ impl Message {
         }
     }
 
-    /// Reads each message of a batch of at most `limit`, which only 2025-03-26 has. An invalid message does not
-    /// affect the others. The messages are counted before any is read: an array of 15 MiB can have millions.
+    /// Reads each message of a batch of at most `limit` messages. Only 2025-03-26 has batches. An
+    /// invalid message does not affect the others. The messages are counted before any is read,
+    /// because an array of 15 MiB can have millions.
     pub fn parse_batch(
         text: Bytes,
         nesting: usize,
@@ -235,7 +239,7 @@ impl Message {
             .and_then(|range| text.at(range.clone()))
             .is_some_and(|params| !params.is_object())
         {
-            // MCP narrows JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
+            // MCP restricts JSON-RPC: parameters are always named (2026-07-28 basic, Requests).
             return invalid(id, "\"params\" must be an object");
         }
         match id {
@@ -254,7 +258,7 @@ fn valid_id(text: &Json) -> Option<Json> {
     text.get("id").filter(is_valid_id)
 }
 
-/// A string or an integer, not null (2026-07-28 basic, Requests).
+/// Whether an id is a string or an integer, and not null (2026-07-28 basic, Requests).
 fn is_valid_id(id: &Json) -> bool {
     id.kind() == Kind::String || id.is_integer()
 }
@@ -276,20 +280,20 @@ impl Notification {
         notification
     }
 
-    /// The level that a `notifications/message` states.
+    /// The log level in a `notifications/message`.
     #[must_use]
     pub fn log_level(&self) -> Option<LogLevel> {
         LogLevel::from_name(&self.params()?.get("level")?.as_str()?)
     }
 
-    /// A number that only clones of this notification share within the process: tells receivers of
-    /// copies that they have received one notification, and not two with equal texts.
+    /// A number that only clones of this notification share within the process. Receivers of copies
+    /// tell by it that they got the same notification, and not two with equal texts.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The range of the token of a progress notification within the text.
+    /// The range of the progress token in the text of a progress notification.
     #[must_use]
     pub fn progress_token(&self) -> Option<Range<usize>> {
         self.token.clone()
@@ -301,7 +305,7 @@ impl Notification {
         self.params.clone().map(|range| self.text.slice(range))
     }
 
-    /// The range of the member `key` of `params` within the text.
+    /// The range in the text of the member `key` of `params`.
     #[must_use]
     pub fn param_range(&self, key: &str) -> Option<Range<usize>> {
         let params = self.params.clone()?;
@@ -310,7 +314,8 @@ impl Notification {
         Some(params.start + member.value.start..params.start + member.value.end)
     }
 
-    /// The text to send with the value at `range`, which must be one of its own, replaced.
+    /// The text to send, with the value at `range` replaced. The range must be one of this
+    /// notification's.
     #[must_use]
     pub fn to_message(&self, range: Range<usize>, value: &Json) -> Chunks {
         let text = self.text.bytes();
@@ -332,7 +337,7 @@ impl Notification {
         self.text.with(range, value)
     }
 
-    /// A notification that Fanlight sends.
+    /// Creates a notification that Fanlight sends.
     #[must_use]
     pub fn new(method: Method, params: Option<&Json>) -> Self {
         let text = notification_text(method.as_str(), params);
@@ -341,7 +346,7 @@ impl Notification {
         Self::of(text, method, params)
     }
 
-    /// The notification with the value of the member `key` of `params` replaced, if it has one.
+    /// The notification with the member `key` of `params` replaced, if `params` has it.
     #[must_use]
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
         let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else {
@@ -357,19 +362,19 @@ impl Notification {
 }
 
 impl Response {
-    /// A response with `result`, to be given an id when it is sent.
+    /// A response with `result`. It gets its id when it is sent.
     #[must_use]
     pub fn from_result(result: &Json) -> Self {
         Self::originate("result", result, false)
     }
 
-    /// A response with an error that Fanlight originates.
+    /// A response with an error of Fanlight.
     #[must_use]
     pub fn from_error(error: &RpcError) -> Self {
         Self::from_error_object(&error.to_json())
     }
 
-    /// A response with an error object of a server, as written.
+    /// A response with a server's error object, as written.
     #[must_use]
     pub fn from_error_object(error: &Json) -> Self {
         Self::originate("error", error, true)
@@ -448,7 +453,7 @@ impl Response {
         (!self.is_error).then(|| self.body())
     }
 
-    /// The member `key` of the result, borrowed; `None` of an error.
+    /// The member `key` of the result, borrowed; `None` for an error.
     #[must_use]
     pub fn peek_result(&self, key: &str) -> Option<Value<'_>> {
         if self.is_error {
@@ -470,7 +475,8 @@ impl Response {
         self.result().map(T::from)
     }
 
-    /// Whether it is a result that is final, and not for one client alone (2026-07-28 schema, ResultType).
+    /// Whether this is a final result that is not meant for one client alone (2026-07-28 schema,
+    /// ResultType).
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let result = self.view::<AnyResult>();
@@ -481,7 +487,7 @@ impl Response {
         })
     }
 
-    /// The code of an error response, if it is one and its code is an integer.
+    /// The integer code of an error response; otherwise `None`.
     #[must_use]
     pub fn error_code(&self) -> Option<i64> {
         self.error()?.get("code")?.as_i64()
@@ -510,13 +516,14 @@ impl Response {
         }
     }
 
-    /// The `Implementation` object of the server that has answered, unless its own results can say that.
+    /// The `Implementation` object of the server that answered, unless its results can contain it
+    /// themselves.
     #[must_use]
     pub fn server_info(&self) -> Option<&Json> {
         self.server_info.as_deref()
     }
 
-    /// This response, with the `Implementation` object of the server that has answered.
+    /// Adds the `Implementation` object of the server that answered.
     #[must_use]
     pub fn from_server(self, server_info: Arc<Json>) -> Self {
         Self {
@@ -525,14 +532,14 @@ impl Response {
         }
     }
 
-    /// The length in bytes of the whole message.
+    /// The length of the whole message in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.text.bytes().len()
     }
 
-    /// This response, prepared to be sent many times: indexed for quick lookups ([`Json::indexed`]),
-    /// and with values derived from it that all clones share.
+    /// Prepares this response to be sent many times. It is indexed for quick lookups
+    /// ([`Json::indexed`]), and all clones share the values derived from it.
     #[must_use]
     pub fn cached(self) -> Self {
         Self {
@@ -548,7 +555,7 @@ impl Response {
         self.derived.as_deref()
     }
 
-    /// The response in memory of its own ([`Json::detached`]).
+    /// A copy of the response in its own memory ([`Json::detached`]).
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -557,8 +564,8 @@ impl Response {
         }
     }
 
-    /// The message to send: as received, but with `id` instead of its own id and with `added` (raw
-    /// member text without outer commas) at the front of the body.
+    /// The message to send: with `id` instead of its own id, and with `added` (raw member text
+    /// without outer commas) at the front of the body. All other text stays as received.
     #[must_use]
     pub fn to_message(&self, id: &Json, added: Bytes) -> Chunks {
         let mut edits = Edits::new(self.text.bytes().clone());

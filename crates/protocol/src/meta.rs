@@ -1,4 +1,4 @@
-//! Keys of `_meta` that the specification reserves, and which of them belong to one hop only.
+//! Keys of `_meta` that the specification reserves, and those that belong to one hop.
 
 /// The revision of a request (2026-07-28 basic, `_meta`).
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -10,9 +10,9 @@ pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilitie
 pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// The server that answers a request.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// Which `subscriptions/listen` request a notification answers: the request's id.
+/// The id of the `subscriptions/listen` request that a notification belongs to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// Which task a message belongs to.
+/// The task that a message belongs to.
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The extension by which servers answer with tasks; a member of `extensions` in capabilities.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -20,11 +20,11 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 pub const UI_EXTENSION: &str = "io.modelcontextprotocol/ui";
 /// The extension by which servers have skills (SEP-2640).
 pub const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
-/// Asks for progress notifications, and names them.
+/// The token of progress notifications, which a request sets to ask for them.
 pub const PROGRESS_TOKEN: &str = "progressToken";
 
-/// The request keys that hold for one hop: Fanlight reads them from the client and writes its own
-/// towards the backend. Every other key passes with its bytes.
+/// Request keys that belong to one hop. Fanlight reads them from the client, and writes its own for
+/// the server. All other keys pass with their bytes.
 pub const PER_HOP: [&str; 5] = [
     PROTOCOL_VERSION,
     CLIENT_INFO,

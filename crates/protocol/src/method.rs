@@ -4,11 +4,11 @@ use std::fmt;
 
 macro_rules! methods {
     ($($variant:ident = $name:literal),* $(,)?) => {
-        /// A JSON-RPC method: one that Fanlight knows, or any other by its name.
+        /// A JSON-RPC method: a known one, or any other by its name.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Method {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
-            /// A method Fanlight does not know.
+            /// A method that Fanlight does not know.
             Other(Box<str>),
         }
 
@@ -34,7 +34,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The name of a method that Fanlight knows, which needs no copy.
+            /// The name of a known method, which needs no copy.
             #[must_use]
             pub fn known_name(&self) -> Option<&'static str> {
                 match self {
@@ -86,8 +86,8 @@ methods! {
     TaskChanged = "notifications/tasks",
 }
 
-/// The notification that the user has done what a URL asked for (2025-11-25 client/elicitation), which only the legacy era has. It is
-/// passed on as any other that Fanlight does not know.
+/// The notification that a user has finished at a URL (2025-11-25 client/elicitation). Only the
+/// legacy era has it. Fanlight forwards it like an unknown notification.
 pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
 impl Method {
@@ -98,7 +98,7 @@ impl Method {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
 
-    /// Whether this is a method that lists what a server offers.
+    /// Whether this method lists entries of a server.
     #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(
@@ -107,7 +107,7 @@ impl Method {
         )
     }
 
-    /// Whether a server that carries this request out twice has done no more than by carrying it out once.
+    /// Whether carrying out this request twice does no more than carrying it out once.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         matches!(
@@ -132,7 +132,7 @@ impl Method {
         )
     }
 
-    /// Whether this is a method that input requests can have (2026-07-28 basic/patterns/mrtr, Server
+    /// Whether input requests can have this method (2026-07-28 basic/patterns/mrtr, Server
     /// Requirements).
     #[must_use]
     pub fn is_input_request(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Tool parameters mirrored into headers: the `x-mcp-header` annotations of an input schema, and
-//! the header values that a call's arguments make.
+//! Tool parameters that are mirrored into headers: the `x-mcp-header` annotations of an input
+//! schema, and the header values for a call's arguments.
 //!
 //! Source: 2026-07-28 server/tools, x-mcp-header, and streamable-http, Custom Headers from Tool
 //! Parameters.
@@ -11,28 +11,29 @@ use crate::json::{Edits, Json, Kind, retain_elements};
 
 const ANNOTATION: &str = "x-mcp-header";
 
-/// Integers beyond ±(2^53 − 1) have no exact double.
+/// The greatest integer that a double represents exactly, together with all smaller ones.
 const SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// A parameter that is mirrored into the header `Mcp-Param-{name}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamHeader {
-    /// The part of the header's name after `Mcp-Param-`, as annotated.
+    /// The annotated name: the part of the header's name after `Mcp-Param-`.
     pub name: String,
-    /// The chain of property names that leads to the value in the call's arguments.
+    /// The property names that lead to the value in the call's arguments.
     pub path: Vec<Arc<str>>,
 }
 
-/// Why an input schema's annotations are invalid, and with them the tool.
+/// The reason why the annotations of an input schema, and so the tool, are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
-    /// Not a string, or empty, or with characters that a header name may not have.
+    /// An annotation is not a string, is empty, or contains characters that a header name may not
+    /// have.
     #[error("x-mcp-header {value} is not a header name")]
     Name {
         /// The annotation's value, as text.
         value: String,
     },
-    /// Two annotations differ at most in case.
+    /// Two annotations are equal, ignoring case.
     #[error("x-mcp-header {name:?} occurs twice")]
     Duplicate {
         /// The name.
@@ -44,11 +45,11 @@ pub enum AnnotationError {
         /// The name.
         name: String,
     },
-    /// The annotation cannot be reached through `properties` alone.
+    /// An annotation is not reachable through `properties` alone.
     #[error("x-mcp-header is not reachable through `properties` alone")]
     Unreachable,
-    /// More parameters than a request can repeat in headers. The specification sets no limit, but every HTTP server has
-    /// one.
+    /// More parameters are annotated than a request can repeat in headers. The specification sets
+    /// no limit, but every HTTP server has one.
     #[error("more than {limit} parameters have an x-mcp-header")]
     TooMany {
         /// The limit that applied.
@@ -56,9 +57,9 @@ pub enum AnnotationError {
     },
 }
 
-/// The mirrored parameters of a tool with this input schema, which may be `limit` at most.
+/// The mirrored parameters of a tool with this input schema, of which there may be at most `limit`.
 pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    // Almost no schema has annotations; an escape could hide one.
+    // Almost no schema has annotations. An escape could hide one.
     let text = input_schema.as_text();
     if !text.contains(ANNOTATION) && !text.contains("\\u") {
         return Ok(Vec::new());
@@ -75,7 +76,7 @@ pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>
 /// The annotations found so far.
 struct Found {
     params: Vec<ParamHeader>,
-    /// Their names in lower case.
+    /// The names of `params` in lower case.
     names: HashSet<String>,
     limit: usize,
 }
@@ -110,10 +111,12 @@ impl Found {
     }
 }
 
-/// A `tools/list` result without the tools whose annotations are invalid, which must not be offered
-/// over modern Streamable HTTP; `None` if there are none. Calls `on_tool` for each tool with its definition, its name
-/// (empty if it has none) and its mirrored parameters, or why its annotations are invalid: because there are more than
-/// `limit`, for example.
+/// Removes the tools with invalid annotations from a `tools/list` result, because they must not be
+/// offered over modern Streamable HTTP. `None` if there are none.
+///
+/// Calls `on_tool` for each tool with its definition and its name, which is empty if it has none.
+/// The last argument is the mirrored parameters, or the reason why the annotations are invalid,
+/// such as more than `limit` of them.
 pub fn without_invalid_tools(
     result: &Json,
     limit: usize,
@@ -147,8 +150,8 @@ pub fn without_invalid_tools(
     Some(edits.finish_json())
 }
 
-/// Walks one schema. `path` is the chain of properties that leads to it; `None` below any other
-/// keyword than `properties`. Depth is bounded by the nesting limit of the text.
+/// Walks one schema. `path` is the chain of properties that leads to it, or `None` below any other
+/// keyword than `properties`. The nesting limit of the text limits the depth.
 fn schema(
     node: &Json,
     mut path: Option<&mut Vec<Arc<str>>>,
@@ -162,11 +165,11 @@ fn schema(
                 _ => return Err(AnnotationError::Unreachable),
             },
             Some("properties") => properties(&value, path.as_deref_mut(), found)?,
-            // Maps of schemas whose keys are names, not keywords.
+            // Maps of schemas, whose keys are names and not keywords.
             Some("$defs" | "definitions" | "patternProperties" | "dependentSchemas") => {
                 properties(&value, None, found)?;
             }
-            // Plain data, in which the annotation's name means nothing.
+            // Plain data, where the annotation's name has no meaning.
             Some("default" | "const" | "enum" | "examples") => {}
             _ => nested(&value, found)?,
         }
@@ -203,12 +206,12 @@ fn nested(value: &Json, found: &mut Found) -> Result<(), AnnotationError> {
     }
 }
 
-/// `tchar` of RFC 9110, 5.6.2.
+/// Whether the byte is a `tchar` (RFC 9110, 5.6.2).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// A permitted type, which may be joined by `null` since a null value is simply not mirrored.
+/// Whether the type is permitted. `null` may be added, because a null value is not mirrored.
 fn is_primitive(declared: &Json) -> bool {
     let allowed = |name: &str| matches!(name, "string" | "integer" | "boolean");
     if let Some(name) = declared.as_str() {
@@ -224,8 +227,8 @@ fn is_primitive(declared: &Json) -> bool {
 }
 
 impl ParamHeader {
-    /// The header's value for a call with `arguments`, before encoding; `None` when there is no header
-    /// because the argument is absent, null or of a type that a header cannot have.
+    /// The header's value for a call with `arguments`, before encoding. `None` if the argument is
+    /// missing, null or of a type that a header cannot have, because then there is no header.
     #[must_use]
     pub fn value(&self, arguments: &Json) -> Option<String> {
         let value = self
@@ -240,8 +243,8 @@ impl ParamHeader {
         }
     }
 
-    /// Whether a received, decoded header value matches `value`: integers are compared
-    /// as numbers (streamable-http, Server Validation), everything else as text.
+    /// Whether a received, decoded header value matches `value`. Integers are compared as numbers
+    /// (streamable-http, Server Validation), and everything else as text.
     #[must_use]
     pub fn values_match(received: &str, value: &str) -> bool {
         received == value
@@ -249,7 +252,7 @@ impl ParamHeader {
     }
 }
 
-/// The value of a number, if it is an integer within the safe range.
+/// The value of a number that is an integer within the safe range.
 fn integer(lexeme: &str) -> Option<i64> {
     let number = lexeme
         .parse::<i64>()
@@ -260,7 +263,7 @@ fn integer(lexeme: &str) -> Option<i64> {
         .then_some(number)
 }
 
-/// `42.0` and `4.2e1` are integers too; within the safe range doubles hold them exactly.
+/// `42.0` and `4.2e1` are integers too. Within the safe range, doubles represent them exactly.
 fn integral_double(lexeme: &str) -> Option<i64> {
     if !lexeme
         .bytes()
@@ -375,7 +378,7 @@ mod tests {
             annotated(65, ""),
             Err(AnnotationError::TooMany { limit: 64 })
         );
-        // What follows is not even looked at.
+        // The rest is not even read.
         let invalid = r#","z":{"type":"number","x-mcp-header":"Z"}"#;
         assert_eq!(
             annotated(60_000, invalid),

@@ -1,24 +1,24 @@
-//! The id of a message of which only the beginning and the end are known, because it is too long or is
-//! not JSON.
+//! Finds the id of a message of which only the beginning and the end are available, because it is
+//! too long or not JSON.
 
 use bytes::Bytes;
 
 use crate::json::{Json, Kind};
 
-/// The id of a message that begins with `head` and ends with `tail`, if either shows it: some
+/// The id of a message that begins with `head` and ends with `tail`, if either contains it. Some
 /// senders write it first, others last.
 #[must_use]
 pub fn id(head: &[u8], tail: &[u8]) -> Option<Json> {
     id_in_head(head).or_else(|| id_in_tail(tail))
 }
 
-/// The value of the member `id` of the object that begins with `head`, if it is complete
-/// there and is a string or an integer.
+/// The member `id` of the object that begins with `head`, if its value is complete there and is a
+/// string or an integer.
 #[must_use]
 pub fn id_in_head(head: &[u8]) -> Option<Json> {
     let mut depth = 0_usize;
     let mut at = 0;
-    // Whether the next string is a key of the outermost object.
+    // Set if the next string is a key of the outermost object.
     let mut key = false;
     while let Some(byte) = head.get(at) {
         match byte {
@@ -43,7 +43,7 @@ pub fn id_in_head(head: &[u8]) -> Option<Json> {
     None
 }
 
-/// Just after the string that begins at `start`.
+/// The offset after the string that begins at `start`.
 fn string_end(head: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -60,8 +60,8 @@ fn is_id(quoted: &[u8]) -> bool {
     key.and_then(|key| key.as_str().map(|key| key == "id")) == Some(true)
 }
 
-/// The value of the member `id` if it is the last one of the object that ends with `tail`. Only the
-/// outermost object's last member can be followed by nothing but its brace.
+/// The member `id`, if it is the last one of the object that ends with `tail`. Only the last member
+/// of the outermost object is followed by nothing but a brace.
 fn id_in_tail(tail: &[u8]) -> Option<Json> {
     const KEY: &[u8] = b"\"id\"";
     let inner = tail.trim_ascii_end().strip_suffix(b"}")?;
@@ -73,7 +73,7 @@ fn id_in_tail(tail: &[u8]) -> Option<Json> {
     valid_id(value)
 }
 
-/// The value after a key that ends at `key_end`, if something after it shows where it ends.
+/// The value after a key that ends at `key_end`, if the text after the value shows its end.
 fn value(head: &[u8], key_end: usize) -> Option<Json> {
     let rest = head.get(key_end..)?;
     let start = key_end + 1 + rest.iter().position(|byte| *byte == b':')?;

@@ -1,20 +1,20 @@
-//! Views over results, which read members and never rewrite any.
+//! Views of results, which read members and never rewrite them.
 //!
-//! A view is the result's text. Members that no view names are read through [`ResultView::json`].
+//! A view is the result's text. Use [`ResultView::json`] to read members without an accessor.
 
 use crate::json::Json;
 use crate::meta;
 
-/// The members of a result that say for how long, and for whom, it may be kept (2026-07-28 server/utilities/caching).
+/// The members of a result that limit caching (2026-07-28 server/utilities/caching).
 pub const CACHING_HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
 
-/// Whether a result says for how long, or for whom, it may be kept.
+/// Whether a result has caching hints.
 #[must_use]
 pub fn has_caching_hints(result: &Json) -> bool {
     CACHING_HINTS.iter().any(|hint| result.get(hint).is_some())
 }
 
-/// Whether a result says that it is the same for all.
+/// Whether a result says that it is the same for all clients.
 #[must_use]
 pub fn is_public(result: &Json) -> bool {
     result
@@ -22,13 +22,14 @@ pub fn is_public(result: &Json) -> bool {
         .is_some_and(|scope| scope.as_text() == "\"public\"")
 }
 
-/// Whether a result is for one principal alone. One with hints that does not say `public` is taken to be so.
+/// Whether a result belongs to one principal alone. A result with hints but without `public` counts
+/// as private.
 #[must_use]
 pub fn is_private(result: &Json) -> bool {
     has_caching_hints(result) && !is_public(result)
 }
 
-/// What all results have in common (2026-07-28 schema, Result).
+/// The members that all results share (2026-07-28 schema, Result).
 pub trait ResultView: From<Json> {
     /// The whole result object, as received.
     fn json(&self) -> &Json;
@@ -85,24 +86,23 @@ macro_rules! views {
 }
 
 views! {
-    /// Result of `initialize` or `server/discover`: how a server describes itself.
+    /// The result of `initialize` or `server/discover`: how a server describes itself.
     ServerDescription {
         protocol_version = "protocolVersion",
         capabilities = "capabilities",
         instructions = "instructions",
     }
-    /// Result of `tools/list`.
+    /// The result of `tools/list`.
     ListToolsResult { tools = "tools", next_cursor = "nextCursor" }
-    /// Result of `tools/call`.
+    /// The result of `tools/call`.
     CallToolResult { is_error = "isError" }
-    /// A result that says nothing but that the request succeeded, and any result of a method that
-    /// Fanlight does not know.
+    /// A result without members of its own, or any result of an unknown method.
     AnyResult {}
 }
 
 impl ServerDescription {
-    /// Who the server says it is: `serverInfo` of an `initialize` result, else the `_meta` key
-    /// that 2026-07-28 has for it.
+    /// The server's name and version: `serverInfo` of an `initialize` result, or the `_meta` key of
+    /// 2026-07-28.
     #[must_use]
     pub fn server_info(&self) -> Option<Json> {
         self.0
@@ -110,7 +110,8 @@ impl ServerDescription {
             .or_else(|| self.meta()?.get(meta::SERVER_INFO))
     }
 
-    /// Whether it is the result of `initialize`, which describes the server in the session that it has opened.
+    /// Whether this is the result of `initialize`, which describes the server within the opened
+    /// session.
     #[must_use]
     pub fn is_of_session(&self) -> bool {
         self.protocol_version().is_some()

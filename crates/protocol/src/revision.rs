@@ -1,8 +1,8 @@
-//! Protocol revisions and the two eras they fall into.
+//! Protocol revisions and their two eras.
 
 use std::fmt;
 
-/// How client and server agree on what they speak (2026-07-28 basic/versioning, Terminology).
+/// How client and server negotiate the revision (2026-07-28 basic/versioning, Terminology).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// `initialize` and sessions: 2025-11-25 and earlier.
@@ -44,7 +44,7 @@ impl Revision {
         Self::V2025_03_26,
         Self::V2024_11_05,
     ];
-    /// The newest revision that is opened with `initialize`.
+    /// The newest revision that begins with `initialize`.
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
     /// The newest stateless revision.
     pub const NEWEST_MODERN: Self = Self::V2026_07_28;

@@ -1,7 +1,7 @@
-//! Sealing bytes so that a client that carries them can neither read nor change them.
+//! Seals bytes so that a client that holds them can neither read nor change them.
 //!
-//! AES-256-GCM-SIV: a nonce that is used twice by accident, or by two replicas with one key, reveals
-//! only that two sealed texts are equal.
+//! The cipher is AES-256-GCM-SIV. If a nonce is used twice by accident, or by two replicas with one
+//! key, that only reveals whether two sealed texts are equal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use data_encoding::HEXLOWER;
 
-/// Secret keys: the first seals, all open, so that keys can be rotated while text sealed with an old key
-/// is in use. Without keys a random one is made for each [`Seal`].
+/// Secret keys. The first one seals and all of them open, so that keys can be rotated while older
+/// sealed texts are in use. Without keys, each [`Seal`] makes a random one.
 #[derive(Clone, Default)]
 pub struct Keys(Arc<[[u8; 32]]>);
 
 impl Keys {
-    /// These keys, in this order.
+    /// Uses these keys in this order.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
         Self(keys.into_iter().collect())
     }
 
-    /// Whether there are none.
+    /// Whether there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// These keys, and another that opens last: it seals only if there are no others.
+    /// Adds a key at the end. It only opens, unless there are no other keys.
     #[must_use]
     pub fn followed_by(&self, key: [u8; 32]) -> Self {
         Self::new(self.0.iter().copied().chain([key]))
@@ -57,13 +57,13 @@ struct Key {
     name: String,
 }
 
-/// The bytes of a message authentication code that are in a [`Tag`].
+/// The number of bytes of a message authentication code in a [`Tag`].
 const TAG: usize = 6;
 
 /// A message authentication code, shortened, as URL-safe text.
 pub type Tag = [u8; TAG / 3 * 4];
 
-/// The key cannot be used, or no random key can be made.
+/// The error that a key cannot be used, or that no random key can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot make a key for sealing")]
 pub struct KeyError;
@@ -75,7 +75,7 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// Seals with `keys`. Text sealed for one `purpose` does not open for another.
+    /// Creates a seal that uses `keys`. Text sealed for one `purpose` does not open for another.
     ///
     /// # Errors
     ///
@@ -92,13 +92,13 @@ impl Seal {
         })
     }
 
-    /// `plain` as URL-safe text; `None` if the cipher fails.
+    /// Seals `plain` into URL-safe text; `None` if the cipher fails.
     #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
         self.seal_for(plain, b"")
     }
 
-    /// [`Seal::seal`] for one owner: only [`Seal::open_for`] with equal bytes opens it.
+    /// Like [`Seal::seal`], for one owner: only [`Seal::open_for`] with equal bytes opens it.
     #[must_use]
     pub fn seal_for(&self, plain: &[u8], owner: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
@@ -113,14 +113,14 @@ impl Seal {
         Some(URL_SAFE_NO_PAD.encode(whole))
     }
 
-    /// The content of `text`, if one of the keys sealed it for this purpose. The caller bounds its length.
+    /// Opens `text` if one of the keys sealed it for this purpose. The caller limits its length.
     #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
         self.open_for(text, b"")
     }
 
-    /// The content of `text`, if one of the keys sealed it for this purpose and this owner. The caller
-    /// bounds its length.
+    /// Opens `text` if one of the keys sealed it for this purpose and this owner. The caller limits
+    /// its length.
     #[must_use]
     pub fn open_for(&self, text: &str, owner: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -136,8 +136,9 @@ impl Seal {
         })
     }
 
-    /// A short code of `content` and an owner that nobody without the key can compute: for what would be sealed too often.
-    /// It hides nothing, and is compared only where its secrecy is not all that protects.
+    /// A short code for `content` and an owner, which nobody can compute without the key. It is for
+    /// values that would be sealed too often. It hides nothing, and must not be the only protection
+    /// where it is compared.
     #[must_use]
     pub fn tag_for(&self, content: &[u8], owner: &[u8]) -> Tag {
         let length = u64::try_from(content.len())
@@ -148,24 +149,25 @@ impl Seal {
             &[&length[..], content, &self.bound(owner)].concat(),
         );
         let mut tag = Tag::default();
-        // The code is longer than that, and the text is as long as the tag.
+        // The code is longer than `TAG`, and its text has exactly the length of a tag.
         let _ =
             URL_SAFE_NO_PAD.encode_slice(code.as_ref().get(..TAG).unwrap_or_default(), &mut tag);
         tag
     }
 
-    /// The name of the key that seals: a hash that does not reveal the key.
+    /// The name of the sealing key: a hash that does not reveal the key.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.first.name
     }
 
-    /// The names of all keys, that of the one that seals first.
+    /// The names of all keys, beginning with the sealing key.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.keys().map(|key| key.name.as_str())
     }
 
-    /// Purpose and owner. No purpose begins with another, so that these bytes tell both apart.
+    /// Purpose and owner as bytes. No purpose is the beginning of another, so the bytes identify
+    /// both.
     fn bound(&self, owner: &[u8]) -> Vec<u8> {
         [self.purpose, owner].concat()
     }
@@ -190,8 +192,8 @@ impl Key {
     }
 }
 
-/// Random bytes of the system. The generator of the cipher's library takes some 50 ms to gather its
-/// seed when it is first used.
+/// Random bytes from the system. The generator of the cipher library would take some 50 ms to
+/// gather its seed at the first use.
 fn random<const N: usize>() -> Option<[u8; N]> {
     let mut random = [0; N];
     getrandom::fill(&mut random).ok()?;

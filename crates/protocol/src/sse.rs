@@ -1,4 +1,5 @@
-//! Server-Sent Events, decoded and encoded: the event stream format of the HTML standard, section 9.2.
+//! Decodes and encodes Server-Sent Events: the event stream format of the HTML standard, section
+//! 9.2.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ pub const MESSAGE_START: &[u8] = b"event: message\ndata: ";
 /// The text after the data of a message.
 pub const MESSAGE_END: &[u8] = b"\n\n";
 
-/// Up to this size, events share memory with those that follow.
+/// The longest event that may share memory with later ones, in bytes.
 const SHARED: usize = 64 << 10;
 
 /// One event that carries data.
@@ -22,45 +23,45 @@ pub struct Event {
     pub name: Bytes,
     /// The data lines, joined with line feeds.
     pub data: Bytes,
-    /// The id in force when the event was dispatched.
+    /// The event id at the time when the event was complete.
     pub id: Option<Bytes>,
 }
 
-/// An event over the limit, after which a stream cannot be read.
+/// The error that an event exceeds the limit. The stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event larger than {limit} bytes")]
 pub struct EventTooLarge {
-    /// The limit in force, in bytes.
+    /// The limit in bytes.
     pub limit: usize,
 }
 
-/// Cuts a byte stream into events.
+/// Splits a byte stream into events.
 ///
 /// Lines are read within the buffer, which is emptied once for each event.
 #[derive(Debug)]
 pub struct EventDecoder {
     buffer: BytesMut,
-    /// Bytes of the buffer that have been read: whole lines.
+    /// How many bytes of the buffer were read. These are whole lines.
     read: usize,
-    /// Bytes of it that have been searched for the end of a line.
+    /// How many bytes of the buffer were searched for a line end.
     searched: usize,
     limit: usize,
     at_start: bool,
-    /// The last line ended with CR: a LF that follows belongs to the same line break.
+    /// Set if the last line ended with CR. An LF that follows belongs to the same line break.
     after_cr: bool,
     name: Bytes,
     data: Option<Data>,
     data_len: usize,
-    /// The value of the last `id` field, which applies once its event is complete.
+    /// The value of the last `id` field, which takes effect when its event is complete.
     id: Option<Bytes>,
     last_event_id: Option<Bytes>,
     retry_millis: Option<u64>,
 }
 
-/// Most events have one data line, which then needs no copy.
+/// The data of an event. Most events have one data line, which needs no copy.
 #[derive(Debug)]
 enum Data {
-    /// In the buffer.
+    /// The line is in the buffer.
     Here(Range<usize>),
     One(Bytes),
     Many(BytesMut),
@@ -86,8 +87,8 @@ impl EventDecoder {
         }
     }
 
-    /// Appends received bytes. Call [`EventDecoder::next_event`] until it returns `None`
-    /// before appending again, so that the limit bounds the buffer.
+    /// Appends received bytes. Call [`EventDecoder::next_event`] until it returns `None` before
+    /// appending again, so that the limit applies to the buffer.
     pub fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }
@@ -114,20 +115,20 @@ impl EventDecoder {
         Ok(None)
     }
 
-    /// The bytes of the event that has begun. To be asked once there are no further events.
+    /// How many bytes of the unfinished event are kept. Call this once there are no further events.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len() + self.data_len
     }
 
-    /// The id of the last complete event, also of one without data: where the stream can be resumed. An
-    /// empty id resets it.
+    /// The id of the last complete event, even of one without data, from which the stream can be
+    /// resumed. An empty id resets it.
     #[must_use]
     pub fn last_event_id(&self) -> Option<&Bytes> {
         self.last_event_id.as_ref().filter(|id| !id.is_empty())
     }
 
-    /// The reconnection time the server asked for last, in milliseconds.
+    /// The last reconnection time that the server asked for, in milliseconds.
     #[must_use]
     pub fn retry_millis(&self) -> Option<u64> {
         self.retry_millis
@@ -139,7 +140,8 @@ impl EventDecoder {
         self.data.is_some() || self.read < self.buffer.len()
     }
 
-    /// Only the first bytes of the stream can be one, however they are cut.
+    /// Skips a byte order mark. It can only be at the start of the stream, perhaps in several
+    /// pieces.
     fn skip_byte_order_mark(&mut self) {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         if !self.at_start {
@@ -155,7 +157,7 @@ impl EventDecoder {
 
     /// The range of the next line, without its line break.
     fn next_line(&mut self) -> Option<Range<usize>> {
-        // It may still begin with a byte order mark.
+        // The line may still begin with a byte order mark.
         if self.at_start {
             return None;
         }
@@ -188,10 +190,10 @@ impl EventDecoder {
                 let start = line.end - value.len();
                 self.add_data(start..line.end)?;
             }
-            // Nearly every event of every server.
+            // This is true for nearly every event of every server.
             b"event" if value == b"message" => self.name = Bytes::from_static(b"message"),
             b"event" => self.name = Bytes::copy_from_slice(value),
-            // In memory of its own, since it outlives the event.
+            // A copy in its own memory, because it outlives the event.
             b"id" if !value.contains(&0) => self.id = Some(Bytes::copy_from_slice(value)),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 if let Some(millis) = std::str::from_utf8(value)
@@ -247,7 +249,7 @@ impl EventDecoder {
         })
     }
 
-    /// Drops the lines that have been read, but for the data of an incomplete event.
+    /// Drops the lines that were read, except the data of an unfinished event.
     fn drop_read(&mut self) {
         if self.read == 0 {
             return;
@@ -262,11 +264,11 @@ impl EventDecoder {
         }
     }
 
-    /// Takes the lines that have been read out of the buffer.
+    /// Removes the lines that were read from the buffer.
     fn split_read(&mut self) -> Bytes {
         let lines = self.buffer.split_to(self.read).freeze();
         if lines.len() > SHARED {
-            // What is left must not keep the memory of what was taken.
+            // The rest must not keep the memory of the removed lines.
             self.buffer = BytesMut::from(self.buffer.as_ref());
         }
         self.searched = self.searched.saturating_sub(self.read);
@@ -275,7 +277,7 @@ impl EventDecoder {
     }
 }
 
-/// One `message` event with `data`, which may have line breaks.
+/// Encodes `data`, which may have line breaks, as one `message` event.
 #[must_use]
 pub fn encode_message(data: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
@@ -283,7 +285,7 @@ pub fn encode_message(data: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Appends a `message` event whose data is made of `parts`, and may have line breaks.
+/// Appends a `message` event with the data in `parts`, which may have line breaks.
 pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
     out.reserve(
         MESSAGE_START.len()
@@ -294,7 +296,7 @@ pub fn put_message(out: &mut BytesMut, parts: &[impl AsRef<[u8]>]) {
     let mut after_cr = false;
     for part in parts {
         let mut rest = part.as_ref();
-        // A line break may be in two parts.
+        // A line break may be split between two parts.
         if !rest.is_empty() && std::mem::take(&mut after_cr) {
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }

@@ -1,8 +1,10 @@
-//! Whether a tool can be called as a task, in the words of 2025-11-25.
+//! Adds `execution.taskSupport`, which tells clients of 2025-11-25 whether a tool can be called as
+//! a task.
 //!
-//! A client of that revision must not call a tool as a task unless `execution.taskSupport` of the tool allows it (2025-11-25
-//! basic/utilities/tasks, Tool-Level Negotiation). A server with the extension `io.modelcontextprotocol/tasks` has no such
-//! member, since it decides itself which calls become tasks.
+//! A client of that revision must not call a tool as a task without this member (2025-11-25
+//! basic/utilities/tasks, Tool-Level Negotiation). A server with the extension
+//! `io.modelcontextprotocol/tasks` does not send it, because the server itself decides which calls
+//! become tasks.
 
 use crate::json::{Edits, Json};
 
@@ -11,7 +13,8 @@ const TASK_SUPPORT: &str = "taskSupport";
 const OPTIONAL: &[u8] = br#""taskSupport":"optional""#;
 const EXECUTION_OPTIONAL: &[u8] = br#""execution":{"taskSupport":"optional"}"#;
 
-/// The tool with `taskSupport` as `"optional"`; `None` if it has that member already, or can have none.
+/// The tool with `taskSupport` set to `"optional"`. `None` if it has that member already, or cannot
+/// have it.
 #[must_use]
 pub fn optional_for_tool(tool: &Json) -> Option<Json> {
     if !tool.is_object() {
@@ -36,7 +39,8 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
     Some(edits.finish_json())
 }
 
-/// The result of `tools/list` with every tool as [`optional_for_tool`] gives it; `None` if that changes nothing.
+/// The result of `tools/list` after applying [`optional_for_tool`] to every tool; `None` if that
+/// changes nothing.
 #[must_use]
 pub fn optional_for_list(list: &Json) -> Option<Json> {
     let tools = list

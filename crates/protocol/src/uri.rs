@@ -1,10 +1,10 @@
-//! The resources that a URI can be part of.
+//! Finds the resources that a URI can be part of.
 
-/// The most parts of one URI. Each is looked up by its text, so a URI of separators alone would
-/// otherwise cost the square of its length.
+/// The most parts of one URI. Each part is looked up by its text, so a URI of separators alone
+/// would otherwise cost the square of its length.
 const PARTS: usize = 64;
 
-/// The prefixes of a URI that can name a resource that contains it, at most 64, and the URI itself
+/// The prefixes of a URI that can name a resource containing it, at most 64. The URI itself comes
 /// last.
 pub fn with_parents(uri: &str) -> impl Iterator<Item = &str> {
     let ends = uri

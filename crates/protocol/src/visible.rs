@@ -1,15 +1,17 @@
-//! Text of peers for people: characters that cannot be seen, or change how other text is seen, are escaped.
+//! Escapes invisible characters, and characters that change how other text looks, in texts of
+//! peers.
 //!
-//! A name with a bidirectional override reads as another name on a terminal and in a log; a control character moves the
-//! cursor or begins a forged line. Escapes have the form of JSON (`\u202e`), so that JSON stays JSON with the same
-//! meaning.
+//! A name with a bidirectional override looks like another name on a terminal and in a log. A
+//! control character moves the cursor or begins a forged line. Escapes have the form of JSON
+//! (`\u202e`), so JSON stays JSON with the same meaning.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Invisible and formatting characters outside of the control characters, as inclusive ranges: general categories Cf, Zl
-/// and Zp of Unicode 16, and others with the property `Default_Ignorable_Code_Point`. Not among them are the two
-/// selectors for text and emoji presentation.
+/// Invisible and formatting characters besides control characters, as inclusive ranges. These are
+/// the general categories Cf, Zl and Zp of Unicode 16, and other characters with the property
+/// `Default_Ignorable_Code_Point`. The two selectors for text and emoji presentation are not among
+/// them.
 const HIDDEN: &[(char, char)] = &[
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -38,13 +40,13 @@ const HIDDEN: &[(char, char)] = &[
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// `text` with each character escaped that cannot be seen, control characters included.
+/// Escapes each invisible character of `text`, including control characters.
 #[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, |_| false)
 }
 
-/// [`escaped`] for a whole output, in which line breaks, tabs and the sequences for colours of a terminal stay.
+/// Like [`escaped`], for a whole output. Line breaks, tabs and terminal colour sequences stay.
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escaped_but(text, |rest| {
@@ -52,14 +54,15 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// [`escaped_lines`] for one line, such as a log line: line breaks within it are escaped as well.
+/// Like [`escaped_lines`], for a single line such as a log line. Line breaks within it are escaped
+/// too.
 #[must_use]
 pub fn escaped_line(text: &str) -> Cow<'_, str> {
     escaped_but(text, |rest| rest.starts_with('\t') || is_colour(rest))
 }
 
-/// Whether `text` begins with a sequence that only changes weight or colour: `ESC [ digits m`, of at most two digits and
-/// not one that hides.
+/// Whether `text` begins with a sequence that only changes weight or colour: `ESC [ digits m` with
+/// at most two digits. The sequence that hides text does not count.
 fn is_colour(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("\u{1b}[") else {
         return false;
@@ -147,7 +150,7 @@ mod tests {
         }
     }
 
-    /// The escape of a character within a JSON string is the character.
+    /// An escape within a JSON string means the character itself.
     #[test]
     fn json_keeps_its_meaning() {
         let text = "{\"a\u{202e}\":\"\u{e0041}\u{7f}\"}";

@@ -1,13 +1,14 @@
-//! Searches in blocks of 64 bytes: the result is a word with a bit for each byte, the lowest for the first.
+//! Searches in blocks of 64 bytes. A result is a word with one bit for each byte, the lowest bit
+//! for the first byte.
 
 use wide::u8x16;
 
-/// Bytes that one vector holds.
+/// The number of bytes in a vector.
 pub(super) const LANES: usize = 16;
-/// Bytes of a block.
+/// The number of bytes in a block.
 pub(super) const BLOCK: usize = 64;
 
-/// The bytes for which `test` sets all bits; of the others it sets none.
+/// Marks the bytes for which `test` sets all bits. For other bytes it must set none.
 #[inline(always)]
 pub(super) fn find(block: &[u8; BLOCK], test: impl Fn(u8x16) -> u8x16) -> u64 {
     let found = vectors(block).map(|bytes| u64::from(test(bytes).to_bitmask()));
@@ -21,26 +22,28 @@ pub(super) fn is(bytes: u8x16, byte: u8) -> u8x16 {
     bytes.simd_eq(u8x16::splat(byte))
 }
 
-/// Whether they are below the space.
+/// Marks the bytes below the space.
 #[inline(always)]
 pub(super) fn is_control(bytes: u8x16) -> u8x16 {
     bytes.min(u8x16::splat(0x1f)).simd_eq(bytes)
 }
 
-/// The escapes of a block of string text.
+/// The escapes in a block of string text.
 pub(super) struct Escapes {
-    /// The backslashes that begin one.
+    /// The backslashes that begin an escape.
     pub(super) starts: u64,
-    /// The bytes right after those.
+    /// The bytes right after them.
     pub(super) escaped: u64,
 }
 
-/// Separates the backslashes that begin an escape from those that are escaped. They alternate: of a run
-/// of backslashes every other one begins an escape, counted from the first. Adding the first bit of a
-/// run to the run clears it, which separates the runs that begin at even offsets from the others.
+/// Separates backslashes that begin an escape from backslashes that are escaped.
 ///
-/// `carry` is one if the first byte is escaped by the last byte of the block before; it is set for the
-/// next block.
+/// In a run of backslashes they alternate, beginning with one that begins an escape. Adding the
+/// first bit of a run to the run clears it. That separates runs that begin at even offsets from the
+/// others.
+///
+/// `carry` is one if the first byte is escaped by the last byte of the previous block. It is set
+/// for the next block.
 #[inline(always)]
 pub(super) fn escapes(backslashes: u64, carry: &mut u64) -> Escapes {
     const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -74,7 +77,7 @@ mod tests {
         fn escapes_match_a_scan_byte_by_byte(blocks in proptest::collection::vec(proptest::num::u64::ANY, 1..8)) {
             let (mut carry, mut escaped) = (0, false);
             for backslashes in blocks {
-                // Runs of backslashes as long as they are in text that was escaped several times.
+                // Long runs of backslashes, as in text that was escaped several times.
                 for backslashes in [backslashes, backslashes | backslashes << 1 | backslashes << 2] {
                     let found = escapes(backslashes, &mut carry);
                     for place in 0..BLOCK {

@@ -1,14 +1,17 @@
-//! The brackets of a JSON text outside of its strings, found 64 bytes at a time: which bytes are within
-//! a string is computed by arithmetic on one bit for each byte. Langdale and Lemire, "Parsing gigabytes of JSON per second" (2019), section 3.1,
-//! describe the method.
+//! Finds the brackets of a JSON text outside of its strings, 64 bytes at a time.
+//!
+//! Arithmetic on one bit for each byte tells which bytes are within strings. Langdale and Lemire,
+//! "Parsing gigabytes of JSON per second" (2019), section 3.1, describe the method.
 
 use wide::u8x16;
 
 use super::block::{BLOCK, Escapes, escapes, find, is, is_control};
 use super::scan_string::escape;
 
-/// Every `{`, `}`, `[` and `]` of a text outside of its strings, in order, and what is invalid: control
-/// characters other than white space between tokens, and within strings backslashes that begin no escape.
+/// Returns the offsets of each `{`, `}`, `[` and `]` outside of strings, in order.
+///
+/// It also returns invalid bytes: control characters within strings, control characters between
+/// tokens that are not white space, and backslashes in strings that begin no escape.
 pub(super) struct Brackets<'a> {
     text: &'a [u8],
     /// The offset of the block that `left` belongs to.
@@ -17,14 +20,14 @@ pub(super) struct Brackets<'a> {
     left: u64,
     /// The offset of the next block.
     next: usize,
-    /// All ones if that is within a string.
+    /// All ones if the next block begins within a string.
     within: u64,
-    /// One if its first byte belongs to an escape.
+    /// One if the first byte of the next block belongs to an escape.
     escaped: u64,
 }
 
 impl<'a> Brackets<'a> {
-    /// From `start` on, which is not within a string.
+    /// Begins at `start`, which must not be within a string.
     pub(super) fn new(text: &'a [u8], start: usize) -> Self {
         Self {
             text,
@@ -36,7 +39,7 @@ impl<'a> Brackets<'a> {
         }
     }
 
-    /// The offset of the next one; the length of the text if there is none.
+    /// The offset of the next bracket or invalid byte; the length of the text if there is none.
     #[inline]
     pub(super) fn next(&mut self) -> usize {
         while self.left == 0 {
@@ -81,14 +84,14 @@ impl<'a> Brackets<'a> {
             return controls | malformed;
         }
         let within = below(quotes) ^ self.within;
-        // The sign, in every bit.
+        // The sign bit, copied to every bit.
         self.within = ((within as i64) >> (BLOCK - 1)) as u64;
         (find(block, is_bracket) & !within)
             | (malformed & within)
             | misplaced(block, controls, within)
     }
 
-    /// Which of these backslashes begin no escape.
+    /// Marks the backslashes that begin no valid escape.
     #[inline]
     fn malformed(&self, mut backslashes: u64) -> u64 {
         let mut malformed = 0;
@@ -105,12 +108,13 @@ impl<'a> Brackets<'a> {
 
 #[inline(always)]
 fn is_bracket(bytes: u8x16) -> u8x16 {
-    // With this bit each bracket is a brace.
+    // This bit turns each square bracket into a brace.
     let folded = bytes | u8x16::splat(0x20);
     is(folded, b'{') | is(folded, b'}')
 }
 
-/// The control characters that are within strings, or are not the white space of RFC 8259, section 2.
+/// Marks control characters that are within strings, or that are not white space (RFC 8259, section
+/// 2).
 #[inline]
 fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
     let mut found = controls & within;
@@ -125,8 +129,8 @@ fn misplaced(block: &[u8; BLOCK], controls: u64, within: u64) -> u64 {
     found
 }
 
-/// Sets each bit that has an odd number of set bits at or below it: with a bit for each quote, the bytes
-/// within strings, the opening quote included.
+/// Sets each bit that has an odd number of set bits at or below it. Given a bit for each quote,
+/// this marks the bytes within strings, including the opening quote.
 #[inline]
 fn below(bits: u64) -> u64 {
     let mut bits = bits;
@@ -140,7 +144,8 @@ fn below(bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The reference, byte by byte, up to a backslash outside of strings, which no JSON has.
+    /// The reference implementation, byte by byte. It stops at a backslash outside of strings,
+    /// which no JSON has.
     fn plainly(text: &[u8]) -> (Vec<usize>, usize) {
         let (mut found, mut within, mut escaped) = (Vec::new(), false, false);
         for (at, byte) in text.iter().enumerate() {

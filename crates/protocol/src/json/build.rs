@@ -1,4 +1,4 @@
-//! Writing the JSON that Fanlight itself originates, from raw members.
+//! Builds the JSON that Fanlight itself creates, from raw members.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ pub fn quote(text: &str) -> Vec<u8> {
     out
 }
 
-/// Writes an object member by member.
+/// Builds an object member by member.
 #[derive(Clone, Debug)]
 pub struct ObjectBuilder(Vec<u8>);
 
@@ -29,8 +29,8 @@ impl ObjectBuilder {
         Self(vec![b'{'])
     }
 
-    /// An object without members, with a capacity of `bytes` bytes of text besides the braces. What is kept for long does
-    /// not take more memory than its text then.
+    /// An object without members, with a capacity of `bytes` bytes besides the braces. With the
+    /// right capacity, a value that is kept for long takes no more memory than its text.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut out = Vec::with_capacity(bytes + 2);
@@ -38,7 +38,7 @@ impl ObjectBuilder {
         Self(out)
     }
 
-    /// Whether nothing has been added yet.
+    /// Whether no member has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 1
@@ -51,7 +51,7 @@ impl ObjectBuilder {
         self
     }
 
-    /// Adds a member whose key is given as received, quotes and escapes included.
+    /// Adds a member whose key is given as received, including quotes and escapes.
     pub fn raw_member(&mut self, quoted_key: &Json, value: &Json) -> &mut Self {
         self.comma();
         self.0.extend_from_slice(quoted_key.bytes());
@@ -94,7 +94,7 @@ impl ObjectBuilder {
     }
 }
 
-/// Writes an array element by element.
+/// Builds an array element by element.
 #[derive(Debug)]
 pub struct ArrayBuilder(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Changing text by splicing: everything outside the edited ranges keeps its bytes.
+//! Changes text by splicing: everything outside of the edited ranges keeps its bytes.
 
 use std::ops::Range;
 
@@ -7,16 +7,17 @@ use smallvec::SmallVec;
 
 use super::{Json, Member};
 
-/// Replacements to be made in a text. Ranges are those of the original text.
+/// Replacements in a text. All ranges refer to the original text.
 #[derive(Clone, Debug)]
 pub struct Edits {
     base: Bytes,
     edits: SmallVec<[(Range<usize>, Bytes); FEW]>,
 }
 
-/// Edits that are stored without an allocation.
+/// The number of edits that are stored without an allocation.
 const FEW: usize = 3;
-/// Up to so many bytes an edited text is copied, which costs less than sharing parts of the original.
+/// The longest edited text that is copied, in bytes. Copying it costs less than sharing parts of
+/// the original.
 const SHORT: usize = 8 << 10;
 
 impl Edits {
@@ -29,13 +30,13 @@ impl Edits {
         }
     }
 
-    /// Replaces the text at `range`. Ranges must not overlap; one that does, or that lies outside
-    /// the text, is ignored by [`Edits::finish`].
+    /// Replaces the text at `range`. Ranges must not overlap. [`Edits::finish`] ignores a range
+    /// that overlaps another one, or that is outside of the text.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Bytes>) {
         self.edits.push((range, with.into()));
     }
 
-    /// Inserts a member, or several, at the front of the object that begins at `object_start`.
+    /// Inserts one or more members at the front of the object that begins at `object_start`.
     /// `members` is their text without outer commas, e.g. `"a":1,"b":2`.
     pub fn insert_members(&mut self, object_start: usize, members: &[u8]) {
         self.insert_owned_members(object_start, Bytes::copy_from_slice(members));
@@ -54,8 +55,9 @@ impl Edits {
         }
     }
 
-    /// Changes members of an object that begins at `object_start`: `changes` has one element for each of its `members`.
-    /// `added` members (text without outer commas) follow the last one. All other text stays.
+    /// Changes the members of the object that begins at `object_start`. `changes` has one element
+    /// for each of `members`. The text `added` (members without outer commas) is put after the last
+    /// one. All other text stays.
     pub fn change_members(
         &mut self,
         object_start: usize,
@@ -87,7 +89,8 @@ impl Edits {
         }
     }
 
-    /// Removes the elements of `array`, which begins at `array_start`, for whose index `removes` is true.
+    /// Removes the elements of `array` whose index satisfies `removes`. The array begins at
+    /// `array_start`.
     pub fn remove_elements(
         &mut self,
         array_start: usize,
@@ -111,7 +114,8 @@ impl Edits {
         });
     }
 
-    /// The edited text: a short one in one piece, a longer one in pieces that share memory with the original.
+    /// The edited text. A short text is one piece; a longer one consists of pieces that share
+    /// memory with the original.
     #[must_use]
     pub fn finish(mut self) -> Chunks {
         self.put_in_order();
@@ -133,7 +137,7 @@ impl Edits {
         chunks
     }
 
-    /// The edited text, `len` bytes of it, in memory of its own.
+    /// Copies the edited text, which has `len` bytes.
     fn copied(&self, len: usize) -> Bytes {
         let base = |range: Range<usize>| self.base.get(range).unwrap_or_default();
         let mut whole = Vec::with_capacity(len);
@@ -147,7 +151,7 @@ impl Edits {
         whole.into()
     }
 
-    /// Sorts the edits, and drops those that overlap or lie outside.
+    /// Sorts the edits, and drops those that overlap or are outside of the text.
     fn put_in_order(&mut self) {
         // An insertion goes before a replacement that begins at the same place.
         self.edits
@@ -165,26 +169,26 @@ impl Edits {
         });
     }
 
-    /// The edited text as one value; the caller's edits must have kept it one.
+    /// The edited text as one value. The edits must have kept it a single value.
     #[must_use]
     pub fn finish_json(self) -> Json {
         Json::trusted(self.finish().into_bytes())
     }
 }
 
-/// What becomes of a member of an object.
+/// A change of one member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// It stays.
+    /// Keeps the member.
     Keep,
-    /// It goes, with one of the commas around it.
+    /// Removes the member, with one of the commas around it.
     Remove,
-    /// Its value is replaced by this text.
+    /// Replaces the value by this text.
     Replace(Bytes),
 }
 
-/// Calls `remove` with the ranges to cut out, so that commas are left between the other elements only. Each element is
-/// given with the white space in front of it.
+/// Calls `remove` with the ranges to cut out, so that commas remain only between the other
+/// elements. The range of each element includes the white space in front of it.
 fn remove_elements(
     elements: impl Iterator<Item = Range<usize>>,
     removes: impl Fn(usize) -> bool,
@@ -195,9 +199,9 @@ fn remove_elements(
     while let Some((index, element)) = elements.next() {
         match removes(index) {
             false => kept_any = true,
-            // With the comma in front of it.
+            // Together with the comma in front of it.
             true if kept_any => remove(previous_end..element.end),
-            // With the comma behind it, if there is one.
+            // Together with the comma behind it, if there is one.
             true => {
                 remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start))
             }
@@ -206,7 +210,7 @@ fn remove_elements(
     }
 }
 
-/// Just after the comma that follows an element, or its end if none does.
+/// The offset after the comma that follows an element, or the element's end if there is no comma.
 fn following_comma(text: &[u8], end: usize) -> usize {
     let next = super::scan::white_space(text, end);
     if text.get(next) == Some(&b',') {
@@ -216,10 +220,10 @@ fn following_comma(text: &[u8], end: usize) -> usize {
     }
 }
 
-/// Pieces of text; as many as an edited message has are stored without an allocation.
+/// Pieces of text. The pieces of an edited message are stored without an allocation.
 type Parts = SmallVec<[Bytes; 2 * FEW]>;
 
-/// Text in pieces, to be sent one after the other.
+/// Text in pieces that are sent one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Chunks {
     parts: Parts,
@@ -227,7 +231,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Appends a piece; empty ones are left out.
+    /// Appends a piece. Empty pieces are left out.
     pub fn push(&mut self, part: Bytes) {
         if !part.is_empty() {
             self.len += part.len();
@@ -235,7 +239,7 @@ impl Chunks {
         }
     }
 
-    /// The length in bytes of all pieces together.
+    /// The length of all pieces together, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -259,7 +263,7 @@ impl Chunks {
         self.parts.into_iter()
     }
 
-    /// The text in one piece; copies only if there are several.
+    /// The text in one piece. It is copied only if there are several pieces.
     #[must_use]
     pub fn into_bytes(mut self) -> Bytes {
         if self.parts.len() == 1 {
@@ -291,8 +295,8 @@ impl FromIterator<Bytes> for Chunks {
     }
 }
 
-/// The object without the members for which `keep` is false, and with `added` (raw member text without
-/// outer commas) appended. Kept members keep their bytes and the white space before them.
+/// The object without the members for which `keep` is false, and with `added` appended (raw member
+/// text without outer commas). Kept members keep their bytes and the white space before them.
 #[must_use]
 pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, added: &[u8]) -> Json {
     let text = object.bytes();
@@ -317,7 +321,7 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
     Json::trusted(Bytes::from(out))
 }
 
-/// The array with only the elements for whose index `keep` is true. The text around them keeps its
+/// The array with only the elements whose index satisfies `keep`. The text around them keeps its
 /// bytes.
 #[must_use]
 pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Json {
@@ -332,7 +336,7 @@ pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Jso
     let mut kept_any = false;
     for (index, element) in elements.iter().enumerate() {
         if keep(index) {
-            // The comma and white space before an element go with it.
+            // The comma and white space before an element belong to it.
             out.extend_from_slice(slice(
                 if kept_any {
                     previous_end
@@ -366,7 +370,7 @@ mod tests {
             .iter()
             .map(|member| change(&member.name(&object).unwrap()))
             .collect();
-        // Within a larger text, to see that places count from its beginning.
+        // Within a larger text, to check that places count from its beginning.
         let mut edits = Edits::new(format!("[0,{text}]").into());
         edits.change_members(3, &members, changes, added.as_bytes());
         let whole = String::from_utf8(edits.finish().into_bytes().to_vec()).unwrap();

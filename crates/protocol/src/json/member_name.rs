@@ -1,11 +1,18 @@
-//! Member names that a lenient parser would take for another name.
+//! Finds member names that a lenient parser would take for another name.
 //!
-//! Fanlight reads members by their exact names. A server may not: Go's `encoding/json` ignores case by simple
-//! folding (`ſ` is `s`, the Kelvin sign is `k`) and its second version separators too, C# and Jackson can be told to
-//! ignore case, Java's `equalsIgnoreCase` takes `ı` and `İ` for `i`, pydantic accepts `task_id` for `taskId`, and a
-//! parser written in C ends a name at NUL. What Fanlight has checked would then not be what the server runs. So two
-//! names are confusable here if any such parser could take one for the other: the comparison is coarser than each of
-//! them.
+//! Fanlight reads members by their exact names. Servers may be more lenient:
+//!
+//! - Go's `encoding/json` ignores case by simple folding (`ſ` is `s`, the Kelvin sign is `k`), and
+//!   its second version
+//! ignores separators too.
+//! - C# and Jackson can be configured to ignore case. Java's `equalsIgnoreCase` takes `ı` and `İ`
+//!   for `i`.
+//! - pydantic accepts `task_id` for `taskId`.
+//! - A parser written in C ends a name at NUL.
+//!
+//! The server might then run something else than Fanlight has checked. So two names are confusable
+//! here if any such parser could take one for the other. The comparison is coarser than each of
+//! theirs.
 
 use std::ops::ControlFlow;
 
@@ -15,39 +22,40 @@ use smallvec::SmallVec;
 use super::string::decoded_characters;
 use crate::method::Method;
 
-/// Characters of a folded name that are compared; each known name is shorter.
+/// The most characters of a folded name that are compared. Each known name is shorter.
 const MOST: usize = 64;
 
-/// The name among `known` that the text `raw` between the quotes of a key could be taken for. A key that equals a
-/// known name is confusable with it as well; the caller has found those. The known names have only ASCII characters.
+/// The name among `known` that a parser could take a key for. `raw` is the text between the key's
+/// quotes. A key that equals a known name is confusable with it too; the caller has found such keys
+/// before. Known names have only ASCII characters.
 #[must_use]
 pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
     let folded = Folded::of(decoded_characters(raw));
     known.iter().copied().find(|known| folded.could_be(known))
 }
 
-/// Whether `method`, which Fanlight does not know, could be taken for a method that it knows. It would be forwarded
-/// without the checks of that one.
+/// Whether `method`, which Fanlight does not know, could be taken for a known method. It would then
+/// be forwarded without that method's checks.
 #[must_use]
 pub fn is_confusable_method(method: &str) -> bool {
     let folded = Folded::of(method.chars());
     Method::KNOWN.iter().any(|known| folded.could_be(known))
 }
 
-/// Names of any script and length, none of which another program may take a given key for.
+/// Names of any script and length. Finds keys that other programs may take for one of them.
 ///
 /// Unlike the known names of [`confusable`], they come from a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedNames {
     names: Vec<Box<[char]>>,
-    /// The characters of the longest.
+    /// The number of characters of the longest name.
     longest: usize,
-    /// Whether accents are left out of what is compared: their order and their composition may differ.
+    /// Whether accents are ignored, because their order and composition may differ.
     without_marks: bool,
 }
 
 impl FoldedNames {
-    /// The names of `names`, in the same order.
+    /// Prepares `names`, in the same order.
     #[must_use]
     pub fn new<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
         let without_marks = names.clone().any(|name| !name.is_ascii());
@@ -76,7 +84,8 @@ impl FoldedNames {
         self.names.is_empty()
     }
 
-    /// The position of the name that the text `raw` between the quotes of a key is, or could be taken for.
+    /// The position of the name that a key equals or could be taken for. `raw` is the text between
+    /// the key's quotes.
     #[must_use]
     pub fn find(&self, raw: &[u8]) -> Option<usize> {
         if raw.is_ascii() && !raw.contains(&b'\\') {
@@ -94,11 +103,11 @@ impl FoldedNames {
     fn find_folded(&self, raw: &[u8]) -> Option<usize> {
         let fold = |name: &mut dyn Iterator<Item = char>| -> Vec<char> {
             let parts = folded(name).filter(|part| !(self.without_marks && is_mark(*part)));
-            // What is longer than each name equals none: the rest need not be looked at.
+            // A text longer than each name equals none, so the rest need not be read.
             parts.take(self.longest + 1).collect()
         };
         let whole = fold(&mut decoded_characters(raw));
-        // A parser written in C ends the name at NUL, which is else ignored.
+        // A parser written in C ends the name at NUL; other parsers may ignore NUL.
         let cut = fold(&mut decoded_characters(raw).take_while(|character| *character != '\0'));
         self.names
             .iter()
@@ -106,7 +115,7 @@ impl FoldedNames {
     }
 }
 
-/// The characters of a name without what parsers may ignore, in lower case and decomposed.
+/// The characters of a name in lower case and decomposed, without those that parsers may ignore.
 fn folded(name: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
     let parts = name
         .filter(|character| !is_ignorable(*character))
@@ -118,8 +127,8 @@ fn folded(name: impl Iterator<Item = char>) -> impl Iterator<Item = char> {
     parts.filter(|part| !is_ignorable(*part))
 }
 
-/// The parts of one character in lower case, by way of the upper case, which has `S` for `ſ`, `I` for `ı` and `SS` for
-/// `ß`. Character by character: a name that is decomposed as a whole could take long.
+/// Decomposes one character and converts it to lower case by way of upper case, which maps `ſ` to
+/// `S`, `ı` to `I` and `ß` to `SS`. Decomposing a whole name at once could take long.
 fn decomposed(character: char) -> impl Iterator<Item = char> {
     let parts: SmallVec<[char; 18]> = DecomposingNormalizer::new_nfkd()
         .normalize_iter(std::iter::once(character))
@@ -130,19 +139,19 @@ fn decomposed(character: char) -> impl Iterator<Item = char> {
         .flat_map(char::to_lowercase)
 }
 
-/// Whether the character is an accent or the like on the one before it.
+/// Whether the character is an accent or a similar mark on the previous one.
 fn is_mark(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}')
         || matches!(character, '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
-/// A name without what parsers may ignore, in lower case.
+/// A name in lower case, without the characters that parsers may ignore.
 #[derive(Default)]
 struct Folded {
     characters: SmallVec<[u8; MOST]>,
-    /// The length in front of the first NUL.
+    /// The length before the first NUL.
     before_nul: Option<usize>,
-    /// Whether it has anything that no known name has.
+    /// Whether it contains a character that no known name has.
     is_foreign: bool,
 }
 
@@ -162,7 +171,7 @@ impl Folded {
         if character.is_ascii() || is_ignorable(character) {
             return self.push(character);
         }
-        // The order of combining marks does not matter, since no known name has any.
+        // The order of combining marks does not matter, because no known name has any.
         decomposed(character).try_for_each(|part| self.push(part))
     }
 
@@ -199,8 +208,9 @@ fn is_separator(byte: u8) -> bool {
     matches!(byte, b'_' | b'-')
 }
 
-/// Whether parsers may ignore the character: separators, white space, control characters, what is not shown, and
-/// U+FFFD, which stands for what could not be read. Also U+0307, since `İ` in lower case is `i` with it.
+/// Whether parsers may ignore the character: separators, white space, control characters, invisible
+/// characters, and U+FFFD, which replaces unreadable text. Also U+0307, because `İ` in lower case
+/// is `i` with U+0307.
 fn is_ignorable(character: char) -> bool {
     match character {
         '\0'..='\x7f' => {
@@ -399,7 +409,7 @@ mod tests {
 
     #[test]
     fn long_names_take_time_by_their_length() {
-        // Each of these would be slow if a name were normalised as a whole.
+        // Each of these would be slow if the name were normalised as a whole.
         for filler in ["\u{200b}", "\u{307}", "\\u0000", "_"] {
             let long = format!("n{}ame", filler.repeat(1 << 20));
             assert_eq!(found(&long), Some("name"), "{filler:?}");

@@ -1,7 +1,7 @@
 //! JSON as text: validated once, then sliced by reference and spliced by edits.
 //!
-//! [`Json`] holds one complete JSON value exactly as it was received. Number lexemes, escapes, key
-//! order and unknown members are read only on request, and never rewritten.
+//! [`Json`] holds one complete JSON value exactly as it was received. Numbers, escapes, key order
+//! and unknown members are only read on request, and never rewritten.
 
 mod block;
 mod brackets;
@@ -34,11 +34,13 @@ pub use syntax_error::{SyntaxError, SyntaxErrorKind};
 pub use union::union;
 pub use value::{Kind, Value};
 
-/// The nesting depth allowed where no other limit is configured.
+/// The default limit for the nesting depth.
 pub const DEFAULT_NESTING: usize = 128;
 
-/// One JSON value as text. Invariant: the bytes are UTF-8, hold exactly one value, and neither begin
-/// nor end with white space. It is one by RFC 8259, or as far as [`Json::validate_structure`] checks.
+/// One JSON value as text.
+///
+/// Invariant: the bytes are UTF-8 and contain exactly one value without white space around it. The
+/// value is valid by RFC 8259, or as far as [`Json::validate_structure`] checks.
 #[derive(Clone)]
 pub struct Json(Bytes, OffsetIndex);
 
@@ -59,10 +61,12 @@ impl Json {
         Ok(Self(text.slice(range), index))
     }
 
-    /// Validates only the structure of `text`, for text that is forwarded rather than read: that it is
-    /// UTF-8, that strings end and have no control characters and no malformed escapes, that brackets
-    /// match and nest at most `nesting` levels, and that nothing follows. What is between brackets and
-    /// strings is not checked. Takes a third to a half of the time of [`Json::parse`].
+    /// Validates only the structure of `text`, which is enough for forwarding.
+    ///
+    /// It checks that the text is UTF-8 and that strings end. Strings must have no control
+    /// characters and no malformed escapes. Brackets must match and nest at most `nesting` levels,
+    /// and nothing may follow. Tokens between brackets and strings are not checked. It takes a
+    /// third to a half of the time of [`Json::parse`].
     pub fn validate_structure(text: Bytes, nesting: usize) -> Result<Self, SyntaxError> {
         let mut index = IndexBuilder::new(text.len());
         let range = scan::structure(&text, nesting, &mut index)?;
@@ -101,7 +105,7 @@ impl Json {
         Self(Bytes::from(number.to_string()), OffsetIndex::default())
     }
 
-    /// Text known to be one value because this module sliced or built it.
+    /// Wraps text that is one value because this module sliced or built it.
     pub(crate) fn trusted(text: Bytes) -> Self {
         debug_assert!(
             scan::structure(&text, MAX_NESTING, &mut IndexBuilder::new(0))
@@ -125,11 +129,12 @@ impl Json {
     /// The text, as received.
     #[must_use]
     pub fn as_text(&self) -> &str {
-        // The invariant says UTF-8; if it were broken, this is empty.
+        // By the invariant the text is UTF-8. If the invariant were broken, the result would be
+        // empty.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The type, by the first byte.
+    /// The type of the value, which its first byte tells.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.value().kind()
@@ -153,20 +158,20 @@ impl Json {
         self.value().is_true()
     }
 
-    /// The characters of a string, escapes decoded. `None` for other types and for strings that
-    /// are not Unicode text (a lone surrogate escape).
+    /// The characters of a string, with escapes decoded. `None` for other types, and for strings
+    /// with a lone surrogate, which is not Unicode text.
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         self.value().as_str()
     }
 
-    /// Whether this is the string `text`, however it is escaped.
+    /// Whether this is the string `text`, whatever escapes it contains.
     #[must_use]
     pub fn is_str(&self, text: &str) -> bool {
         self.value().is_str(text)
     }
 
-    /// A number written as a plain integer that fits.
+    /// The value of a number that is written as a plain integer and fits.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self.kind() {
@@ -205,8 +210,8 @@ impl Json {
         self.peek_in(0..self.0.len(), key)
     }
 
-    /// The value of the first member called `key` of the object at `range` (as for [`Json::slice`]),
-    /// borrowed.
+    /// The value of the first member called `key` of the object at `range` (as for
+    /// [`Json::slice`]), borrowed.
     #[must_use]
     pub fn peek_in(&self, range: Range<usize>, key: &str) -> Option<Value<'_>> {
         let cursor = self.1.cursor(range.start);
@@ -228,7 +233,7 @@ impl Json {
         self.0.get(range).map(Value)
     }
 
-    /// The ranges of the values of `keys`, in one pass; a key that occurs twice is an error, since two
+    /// The ranges of the values of `keys`, in one pass. A duplicate key is an error, because two
     /// readers could disagree on which one counts.
     pub fn find<const N: usize>(
         &self,
@@ -237,8 +242,8 @@ impl Json {
         object::find(self, keys)
     }
 
-    /// [`Json::find`] for an object that another program will read as well, perhaps less strictly: a member that it
-    /// could take for one of `keys` is an error too.
+    /// Like [`Json::find`], for an object that a less strict program will read too. A member that
+    /// such a program could take for one of `keys` is an error as well.
     pub fn find_distinct<const N: usize>(
         &self,
         keys: &[&str; N],
@@ -247,7 +252,7 @@ impl Json {
     }
 
     /// The value at `range`, which must come from [`Json::members`], [`Json::elements`] or
-    /// [`Json::find`] of this same value.
+    /// [`Json::find`] of the same value.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         if range.start > range.end || range.end > self.0.len() {
@@ -259,23 +264,24 @@ impl Json {
         Self(text, index)
     }
 
-    /// This value with `value` instead of the one at `range` (as for [`Json::slice`]). A range outside
-    /// of it changes nothing.
+    /// This value with the value at `range` (as for [`Json::slice`]) replaced by `value`. A range
+    /// outside of it changes nothing.
     #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
         self.spliced([(range, &value.0)])
             .map_or_else(|| self.clone(), Self::trusted)
     }
 
-    /// Like [`Json::with`], and keeps the offset index for quick lookups in the new value, as far as it
-    /// still applies. Takes some 400 bytes more.
+    /// Like [`Json::with`], but keeps the offset index for quick lookups in the new value, as far
+    /// as it still applies. That takes some 400 bytes more.
     #[must_use]
     pub fn with_indexed(&self, range: Range<usize>, value: &Self) -> Self {
         self.with_edits_indexed([(range, &value.0)])
     }
 
-    /// This value with other text at each range; the edits must keep it one value. Ranges that are not in order, overlap
-    /// or lie outside of it change nothing. Keeps the offset index like [`Json::with_indexed`].
+    /// This value with other text at each range. The edits must keep it a single value. Ranges that
+    /// are unordered, overlap or are outside of it change nothing. Keeps the offset index like
+    /// [`Json::with_indexed`].
     #[must_use]
     pub fn with_edits_indexed<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Self {
         let sizes = edits
@@ -287,7 +293,7 @@ impl Json {
         }
     }
 
-    /// The text with other text at each range, if these are in order and within it.
+    /// The text with other text at each range; `None` if the ranges are unordered or outside of it.
     fn spliced<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Option<Bytes> {
         let mut text = Vec::with_capacity(
             self.0.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>(),
@@ -305,8 +311,9 @@ impl Json {
         Some(text.into())
     }
 
-    /// This value with `members` in front of those of the object that begins at `object_start`. `members` is their text
-    /// without outer commas, e.g. `"a":1,"b":2`. Keeps the offset index like [`Json::with_indexed`].
+    /// This value with `members` added at the front of the object that begins at `object_start`.
+    /// `members` is their text without outer commas, e.g. `"a":1,"b":2`. Keeps the offset index
+    /// like [`Json::with_indexed`].
     #[must_use]
     pub fn with_members_indexed(&self, object_start: usize, members: &[u8]) -> Self {
         let at = object_start + 1;
@@ -316,29 +323,30 @@ impl Json {
         self.with_edits_indexed([(at..at, members), (at..at, self.comma_at(at))])
     }
 
-    /// What has to follow new members at `at`, the beginning of an object: a comma, unless there are no others.
+    /// The text that has to follow new members at `at`, the beginning of an object: a comma, unless
+    /// the object is empty.
     #[must_use]
     pub fn comma_at(&self, at: usize) -> &'static [u8] {
         let is_empty = self.0.get(scan::white_space(&self.0, at)) == Some(&b'}');
         if is_empty { b"" } else { b"," }
     }
 
-    /// This value with an offset index, which received values have from validation: worthwhile for a
-    /// value that was built here and is read often.
+    /// Adds an offset index to this value. Received values have one from their validation. It is
+    /// worthwhile for values that are built here and read often.
     #[must_use]
     pub fn indexed(self) -> Self {
         Self::validate_structure(self.0.clone(), MAX_NESTING).unwrap_or(self)
     }
 
-    /// The text in memory of its own. A slice keeps the whole message in memory; a value that outlives
-    /// the message should not.
+    /// A copy of the text in its own memory. A slice keeps the whole message in memory, so a value
+    /// that outlives the message should be detached.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0), self.1.detached(&self.0))
     }
 
-    /// The value on one line: line breaks, which can only be between tokens, are dropped. Returns the
-    /// same bytes if there are none.
+    /// The value on one line: line breaks, which can only be between tokens, are dropped. Returns
+    /// the same bytes if there are none.
     #[must_use]
     pub fn on_one_line(&self) -> Self {
         let text = on_one_line(&self.0);
@@ -351,8 +359,8 @@ impl Json {
     }
 }
 
-/// Drops line breaks from JSON text. Inside strings they cannot occur unescaped (RFC 8259, 7), so
-/// only white space between tokens is lost.
+/// Drops line breaks from JSON text. Strings cannot contain unescaped ones (RFC 8259, 7), so only
+/// white space between tokens is lost.
 #[must_use]
 pub fn on_one_line(text: &Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', text).is_none() {

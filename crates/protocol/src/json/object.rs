@@ -1,7 +1,7 @@
 //! Iterators over the members of an object and the elements of an array, by their ranges.
 //!
-//! In validated text a scan error cannot occur. In text of which only the structure was validated it
-//! can: there the iterator ends. All values before are whole.
+//! Fully validated text has no scan errors. In text with a validated structure only, an iterator
+//! ends at a scan error. All values before it are whole.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::offset_index::IndexCursor;
 use super::scan;
 use super::{Json, string};
 
-/// A member that an object has twice.
+/// The error that an object has a member twice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("duplicate member {key:?}")]
 pub struct DuplicateMember {
@@ -18,18 +18,19 @@ pub struct DuplicateMember {
     pub key: String,
 }
 
-/// A member that two readers of an object could read differently.
+/// The error that two readers of an object could read a member differently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousMember {
-    /// The object has it twice.
+    /// The object has the member twice.
     #[error(transparent)]
     Duplicate(#[from] DuplicateMember),
-    /// The object has another that lenient parsers take for it ([`crate::member_name`]).
+    /// The object has another member that lenient parsers take for this one
+    /// ([`crate::member_name`]).
     #[error("member {name:?} could be taken for {key:?}: leave it out, or write it exactly so")]
     Confusable {
         /// The name of the member.
         key: String,
-        /// The beginning of the other's name.
+        /// The beginning of the other member's name.
         name: String,
     },
 }
@@ -37,24 +38,24 @@ pub enum AmbiguousMember {
 /// One member of an object, as ranges of the object's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Just after the `{` or `,` before the key: where the white space that leads to it begins.
+    /// The offset after the `{` or `,` before the key, where the white space before the key begins.
     pub lead: usize,
     /// The key with its quotes.
     pub key: Range<usize>,
     /// The value.
     pub value: Range<usize>,
-    /// Whether the key is known to have no escapes.
+    /// Set if the key certainly has no escapes.
     plain: bool,
 }
 
 impl Member {
-    /// Whether the member of `object` is called `name`, however its key is escaped.
+    /// Whether the member of `object` is called `name`, whatever escapes its key contains.
     #[must_use]
     pub fn is(&self, object: &Json, name: &str) -> bool {
         self.key_in(object.bytes()).is_some_and(|key| key.is(name))
     }
 
-    /// The key's characters; `None` for a key with a lone surrogate.
+    /// The characters of the key; `None` for a key with a lone surrogate.
     #[must_use]
     pub fn name(&self, object: &Json) -> Option<String> {
         object
@@ -76,7 +77,7 @@ impl Member {
 /// The key of a member, without its quotes.
 struct Key<'a> {
     inner: &'a [u8],
-    /// Whether it is known to have no escapes.
+    /// Set if the key certainly has no escapes.
     plain: bool,
 }
 
@@ -120,7 +121,7 @@ pub(super) fn find_distinct<const N: usize>(
     })
 }
 
-/// The ranges of the values of `keys`. `check_other` is given each key that is none of them.
+/// The ranges of the values of `keys`. Calls `check_other` with every other key.
 #[inline]
 fn find_or<const N: usize, E: From<DuplicateMember>>(
     object: &Json,
@@ -148,7 +149,7 @@ fn find_or<const N: usize, E: From<DuplicateMember>>(
     Ok(found)
 }
 
-/// The beginning of a key, short enough to be part of an error message.
+/// The beginning of a key, short enough for an error message.
 fn excerpt(inner: &[u8]) -> String {
     const SHOWN: usize = 64;
     string::decoded_characters(inner).take(SHOWN).collect()
@@ -158,7 +159,7 @@ fn excerpt(inner: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Members<'a> {
     text: &'a [u8],
-    /// Just after the `{` or `,` that precedes the next member; the text's length when done.
+    /// The offset after the `{` or `,` before the next member; the text's length at the end.
     at: usize,
     cursor: IndexCursor<'a>,
 }
@@ -198,7 +199,7 @@ impl Iterator for Members<'_> {
 }
 
 impl Members<'_> {
-    /// The key and the value of the member that begins at `start`, and whether the key is plain.
+    /// The key and the value of the member at `start`, and whether the key is plain.
     #[inline(never)]
     fn read(&mut self, start: usize) -> Option<(Range<usize>, Range<usize>, bool)> {
         let key = scan::string(self.text, start).ok()?;
@@ -251,13 +252,13 @@ fn first(text: &[u8], open: u8, close: u8) -> usize {
     1
 }
 
-/// The end of a value: from the index, or by reading the value.
+/// The end of a value, from the index or by reading the value.
 fn value_end(text: &[u8], start: usize, cursor: &mut IndexCursor<'_>) -> Option<usize> {
     let known = cursor.end_of(start);
     known.or_else(|| scan::step_over(text, start).ok())
 }
 
-/// Just after the comma that follows a value, or the text's length if none does.
+/// The offset after the comma that follows a value, or the text's length if there is no comma.
 fn following(text: &[u8], end: usize) -> usize {
     let next = scan::white_space(text, end);
     if text.get(next) == Some(&b',') {

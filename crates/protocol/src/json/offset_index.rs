@@ -1,39 +1,39 @@
-//! An index of a validated text: the offsets of the members of its outermost objects, and the ends of its
-//! long values, so that later lookups do not read the text again.
+//! An index of a validated text, so that later lookups do not read the text again. It contains the
+//! offsets of the members of its outermost objects, and the ends of its long values.
 //!
-//! It is an optimisation only: what is not in it is found by reading the text.
+//! It is only an optimisation: anything that it lacks is found by reading the text.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Levels of objects and arrays whose members are indexed: those of a message, of its parameters or
-/// result, and of the objects in these.
+/// How many levels of objects and arrays have their members indexed: the message, its parameters or
+/// result, and the objects in these.
 pub(super) const LEVELS: usize = 3;
 /// The most members in an index.
 const MOST_MEMBERS: usize = 64;
-/// Members that are stored without a further allocation.
+/// The number of members that are stored without a further allocation.
 const FEW_MEMBERS: usize = 20;
-/// Bytes from which a value is indexed; a shorter one is read as quickly as it is looked up.
+/// The shortest value that is indexed, in bytes. Reading a shorter one is as quick as a lookup.
 pub(super) const LONG: usize = 512;
-/// The most long values in an index; of more, the longest.
+/// The most long values in an index. If there are more, the longest ones are kept.
 const MOST: usize = 64;
 
-/// The index of a text that may be a slice of the one that was validated.
+/// The index of a text, which may be a slice of the validated text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OffsetIndex {
     offsets: Option<Arc<Offsets>>,
-    /// Where the slice begins.
+    /// The offset of the slice in the validated text.
     base: usize,
 }
 
-/// The offsets, in the text that was validated.
+/// The offsets in the validated text.
 #[derive(Debug, Default)]
 struct Offsets {
-    /// Sorted by offset.
+    /// The members, sorted by offset.
     members: SmallVec<[MemberOffsets; FEW_MEMBERS]>,
-    /// Start and end of the long values, sorted by start.
+    /// The start and the end of each long value, sorted by start.
     values: Vec<(usize, usize)>,
 }
 
@@ -51,7 +51,7 @@ impl OffsetIndex {
     /// The index of the slice `text`, which begins at `start`.
     #[inline]
     pub(super) fn slice(&self, start: usize, text: &[u8]) -> Self {
-        // Other short text has nothing to index.
+        // Other short texts have nothing to index.
         if text.len() < LONG && text.first() != Some(&b'{') {
             return Self::default();
         }
@@ -61,7 +61,8 @@ impl OffsetIndex {
         }
     }
 
-    /// The index for a copy of `text` that is stored; not worth its memory for a short one.
+    /// The index for a stored copy of `text`. Short texts get none, because it is not worth its
+    /// memory.
     pub(super) fn detached(&self, text: &[u8]) -> Self {
         if text.len() < LONG {
             Self::default()
@@ -70,8 +71,8 @@ impl OffsetIndex {
         }
     }
 
-    /// The index of a text of `length` bytes after edits: what was at each range has been replaced by so many bytes. The
-    /// ranges are in order, lie within the text and do not overlap.
+    /// The index of a text of `length` bytes after edits. Each edit gives a range and the length of
+    /// its new text. Ranges must be in order, within the text, and must not overlap.
     pub(super) fn edited<const N: usize>(
         &self,
         length: usize,
@@ -114,8 +115,8 @@ impl OffsetIndex {
 }
 
 impl Offsets {
-    /// The offsets within `whole`, relative to its start, after `edits`, without those within a replaced value. `None` if
-    /// one does not fit.
+    /// The offsets within `whole` after `edits`, relative to its start. Offsets within replaced
+    /// values are left out. `None` if an offset does not fit.
     fn moved(&self, whole: &Range<usize>, edits: &[(Range<usize>, usize)]) -> Option<Self> {
         let mut pass = Moving {
             edits,
@@ -167,16 +168,17 @@ impl Offsets {
     }
 }
 
-/// Moves offsets by the edits in front of them, in one pass over a text.
+/// Moves offsets by the edits before them, in one pass over a text.
 struct Moving<'a> {
-    /// Those that are not passed.
+    /// The edits that are not passed yet.
     edits: &'a [(Range<usize>, usize)],
-    /// How far the edits that are passed move what follows; wraps.
+    /// The distance by which the passed edits move later text; it wraps.
     by: usize,
 }
 
 impl Moving<'_> {
-    /// Passes the edits that end up to `at`. Returns whether what is there stays: it is not within the next one.
+    /// Passes the edits that end at or before `at`. Returns whether the text at `at` stays, which
+    /// means that it is not within the next edit.
     #[inline]
     fn reach(&mut self, at: usize) -> bool {
         while let Some(((range, new), rest)) = self.edits.split_first() {
@@ -188,13 +190,13 @@ impl Moving<'_> {
         true
     }
 
-    /// The place of what has been reached, or of what follows it in front of the next edit.
+    /// The new place of an offset that has been reached, or of a later one before the next edit.
     #[inline]
     fn moved(&self, at: usize) -> usize {
         at.wrapping_add(self.by)
     }
 
-    /// The end of a value that has been reached, in which there may be edits.
+    /// The new end of a value that has been reached and may contain edits.
     #[inline]
     fn moved_end(&self, end: usize) -> usize {
         let within = self.edits.iter().take_while(|(range, _)| range.end <= end);
@@ -213,8 +215,8 @@ pub(super) struct IndexCursor<'a> {
 }
 
 impl IndexCursor<'_> {
-    /// The key and the value of the member that begins at `start`, if it is indexed. `start` must not
-    /// decrease from one call to the next.
+    /// The key and the value of the member at `start`, if it is indexed. `start` must not decrease
+    /// from one call to the next.
     #[inline]
     pub(super) fn member_at(&mut self, start: usize) -> Option<(Range<usize>, Range<usize>)> {
         let start = start + self.base;
@@ -235,8 +237,8 @@ impl IndexCursor<'_> {
         None
     }
 
-    /// The end of the value that begins at `start`, if it is indexed. `start` must not decrease from
-    /// one call to the next.
+    /// The end of the value at `start`, if it is indexed. `start` must not decrease from one call
+    /// to the next.
     pub(super) fn end_of(&mut self, start: usize) -> Option<usize> {
         let start = start + self.base;
         while let Some(((begins, ends), rest)) = self.values.split_first() {
@@ -253,14 +255,14 @@ impl IndexCursor<'_> {
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
     offsets: Offsets,
-    /// For each level, the member whose value is being read.
+    /// The index of the member whose value is being read, for each level.
     open: [usize; LEVELS],
     most_members: usize,
     least: usize,
 }
 
 impl IndexBuilder {
-    /// For a text of `len` bytes.
+    /// A builder for a text of `len` bytes.
     #[inline]
     pub(super) fn new(len: usize) -> Self {
         Self {
@@ -275,8 +277,8 @@ impl IndexBuilder {
         }
     }
 
-    /// The value at `value` of the member with this `key` begins at this level of nesting. `plain`: the
-    /// key has no escapes.
+    /// Notes that a member with this `key` has a value at `value`, at this level of nesting.
+    /// `plain` means that the key has no escapes.
     #[inline]
     pub(super) fn member_begins(
         &mut self,
@@ -293,7 +295,7 @@ impl IndexBuilder {
             return;
         }
         *open = self.offsets.members.len();
-        // They fit: `most_members` is zero for a longer text.
+        // The numbers fit, because `most_members` is zero for a longer text.
         let (key, key_end, value) = (key.start as u32, key.end as u32, value as u32);
         self.offsets.members.push(MemberOffsets {
             key,
@@ -303,7 +305,7 @@ impl IndexBuilder {
         });
     }
 
-    /// The value of the current member of this level ends.
+    /// Notes the end of the current member's value at this level.
     #[inline]
     pub(super) fn member_ends(&mut self, level: usize, end: usize) {
         let open = self
@@ -337,7 +339,7 @@ impl IndexBuilder {
         }
     }
 
-    /// The index, for the slice of the text that begins at `start`.
+    /// The index for the slice of the text that begins at `start`.
     pub(super) fn finish(mut self, start: usize) -> OffsetIndex {
         if self.offsets.members.is_empty() && self.offsets.values.is_empty() {
             return OffsetIndex::default();

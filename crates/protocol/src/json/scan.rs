@@ -1,6 +1,6 @@
-//! The validating scanner: where does a JSON value end, and is it one?
+//! The validating scanner, which finds the end of a JSON value and checks that it is one.
 //!
-//! Iterative, so that hostile nesting costs a bit a level and never the stack.
+//! It is iterative, so a level of hostile nesting costs one bit and no stack.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::scan_string::escape;
 pub(super) use super::scan_string::string;
 use super::syntax_error::{Scanned, SyntaxErrorKind, fail, unexpected};
 
-/// The deepest nesting that can be allowed by configuration.
+/// The deepest nesting that the configuration can permit.
 pub const MAX_NESTING: usize = 1024;
 
-/// Validates `text` as exactly one value between optional white space; returns its range. The offsets
-/// of members and values are added to `index`.
+/// Validates `text` as exactly one value between optional white space, and returns its range. Adds
+/// the offsets of members and values to `index`.
 pub(super) fn document(
     text: &[u8],
     nesting: usize,
@@ -23,8 +23,9 @@ pub(super) fn document(
     one_value(text, |start| container(text, start, nesting, index))
 }
 
-/// Like [`document`], but checks only what [`Json::validate_structure`](super::Json::validate_structure)
-/// names, and adds no members to `index`.
+/// Like [`document`], but checks only the properties that
+/// [`Json::validate_structure`](super::Json::validate_structure) names, and adds no members to
+/// `index`.
 pub(super) fn structure(
     text: &[u8],
     nesting: usize,
@@ -36,7 +37,8 @@ pub(super) fn structure(
     })
 }
 
-/// UTF-8 that is one value between optional white space. `end_of` maps the start of the value to its end.
+/// Checks that the text is UTF-8 and has one value between optional white space. `end_of` maps the
+/// start of the value to its end.
 fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scanned<Range<usize>> {
     if let Err(error) = simdutf8::compat::from_utf8(text) {
         return fail(SyntaxErrorKind::Utf8, error.valid_up_to());
@@ -50,7 +52,7 @@ fn one_value(text: &[u8], end_of: impl FnOnce(usize) -> Scanned<usize>) -> Scann
     Ok(start..end)
 }
 
-/// Validates the structure of the object or array that begins at `start`; returns its end.
+/// Validates the structure of the object or array at `start`, and returns its end.
 fn container_structure(
     text: &[u8],
     start: usize,
@@ -78,8 +80,8 @@ fn container_structure(
     }
 }
 
-/// Steps over the value that begins at `at`; returns where it ends. `text` must be JSON from there
-/// to the end of that value, or have passed [`structure`].
+/// Skips the value at `at`, and returns its end. The value must be JSON, or have passed
+/// [`structure`].
 pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
     match (text.get(at), text.get(at + 1)) {
         (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')) => return Ok(at + 2),
@@ -98,7 +100,7 @@ pub(super) fn step_over(text: &[u8], at: usize) -> Scanned<usize> {
     }
 }
 
-/// Scans the object or array that begins at `at`, or whatever else does.
+/// Scans the value at `at`, and returns its end.
 fn container(text: &[u8], at: usize, nesting: usize, index: &mut IndexBuilder) -> Scanned<usize> {
     let mut open = Open::new(nesting);
     let mut at = at;
@@ -203,7 +205,7 @@ fn digits(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Scans the key at `at` and the colon behind it; returns where its value begins.
+/// Scans the key at `at` and the colon after it. Returns the start of the value.
 #[inline(always)]
 fn key_and_colon(text: &[u8], at: usize, open: &Open, index: &mut IndexBuilder) -> Scanned<usize> {
     let key = string(text, at)?;
@@ -235,13 +237,14 @@ fn open_container(text: &[u8], at: usize, object: bool, open: &mut Open) -> Scan
 }
 
 enum After {
-    /// The outermost value ended here.
+    /// The outermost value has ended here.
     Done(usize),
-    /// The next element begins here, or the next member.
+    /// The next element or member begins here.
     Next(usize),
 }
 
-/// Continues after the value at `value`: closes the containers that end with it, up to the next value.
+/// Continues after the value at `value`: closes the containers that end with it, up to the next
+/// value.
 #[inline]
 fn after_value(
     text: &[u8],
@@ -276,11 +279,11 @@ fn after_value(
 /// The open containers, one bit each: set for an object, clear for an array.
 struct Open {
     bits: [u64; MAX_NESTING / 64],
-    /// The bit of the innermost; false if none is open.
+    /// The bit of the innermost container; false if none is open.
     in_object: bool,
     depth: usize,
     limit: usize,
-    /// Where the outermost ones begin.
+    /// The starts of the outermost containers.
     starts: [usize; Open::STARTS],
 }
 
@@ -313,7 +316,7 @@ impl Open {
         self.in_object = object;
     }
 
-    /// Closes the innermost; returns where it began, if that is known.
+    /// Closes the innermost container. Returns its start, if that is known.
     fn pop(&mut self) -> Option<usize> {
         self.depth = self.depth.saturating_sub(1);
         let outer = self.depth.checked_sub(1);

@@ -1,22 +1,22 @@
-//! Scanning strings, 16 or 64 bytes at a time: they are the largest part of most messages.
+//! Scans strings, 16 or 64 bytes at a time. They are the largest part of most messages.
 
 use wide::u8x16;
 
 use super::block::{BLOCK, Escapes, LANES, escapes, find, is, is_control};
 use super::syntax_error::{Scanned, SyntaxErrorKind, fail, unexpected};
 
-/// Vectors of a string that are scanned inline; most strings have no more.
+/// How many vectors of a string are scanned inline. Most strings have no more.
 const FEW: usize = 4;
 
-/// Where a string ends.
+/// The end of a string.
 #[derive(Clone, Copy)]
 pub(super) struct StringEnd {
     pub(super) at: usize,
-    /// Whether it is known to have no escapes.
+    /// Set if the string certainly has no escapes.
     pub(super) plain: bool,
 }
 
-/// Scans a string that begins at `at` with its quote; returns where it ends.
+/// Scans a string whose opening quote is at `at`, and returns its end.
 #[inline(always)]
 pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     if text.get(at) != Some(&b'"') {
@@ -43,7 +43,7 @@ pub(super) fn string(text: &[u8], at: usize) -> Scanned<StringEnd> {
     rest_of_string(text, at)
 }
 
-/// Continues from `at`, which is within the string and not within an escape.
+/// Continues at `at`, which is within the string and not within an escape.
 #[inline(never)]
 fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
     let (mut plain, mut carry) = (true, 0);
@@ -58,7 +58,7 @@ fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
             let controls = found & !(quotes | backslashes);
             let Escapes { starts, escaped } = escapes(backslashes, &mut carry);
             let ends = quotes & !escaped;
-            // All bits below the lowest one of `ends`; all bits if it has none.
+            // All bits below the lowest set bit of `ends`; all bits if there is none.
             let inside = ends.wrapping_sub(1) & !ends;
             if controls & inside != 0
                 || !are_escapes(text, at, starts & !((quotes | backslashes) >> 1) & inside)
@@ -78,7 +78,7 @@ fn rest_of_string(text: &[u8], mut at: usize) -> Scanned<StringEnd> {
     end_of_string(text, at + carry as usize, plain)
 }
 
-/// Whether each of these backslashes of the block at `at` begins an escape.
+/// Whether each of these backslashes in the block at `at` begins an escape.
 #[inline(always)]
 fn are_escapes(text: &[u8], at: usize, mut backslashes: u64) -> bool {
     while backslashes != 0 {
@@ -90,7 +90,7 @@ fn are_escapes(text: &[u8], at: usize, mut backslashes: u64) -> bool {
     true
 }
 
-/// Continues byte by byte: near the end of the text, or to find which byte is wrong.
+/// Continues byte by byte, near the end of the text or to find the invalid byte.
 fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringEnd> {
     loop {
         at = match text.get(at) {
@@ -106,13 +106,13 @@ fn end_of_string(text: &[u8], mut at: usize, mut plain: bool) -> Scanned<StringE
     }
 }
 
-/// The bytes that are special within a string: quotes, backslashes and control characters.
+/// Marks the bytes with a meaning in strings: quotes, backslashes and control characters.
 #[inline(always)]
 fn special(bytes: u8x16) -> u8x16 {
     is_control(bytes) | is(bytes, b'"') | is(bytes, b'\\')
 }
 
-/// The bytes that are an escape of one character after a backslash.
+/// The bytes that complete an escape after a backslash.
 static SIMPLE: [bool; 256] = {
     let mut simple = [false; 256];
     let mut all: &[u8] = b"\"\\/bfnrt";
@@ -123,7 +123,7 @@ static SIMPLE: [bool; 256] = {
     simple
 };
 
-/// The escape that begins at `at` with its backslash (RFC 8259, section 7); returns where it ends.
+/// Scans the escape whose backslash is at `at` (RFC 8259, section 7), and returns its end.
 #[inline(always)]
 pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {
@@ -132,7 +132,7 @@ pub(super) fn escape(text: &[u8], at: usize) -> Scanned<usize> {
     }
 }
 
-/// An escape that begins at `at` and is longer, or malformed.
+/// Scans an escape at `at` that is longer, or malformed.
 #[inline(never)]
 fn code(text: &[u8], at: usize) -> Scanned<usize> {
     match text.get(at + 1) {

@@ -1,4 +1,4 @@
-//! Decoding and encoding JSON strings.
+//! Decodes and encodes JSON strings.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,8 +19,8 @@ pub(super) fn is(quoted: &[u8], text: &str) -> bool {
     inner(quoted).is_some_and(|inner| stands_for(inner, text))
 }
 
-/// Whether the text between the quotes of a string encodes `text`. An escape is longer than what it
-/// encodes, so most strings differ in length.
+/// Whether the text between a string's quotes encodes `text`. An escape is longer than its
+/// character, so different lengths rule out most strings.
 #[inline]
 pub(super) fn stands_for(inner: &[u8], text: &str) -> bool {
     match inner.len().cmp(&text.len()) {
@@ -43,7 +43,7 @@ fn inner(quoted: &[u8]) -> Option<&[u8]> {
 }
 
 fn has_escape(inner: &[u8]) -> bool {
-    /// Shorter ones are searched faster than `memchr` starts.
+    /// Shorter texts are searched faster than `memchr` starts.
     const SHORT: usize = 16;
     if inner.len() <= SHORT {
         inner.contains(&b'\\')
@@ -68,7 +68,7 @@ fn decode_escapes(inner: &str) -> Option<String> {
     Some(decoded)
 }
 
-/// The characters that the text between the quotes of a validated string stands for, with U+FFFD for each lone surrogate.
+/// Decodes the text between a validated string's quotes, with U+FFFD for each lone surrogate.
 pub(crate) fn decoded_characters(inner: &[u8]) -> impl Iterator<Item = char> + '_ {
     let mut rest = std::str::from_utf8(inner).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -125,7 +125,8 @@ fn code_unit(digits: &str) -> Option<(u32, &str)> {
     Some((u32::from_str_radix(hex, 16).ok()?, rest))
 }
 
-/// Appends `text` as a quoted JSON string, escaping only what RFC 8259 section 7 requires.
+/// Appends `text` as a quoted JSON string. Escapes only the characters that RFC 8259 section 7
+/// requires.
 pub(super) fn encode_into(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');

@@ -1,40 +1,40 @@
-//! Why text is not JSON.
+//! Syntax errors in JSON text.
 
-/// Why text is not JSON, and at which byte.
+/// The reason why a text is not JSON, with the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {at}")]
 pub struct SyntaxError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: SyntaxErrorKind,
-    /// Offset of the offending byte.
+    /// The offset of the invalid byte.
     pub at: usize,
 }
 
-/// What is wrong with text that is not JSON.
+/// The kinds of syntax errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxErrorKind {
-    /// The text stops within a value.
+    /// The text ends within a value.
     #[error("unexpected end")]
     End,
-    /// A byte that cannot stand here.
+    /// A byte is invalid at its place.
     #[error("unexpected character")]
     Unexpected,
-    /// A number that RFC 8259 section 6 does not allow.
+    /// A number is invalid by RFC 8259 section 6.
     #[error("malformed number")]
     Number,
-    /// An escape that RFC 8259 section 7 does not allow.
+    /// An escape is invalid by RFC 8259 section 7.
     #[error("malformed escape")]
     Escape,
-    /// An unescaped control character in a string.
+    /// A string contains an unescaped control character.
     #[error("control character in a string")]
     Control,
-    /// Bytes that are not UTF-8.
+    /// The bytes are not UTF-8.
     #[error("invalid UTF-8")]
     Utf8,
-    /// More levels of arrays and objects than the limit.
+    /// Arrays and objects are nested deeper than the limit.
     #[error("nested too deeply")]
     Depth,
-    /// Something after the value.
+    /// The value is followed by something else.
     #[error("trailing characters")]
     Trailing,
 }

@@ -1,4 +1,4 @@
-//! Unit and property tests of the slicer and the splicer, held against serde_json.
+//! Unit and property tests of slicing and splicing, compared with serde_json.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -208,7 +208,7 @@ fn edits_are_spliced() {
     );
 }
 
-/// JSON text with hostile spellings, paired with nothing: serde_json is the judge.
+/// JSON text with hostile spellings. serde_json decides whether it is valid.
 fn any_text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -249,7 +249,7 @@ fn any_text() -> impl Strategy<Value = String> {
     })
 }
 
-/// Every place that walking `value` and all within it yields.
+/// All ranges found by walking `value` and everything in it.
 fn ranges(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
     let members = value
         .members()
@@ -260,7 +260,7 @@ fn ranges(value: &Json, base: usize, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The result of a lookup of each name that an object within `value` has, and of one that it does not have.
+/// The results of looking up each member name that occurs in `value`, and one that does not.
 fn lookups(value: &Json) -> Vec<Option<Range<usize>>> {
     let mut found = Vec::new();
     for member in value.members() {

@@ -1,11 +1,11 @@
-//! The union of two JSON values, as several servers' capabilities become one.
+//! The union of two JSON values, which merges the capabilities of several servers.
 
 use std::collections::HashMap;
 
 use super::{Json, Kind, ObjectBuilder};
 
-/// Members of both objects, joined recursively; `true` where either value is. Of other values that
-/// differ, the first stays. The bytes of names and values are kept.
+/// Joins the members of two objects recursively. Of two booleans, `true` wins; of other values that
+/// differ, the first one. Names and values keep their bytes.
 #[must_use]
 pub fn union(first: &Json, second: &Json) -> Json {
     if first == second {

@@ -1,17 +1,17 @@
-//! A borrowed value: most are only read once, and need no slice that shares the text.
+//! A borrowed value. Most values are read only once, and need no slice that shares the text.
 
 use std::borrow::Cow;
 
 use super::string;
 
-/// Which of JSON's types a value has.
+/// The JSON type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `null`
     Null,
     /// `true` or `false`
     Bool,
-    /// A number; its lexeme is kept as it is
+    /// A number, whose text is kept as it is
     Number,
     /// A string
     String,
@@ -21,12 +21,12 @@ pub enum Kind {
     Object,
 }
 
-/// The text of one value, without white space around it; see [`Json`](super::Json).
+/// The text of one value without white space around it; see [`Json`](super::Json).
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a>(pub(super) &'a [u8]);
 
 impl<'a> Value<'a> {
-    /// The type, by the first byte.
+    /// The type of the value, which its first byte tells.
     #[must_use]
     pub fn kind(self) -> Kind {
         match self.0.first() {
@@ -51,14 +51,14 @@ impl<'a> Value<'a> {
         self.0 == b"true"
     }
 
-    /// The characters of a string, escapes decoded. `None` for other types and for strings that
-    /// are not Unicode text (a lone surrogate escape).
+    /// The characters of a string, with escapes decoded. `None` for other types, and for strings
+    /// with a lone surrogate, which is not Unicode text.
     #[must_use]
     pub fn as_str(self) -> Option<Cow<'a, str>> {
         string::decode(self.0)
     }
 
-    /// Whether this is the string `text`, however it is escaped.
+    /// Whether this is the string `text`, whatever escapes it contains.
     #[must_use]
     pub fn is_str(self, text: &str) -> bool {
         string::is(self.0, text)

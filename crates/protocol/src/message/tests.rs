@@ -1,4 +1,4 @@
-//! Which texts are messages, and what replacing parts of them leaves unchanged.
+//! Tests which texts are messages, and that replacing parts of them changes nothing else.
 
 use super::*;
 
