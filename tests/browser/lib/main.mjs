@@ -12,7 +12,6 @@ import { endpointChecks, keptLists } from "./endpoints.mjs";
 import { formChecks } from "./forms.mjs";
 import { WINDOWS, checkPage, pages } from "./pages.mjs";
 import { serverChecks, viewerOfServers } from "./servers.mjs";
-import { screenshots } from "./screenshots.mjs";
 import { traceChecks } from "./traces.mjs";
 import { TROUBLE_WINDOWS, deadGateway, troubleChecks, troubled } from "./trouble.mjs";
 
@@ -54,7 +53,6 @@ try {
         }
       }
     }
-    if (process.argv.includes("--screenshots")) await screenshots(browser, demo);
   } finally {
     await demo.stop();
   }
