@@ -128,8 +128,8 @@ impl TaskProgress {
         })
     }
 
-    /// A `tasks/result` of `caller` is sent. `continues` is the token of the call that has made the task, if the client does
-    /// not know of the task.
+    /// Registers a `tasks/result` of `caller`. `continues` is the token of the call that made the
+    /// task, if the client does not know about the task.
     pub(crate) fn wait(
         &self,
         caller: &Caller,

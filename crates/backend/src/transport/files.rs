@@ -1,7 +1,7 @@
-//! Waiting for a free file, while the process has as many open as it may.
+//! Waits for a free file when the process has as many open files as it may.
 //!
-//! Files are shared by all that the process does, and become free as other calls end. What is only kept for later use is
-//! given up meanwhile ([`fanlight_http_pool::shortages`]).
+//! All parts of the process share its files, which become free as calls end. Files that are only
+//! kept for later use are closed meanwhile ([`fanlight_http_pool::shortages`]).
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use std::time::Duration;
 use fanlight_http_pool::{announce_shortage, is_out_of_files};
 use tokio::time::sleep;
 
-/// How long to wait before the next attempt. No option: the timeouts of calls and of connecting bound the whole wait.
+/// The pause before the next attempt. A constant: the timeouts of calls and of connecting limit the
+/// whole wait.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Makes attempts until one does not fail for want of a file. The caller bounds the time.
+/// Repeats an attempt until it no longer fails for lack of a file. The caller limits the time.
 pub(crate) async fn with_files<T, E: Error + 'static>(
     mut attempt: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {

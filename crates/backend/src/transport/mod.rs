@@ -1,4 +1,4 @@
-//! The transports: one request is sent, one reply received.
+//! The transports, which send a request and receive its reply.
 
 pub(crate) mod channel;
 pub(crate) mod files;
@@ -27,7 +27,7 @@ pub(crate) enum Transport {
 
 impl Transport {
     /// Sends a request and waits for its reply. [`BackendError::Unreachable`] means that nothing
-    /// was sent. The future is to be polled at once.
+    /// was sent. The caller must poll the future at once.
     pub(crate) fn exchange<'a>(
         &'a self,
         outgoing: OutgoingRequest<'a>,
@@ -46,7 +46,7 @@ impl Transport {
         }
     }
 
-    /// Sets what the handshake agreed on.
+    /// Adopts the handshake's agreement.
     pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         match self {
             Self::Http(http) => http.adopt(revision, session),
@@ -54,16 +54,16 @@ impl Transport {
         }
     }
 
-    /// Cancelled once nothing can be answered; `None` for HTTP.
+    /// Cancelled once nothing can be answered any more; `None` for HTTP.
     pub(crate) fn gone(&self) -> Option<CancellationToken> {
         match self {
-            // Its connections come and go; their number means nothing.
+            // HTTP connections come and go; their number means nothing.
             Self::Http(_) => None,
             Self::Stdio(channel) | Self::Sse(channel) => Some(channel.gone()),
         }
     }
 
-    /// The signs of life of a server at the other end of a channel; `None` for HTTP.
+    /// The channel, which shows the server's signs of life; `None` for HTTP.
     pub(crate) fn channel(&self) -> Option<&Shared> {
         match self {
             Self::Http(_) => None,
@@ -76,12 +76,12 @@ impl Transport {
         match self {
             Self::Http(http) => http.has_session(),
             Self::Stdio(_) => false,
-            // Its stream is the session.
+            // The stream is the session.
             Self::Sse(_) => true,
         }
     }
 
-    /// The id of that session.
+    /// The id of the session.
     pub(crate) fn session(&self) -> Option<&str> {
         self.http().and_then(HttpTransport::session)
     }
@@ -95,12 +95,12 @@ impl Transport {
         }
     }
 
-    /// Whether the server is reached by the deprecated HTTP+SSE transport.
+    /// Whether the server uses the deprecated HTTP+SSE transport.
     pub(crate) fn is_sse(&self) -> bool {
         matches!(self, Self::Sse(_))
     }
 
-    /// Whether messages go out in HTTP requests, with headers of their own.
+    /// Whether messages are sent as HTTP requests with their own headers.
     pub(crate) fn has_headers(&self) -> bool {
         matches!(self, Self::Http(_) | Self::Sse(_))
     }
@@ -121,7 +121,7 @@ impl Transport {
         }
     }
 
-    /// Ends the session or begins to end the process; bounded.
+    /// Ends the session or begins to end the process. Takes a bounded time.
     pub(crate) async fn close(&self) {
         match self {
             Self::Http(http) => http.close().await,

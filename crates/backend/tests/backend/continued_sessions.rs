@@ -1,4 +1,4 @@
-//! Sessions at a legacy server that another process has opened for a client's session.
+//! Sessions at a legacy server that another process opened for a client's session.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,7 +14,7 @@ use crate::sessions::numbering;
 use crate::support::server::{Reply, Server, legacy, modern, status};
 use crate::support::{call, json, listen, listening, send, settings, start};
 
-/// A client's session, as one process keeps it.
+/// A client's session from the view of one process.
 fn client(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
     let sessions = Arc::clone(sessions);
     move |context| {
@@ -28,7 +28,7 @@ fn request(key: u64, sessions: &Arc<ServerSessions>) -> Call {
     listening(call("x/y", ""), client(key, sessions)).0
 }
 
-/// That of a client that can be asked, so that the server's stream outside of calls is read.
+/// The session of a client that can be asked, so that the server's stream outside of calls is read.
 fn askable(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallContext) + use<> {
     let client = client(key, sessions);
     move |context| {
@@ -37,12 +37,12 @@ fn askable(key: u64, sessions: &Arc<ServerSessions>) -> impl FnOnce(&mut CallCon
     }
 }
 
-/// The same sessions, as another process finds them on record.
+/// The same sessions, as another process finds them in the record.
 fn found(sessions: &ServerSessions) -> Arc<ServerSessions> {
     Arc::new(ServerSessions::continuing(sessions.all()))
 }
 
-/// What one process has opened with its first request.
+/// The session that one process opened with its first request.
 async fn opened(backend: &Backend, server: &mut Server) -> (Arc<ServerSessions>, String) {
     let sessions = Arc::new(ServerSessions::default());
     send(backend, request(1, &sessions)).await.unwrap();
@@ -67,7 +67,7 @@ async fn session_of_another_process_goes_on_without_initialize_and_ends_with_the
     let (at_second, mut ids) = (found(&sessions), Vec::new());
     sessions.leave();
     first.stop().await;
-    // Its base connection ends alone.
+    // Only the base connection's session ends.
     assert_ne!(
         server.next_of("DELETE").await.header("mcp-session-id"),
         Some(&*session)
@@ -254,7 +254,7 @@ async fn continued_session_whose_stream_the_server_does_not_know_is_replaced() {
     assert_eq!(&*at_second.all()[0].1.id, next);
 }
 
-/// Only what is sent shows which eras a server serves.
+/// Only actual messages show which eras a server has.
 #[tokio::test]
 async fn session_that_is_continued_says_nothing_of_the_eras_that_its_server_serves_now() {
     let is_modern = Arc::new(AtomicBool::new(false));
@@ -283,7 +283,7 @@ async fn session_that_is_continued_says_nothing_of_the_eras_that_its_server_serv
         server.next_of("x/y").await.header("mcp-session-id"),
         Some(&*session)
     );
-    // Another client is served in the other era, as by a server that has never had this one.
+    // Another client is served in the other era, as if the server never had this one.
     send(&second, request(10, &Arc::default())).await.unwrap();
     assert_eq!(
         server.next_of("x/y").await.header("mcp-protocol-version"),
@@ -291,7 +291,7 @@ async fn session_that_is_continued_says_nothing_of_the_eras_that_its_server_serv
     );
 }
 
-/// Writes nothing for as long as it lives.
+/// A record whose write blocks until released.
 #[derive(Default)]
 struct Slow(Notify);
 
@@ -331,7 +331,7 @@ async fn session_that_is_being_put_on_record_ends_with_the_clients() {
     assert!(asked.await.unwrap().is_err());
 }
 
-/// A server that is reached otherwise may be another one, or that of another account.
+/// A server reached in another way may be another server, or belong to another account.
 #[tokio::test]
 async fn session_is_told_to_no_server_that_is_reached_otherwise() {
     let mut server = numbering(|seen| seen.result("{}")).await;

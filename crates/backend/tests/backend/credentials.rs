@@ -1,4 +1,5 @@
-//! Credentials that are asked for with each message: renewed once when the server refuses them, and each principal's own.
+//! Credentials are requested for each message, renewed once after a refusal, and separate for each
+//! principal.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +22,12 @@ use crate::sessions::numbering;
 use crate::support::server::{Reply, Seen, Server, modern};
 use crate::support::{PATIENCE, ask, call, listening, send_to, settings, start};
 
-/// Tokens with numbers, of which each refusal gives the next, up to the last.
+/// Numbered tokens; each refusal leads to the next, up to the last.
 struct Numbered {
     name: String,
     next: AtomicUsize,
     last: usize,
-    /// How often another was asked for.
+    /// The number of requests for another token.
     replaced: AtomicUsize,
     waits: bool,
 }
@@ -95,7 +96,7 @@ fn challenge(status: u16) -> Reply {
     )
 }
 
-/// A modern server that accepts these tokens alone, and says whose each call was.
+/// A modern server that accepts only these tokens, and reports whose each call was.
 fn accepting(tokens: &'static [&'static str]) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     move |seen| {
         let token = seen
@@ -121,7 +122,8 @@ async fn refused_credentials_are_replaced_and_the_call_sent_once_more() {
             .unwrap()
             .contains("a-1")
     );
-    // As if the first had expired: the second is refused, so that the call fails, and runs with the third.
+    // The first token has expired. The second is refused, so the call fails; the next call runs
+    // with the third.
     source.next.store(2, Ordering::SeqCst);
     let answer = ask(&backend, "tools/call", r#"{"name":"t"}"#)
         .await
@@ -204,7 +206,7 @@ async fn refusal_of_what_is_requested_replaces_no_credentials() {
     );
 }
 
-/// Users that sign in by being put here.
+/// Users that sign in when a test adds them here.
 struct Users {
     signed_in: Mutex<HashMap<Principal, Arc<User>>>,
     changed: watch::Sender<()>,
@@ -330,7 +332,7 @@ async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
         wished(&call_as(&backend, "bob").await.unwrap_err()).ends_with("/bob"),
         "bob calls as ann"
     );
-    // What Fanlight asks for on its own behalf is asked for with nobody's.
+    // Fanlight's own requests use nobody's credentials.
     assert!(
         send_to(&*backend, call("tools/list", ""))
             .await
@@ -346,7 +348,7 @@ async fn each_principal_calls_with_its_own_credentials_or_is_told_to_sign_in() {
     assert_eq!(server.count("tools/call"), 3);
 }
 
-/// The session of a user goes on with what the user has now, and not without.
+/// A user's session continues with the user's current credentials, and not without.
 #[tokio::test]
 async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_user() {
     let mut server = numbering(|seen| seen.result("{}")).await;
@@ -386,7 +388,7 @@ async fn session_of_another_process_goes_on_with_the_live_credentials_of_its_use
     let seen = server.next_of("x/y").await;
     assert_eq!(seen.header("mcp-session-id"), Some(&*session));
     assert_eq!(seen.header("authorization"), Some("Bearer ann-1"));
-    // Another process hears nothing of it but its end.
+    // The other process hears only of its end.
     let found = Arc::new(ServerSessions::continuing(found.all()));
     let (third, (is_ours, told)) = (Users::new(), watch::channel(None));
     third.set("ann", true);
@@ -420,7 +422,7 @@ async fn principal_whose_credentials_are_refused_is_told_to_sign_in() {
 
 #[tokio::test]
 async fn server_that_wants_credentials_is_asked_nothing_else_without_them() {
-    // One that answers `initialize` otherwise without credentials is no legacy server for that.
+    // Another answer to `initialize` without credentials does not make it a legacy server.
     let mut server = Server::start(|seen| match seen.method().as_str() {
         "server/discover" => challenge(401),
         _ => seen.error(400, r#"{"code":-32020,"message":"no"}"#),
@@ -458,7 +460,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
     };
     let listening = backend.listen(listen).await.unwrap();
     assert!(listening.honoured.tools);
-    // Its task may not have begun to wait for changes.
+    // Its task may not be waiting for changes yet.
     tokio::time::timeout(PATIENCE, async {
         loop {
             users.set("ann", true);
@@ -502,7 +504,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
         (listening, told)
     };
     let ((_ann, mut anns), (_bob, mut bobs)) = (session("ann", 1).await, session("bob", 2).await);
-    // Its task may not have begun to wait for changes.
+    // Its task may not be waiting for changes yet.
     while bobs.is_empty() {
         users.set("bob", true);
         tokio::task::yield_now().await;
@@ -517,7 +519,7 @@ async fn only_the_sessions_of_a_user_who_has_signed_in_are_told_that_it_is_compl
         tokio::task::yield_now().await;
     }
     assert!(anns.text().await.contains(r#""elicitationId":"1""#));
-    // Each is told once.
+    // Each client is told once.
     users.set("ann", true);
     assert!(bobs.is_empty() && anns.is_empty());
 }
@@ -576,7 +578,7 @@ async fn all_principals_together_have_the_repetitions_of_one_server() {
             );
         }
     }
-    // Ten are saved up, and thirty requests earn six.
+    // Ten repetitions are saved, and thirty requests earn six more.
     let sent = server.count("resources/read");
     assert!((40..=46).contains(&sent), "{sent}");
 }

@@ -1,4 +1,4 @@
-//! Servers that serve both eras: which clients are served in which, and what is asked of the server to find out.
+//! Servers of both eras: the era for each client, and the requests that determine it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ const REFUSAL: &str = r#"{"code":-32022,"message":"no","data":{"supported":["202
 const LEGACY: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}"#;
 
-/// What a server of both eras answers to a handshake.
+/// The answer to a handshake of a server with both eras.
 fn both(seen: &Seen) -> Option<Reply> {
     modern(seen).or_else(|| legacy(seen, "s"))
 }
 
-/// The session of a server in which a request arrived, and its revision.
+/// The session of a request at the server, and its revision.
 fn place(seen: &Seen) -> (Option<&str>, Option<&str>) {
     (
         seen.header("mcp-session-id"),
@@ -104,7 +104,7 @@ async fn server_without_the_legacy_era_is_asked_for_it_once() {
         ),
         (|_| status(404), 1),
         (|seen| seen.result("{}"), 1),
-        // Sent once more, since a kept connection may end like this.
+        // Repeated once, since a kept connection may end like this.
         (|_| Reply::Close, 2),
     ];
     for (refuse, times) in refusals {
@@ -211,7 +211,7 @@ async fn server_request_outside_of_a_call_s_stream_reaches_the_client_of_the_cal
     let as_session = of_session(1, ROOTS);
     let (asking, mut inbox) = listening(call("x/ask", ""), as_session);
     let client_side = async {
-        // It is open before the call is sent.
+        // The stream is open before the call is sent.
         let stream = streams.next().await;
         server.next_of("x/ask").await;
         stream.send(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
@@ -265,8 +265,8 @@ async fn first_call_waits_for_the_stream_that_its_server_may_ask_on() {
 
 const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
-/// A server of both eras that announces on its legacy connections that its tools have changed, when `test/change` is
-/// called.
+/// A server of both eras that announces changed tools on its legacy connections when `test/change`
+/// is called.
 async fn changing() -> (Child, fanlight_canonical::Interest) {
     let child = Child::modern().await;
     let legacy = LEGACY.replace(
@@ -318,7 +318,7 @@ async fn client_whose_own_connection_opens_while_it_begins_to_listen_receives_ch
     let beginning = listen(&backend, interest, of_session(1, ROOTS));
     let opening = async {
         child.wait_for("subscriptions/listen", 1).await;
-        // The session's own stream takes what was wanted of the base connection away.
+        // With the session's own stream, the demand on the base connection disappears.
         send(&backend, listening(call("x/y", ""), of_session(1, ROOTS)).0)
             .await
             .unwrap();

@@ -1,4 +1,4 @@
-//! Finding out the era of HTTP servers, and noticing when it changes.
+//! Determines the era of HTTP servers, and notices changes of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,7 +68,7 @@ async fn server_without_a_modern_answer_is_legacy() {
     }
 }
 
-/// A server may end a kept connection at the moment at which the handshake arrives on it.
+/// A server may close a kept connection just as the handshake arrives.
 #[tokio::test]
 async fn handshake_survives_a_connection_that_ends_before_the_answer() {
     for (lost, agreed, probes) in [
@@ -83,7 +83,7 @@ async fn handshake_survives_a_connection_that_ends_before_the_answer() {
         })
         .await;
         assert_eq!(revision(&start(settings(server.transport()))).await, agreed);
-        // Another attempt to connect would have sent one more.
+        // Another attempt to connect would have sent one more probe.
         assert_eq!(server.count("server/discover"), probes, "{lost}");
     }
 }
@@ -277,10 +277,10 @@ async fn lost_session_is_replaced_and_the_request_repeated() {
         server.next_of("tools/call").await.header("mcp-session-id"),
         Some("s1")
     );
-    // The server rejects what every session can do: it did not read the call.
+    // The server rejects requests that every session allows, so it did not read the call.
     assert_eq!(server.next().await.method(), "ping");
     assert_eq!(server.next().await.method(), "tools/list");
-    // The era was not in doubt, so it is not asked for again.
+    // The era was not in doubt, so there is no new probe.
     assert_eq!(server.next().await.method(), "initialize");
     assert_eq!(
         server.next_of("tools/call").await.header("mcp-session-id"),
@@ -298,7 +298,7 @@ async fn list_answered_by_404_is_sent_at_most_twice() {
         Err(BackendError::Status { status: 404 })
     );
     assert_eq!(server.count("prompts/list"), 2);
-    // The era has just been confirmed: this server means the request.
+    // The era has just been confirmed, so the rejection concerns the request.
     assert_eq!(
         ask(&backend, "prompts/list", "").await,
         Err(BackendError::Status { status: 404 })
@@ -306,7 +306,7 @@ async fn list_answered_by_404_is_sent_at_most_twice() {
     assert_eq!(server.count("prompts/list"), 1);
 }
 
-/// Requests that the server has carried out, and rejects as if it had not.
+/// Requests that the server carried out, and rejects as if it had not.
 #[tokio::test]
 async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
     let refused =
@@ -328,7 +328,7 @@ async fn rejected_call_is_sent_once_if_the_server_serves_its_era() {
                     for _ in 0..2 {
                         let answer = ask(&backend, method, r#"{"name":"a"}"#).await;
                         let case = format!("{code} {body} to {method}, modern: {is_modern}");
-                        // An error of JSON-RPC is the call's own answer, though it names no request.
+                        // A JSON-RPC error is the call's own answer, even without a request id.
                         let own = (body == refused)
                             .then(|| r#"{"code":-32000,"message":"No such thing"}"#.to_owned());
                         assert_eq!(
@@ -366,7 +366,7 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
     assert_eq!(sessions.load(Ordering::SeqCst), 2);
 }
 
-/// An error that names no request, as servers write it that do not know a session.
+/// An error without a request id, as from servers that do not know a session.
 const FORGOTTEN: &str =
     r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
 
@@ -416,7 +416,7 @@ async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
             }
             _ => assert!(outcome.unwrap_err().may_have_run()),
         }
-        // 404 asks for a new session, for the calls to come.
+        // 404 demands a new session for later calls.
         ask(&backend, "prompts/list", "").await.unwrap();
         assert_eq!(
             sessions.load(Ordering::SeqCst),
@@ -458,7 +458,7 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         let backend = start(settings(server.transport()));
         assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
         assert_eq!(ran.load(Ordering::SeqCst), 1);
-        // It was asked in the session in question.
+        // The probe used the session in question.
         let probe = server.next_of("ping").await;
         assert_eq!(probe.header("mcp-session-id"), Some("s1"));
     }

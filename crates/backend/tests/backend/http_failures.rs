@@ -126,7 +126,7 @@ async fn invalid_event_is_skipped_unless_it_was_the_answer() {
         r#"{"jsonrpc":"2.0","id":ID,"result":7}"#,
         r#"{"jsonrpc":"2.0","id":ID,"result":{"a":}}"#,
     ] {
-        // The stream stays open: that was all there is.
+        // The stream stays open, but nothing follows.
         let open = move |seen: &Seen| Reply::Open(event(&broken.replace("ID", &seen.id())));
         let error = error_of(open).await;
         assert!(matches!(error, BackendError::Malformed { .. }), "{error:?}");
@@ -299,7 +299,7 @@ async fn calls_to_a_backend_that_is_down_fail_at_once_until_it_recovers() {
     assert_eq!(ask(&backend, "x/y", "").await.unwrap(), "{}");
 }
 
-/// Pauses between attempts are for the background: they grow, and calls must not wait for them.
+/// Growing pauses between attempts apply only in the background; calls must not wait for them.
 #[tokio::test]
 async fn server_that_is_back_is_used_again_by_the_next_call() {
     let works = Arc::new(AtomicBool::new(false));
@@ -339,7 +339,7 @@ async fn closed_server_is_reconnected_before_anything_is_sent() {
     let backend = start(settings(server.transport()));
     ask(&backend, "x/y", "").await.unwrap();
     drop(server);
-    // The first request may have met the connection as it was being closed.
+    // The first request may meet the connection while it is being closed.
     let mut error = ask(&backend, "x/y", "").await.unwrap_err();
     if error == BackendError::ClosedEarly {
         error = ask(&backend, "x/y", "").await.unwrap_err();
@@ -372,7 +372,7 @@ async fn requests_beyond_running_and_waiting_are_refused() {
         Err(BackendError::Busy { limit: 2 })
     );
     assert_eq!(server.count("x/y"), 0);
-    // Whoever leaves makes room for one that waits.
+    // A call that ends makes room for a waiting one.
     calls.shutdown().await;
     let next = waiting.swap_remove(0);
     tokio::select! {

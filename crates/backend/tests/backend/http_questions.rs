@@ -1,4 +1,4 @@
-//! Questions that a legacy HTTP server asks the client of a call, on the stream of the call.
+//! A legacy HTTP server asks a call's client on the call's stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ use crate::support::{
 
 const ALL: &str = r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#;
 
-/// A server that sends these messages on the stream of `tools/call`, and its answer once it has
-/// got `answers` answers.
+/// A server that sends these messages on the stream of `tools/call`. Its answer follows once it has
+/// received `answers` answers.
 async fn asking(messages: &'static [&'static str], answers: usize) -> Server {
     let (gate, got) = (Arc::new(Notify::new()), AtomicUsize::new(0));
     Server::start(move |seen| {
@@ -60,7 +60,7 @@ fn answer(question: ServerRequest, result: &'static str) {
         .unwrap();
 }
 
-/// The next answer that the server got.
+/// The next answer that the server received.
 async fn answered(server: &mut Server) -> Seen {
     loop {
         let seen = server.next().await;
@@ -89,7 +89,7 @@ async fn server_requests_and_replies_keep_their_bytes() {
             question.params.as_ref().unwrap().as_text(),
             r#"{ "message":"\u0042","n":1.0}"#
         );
-        // What follows the question arrives while it is open.
+        // Messages after the question arrive while it is open.
         assert_eq!(
             inbox.recv().await.unwrap().method.as_str(),
             "notifications/progress"
@@ -150,7 +150,8 @@ async fn server_request_without_capability_is_refused() {
     let backend = start(settings(server.transport()));
     let (call, mut inbox) = asker(r#"{"elicitation":{}}"#);
     let client = async {
-        // The client is told what was refused for its sake; what nobody knows is its own to judge.
+        // The client is told about refusals for lack of its capabilities; it judges unknown methods
+        // itself.
         assert_eq!(inbox.refused().await, ClientCapability::Sampling);
         assert_eq!(inbox.refused().await, ClientCapability::ElicitationByUrl);
         for (id, code) in [(1, -32601), (2, -32602)] {
@@ -290,7 +291,7 @@ async fn deadline_is_paused_while_the_client_answers() {
     let (outcome, ()) = tokio::join!(send(&backend, call), client);
     assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
 
-    // And runs again afterwards.
+    // The deadline runs again afterwards.
     let server = asking(&[r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#], 2).await;
     let backend = in_a_hurry(&server).await;
     let (call, mut inbox) = asker(ALL);
@@ -318,7 +319,8 @@ async fn call_paused_for_the_client_ends_with_its_backend() {
     assert!(question.answer.is_closed());
 }
 
-/// A modern server that sends requests on the stream of `tools/call`, and its answer once it has got a reply to each.
+/// A modern server that sends requests on the stream of `tools/call`. Its answer follows once each
+/// has a reply.
 async fn modern_asking(method: &'static str, continues: bool) -> Server {
     let gate = Arc::new(Notify::new());
     Server::start(move |seen| {

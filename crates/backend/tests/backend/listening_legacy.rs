@@ -1,4 +1,4 @@
-//! Listening to a legacy HTTP server: the stream of a GET, and a subscription per resource.
+//! Listening at a legacy HTTP server: the stream of a GET, and a subscription per resource.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{call, listen, listening, of_session, send, settings, start,
 const TOOLS: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 const PROMPTS: &str = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
 
-/// The answers of a legacy server that notifies of everything. Its sessions are `s0` and so on.
+/// The answers of a legacy server that sends all notifications. Its sessions are `s0` and so on.
 pub(crate) fn telling(seen: &Seen, sessions: &AtomicUsize) -> Option<Reply> {
     if seen.method() != "initialize" {
         return legacy(seen, "");
@@ -33,7 +33,7 @@ pub(crate) fn telling(seen: &Seen, sessions: &AtomicUsize) -> Option<Reply> {
     ))
 }
 
-/// A server whose streams the test writes to, and which answers anything else by `answer`.
+/// A server whose streams the test writes to; `answer` gives all other answers.
 async fn streaming(
     answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
 ) -> (Server, Feeds) {
@@ -88,7 +88,7 @@ async fn stream_is_open_only_while_it_is_needed() {
     backend.describe().await.unwrap();
     assert!(feeds.is_empty());
     let (listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
-    // The server does not declare notifications of changed prompts.
+    // The server does not announce changed prompts.
     assert_eq!(
         listening.honoured,
         Interest {
@@ -153,7 +153,7 @@ async fn stream_that_cannot_be_resumed_is_reopened_and_changes_are_announced() {
         streaming(|seen| seen.header("last-event-id").map(|_| status(400))).await;
     let backend = start(settings(server.transport()));
     let (_listening, mut inbox) = listen(&backend, tools(), without_session).await.unwrap();
-    // One without numbers, then one whose numbers are of no use.
+    // The first stream has no event ids, the second has useless ones.
     drop(feeds.next().await);
     let numbering = feeds.next().await;
     assert_eq!(inbox.text().await, TOOLS);
@@ -385,7 +385,7 @@ async fn log_messages_on_a_shared_connection_reach_sessions_by_level() {
             "notifications/x"
         );
     }
-    // A later call of the session asks for more.
+    // A later call of the session asks for a more verbose level.
     let (mut info, _inbox) = listening(call("x/y", ""), errors_only);
     let mut context = (*info.context).clone();
     context.log_level = Some(LogLevel::Info);
@@ -491,7 +491,7 @@ async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
             .as_text(),
         r#"{"uri":"a:1"}"#
     );
-    // What was missed until the stream is there is made up for.
+    // Changes missed before the stream opened are announced.
     well.store(true, Ordering::Relaxed);
     let feed = feeds.next().await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Listening to a modern HTTP server: one subscription for all.
+//! Listening at a modern HTTP server: one subscription for all.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
         feed
     });
     assert_eq!(first.honoured, tools());
-    // The same again needs nothing of the server.
+    // The same interest again needs nothing from the server.
     let (second, mut second_inbox) = listen(&backend, tools(), without_session).await.unwrap();
     assert!(feeds.is_empty() && second.honoured == tools());
     let third = async {
@@ -89,7 +89,7 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
         let feed = feeds.next().await;
         let expected = r#"{"toolsListChanged":true,"resourceSubscriptions":["a:1"]}"#;
         assert_eq!(filter(&feed).as_text(), expected);
-        // Until the new subscription is acknowledged the old one is open.
+        // The old subscription stays open until the new one is acknowledged.
         old.send(TOOLS);
         assert_eq!(heard(&mut first_inbox).await, TOOLS);
         assert!(old.is_open());
@@ -173,7 +173,7 @@ async fn ended_subscription_is_renewed_and_changes_are_announced() {
         agree(&feed);
         feed
     });
-    // Gracefully, and then by the end of the stream alone.
+    // First gracefully, then by the end of the stream alone.
     feed.send(&format!(
         r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete"}}}}"#,
         feed.seen.id()
@@ -236,7 +236,7 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
     assert_eq!(bad.honoured, tools());
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // The refused part is not asked for again with the next.
+    // The refused part is not requested again with the next subscription.
     let next = async { listen(&backend, prompts(), without_session).await.unwrap() };
     let ((next, _inbox), ()) = tokio::join!(next, async { agree(&feeds.next().await) });
     assert_eq!(next.honoured, prompts());
@@ -282,7 +282,7 @@ async fn tasks_are_declared_and_unknown_members_have_a_dedicated_subscription() 
     );
     drop(listening);
     feed.closed().await;
-    // The end of the backend ends such subscriptions too.
+    // The server's end also ends such subscriptions.
     let interest = Interest {
         unknown: Some(Json::literal(r#"{"newThings":{}}"#)),
         ..Interest::default()
@@ -424,7 +424,7 @@ async fn resource_refused_after_a_break_affects_only_resources() {
     assert_eq!(filter(&feed).as_text(), r#"{"toolsListChanged":true}"#);
     agree(&feed);
     assert_eq!(heard(&mut inbox).await, TOOLS);
-    // The resource may have changed, even if no more updates are sent.
+    // The resource may have changed, even if no more updates come.
     assert_eq!(heard(&mut inbox).await, updated("a:1"));
     feed.send(TOOLS);
     assert_eq!(heard(&mut inbox).await, TOOLS);

@@ -1,4 +1,4 @@
-//! Listening by client sessions that have their own connection to a legacy HTTP server.
+//! Listening of client sessions that have their own connection to a legacy HTTP server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ async fn ask(backend: &Backend, method: &str, params: &str) -> String {
     .unwrap()
 }
 
-/// The next answer that the server got.
+/// The next answer that the server received.
 async fn answered(server: &mut Server) -> Seen {
     loop {
         let seen = server.next().await;
@@ -101,7 +101,8 @@ async fn session_receives_everything_on_its_own_stream() {
         .await
         .unwrap();
     assert_eq!(listening.honoured, interest);
-    // It has no connection of its own yet: list changes come on the base connection, and none is opened.
+    // The session has no own connection yet. List changes come on the base connection, and none is
+    // opened.
     let base = feeds.next().await;
     assert_eq!(base.seen.header("mcp-session-id"), Some("s0"));
     base.send(TOOLS);
@@ -122,7 +123,8 @@ async fn session_receives_everything_on_its_own_stream() {
     own.send(r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
     own.send(TOOLS);
     assert_eq!(inbox.text().await, TOOLS);
-    // A server may ask at any time, so the stream stays without listeners if the client can be asked.
+    // A server may ask at any time, so the stream stays without listeners if the client can be
+    // asked.
     drop(listening);
     let (_again, mut inbox) = listen(&backend, interest, of_session(1, CAPABILITIES))
         .await
@@ -169,7 +171,7 @@ async fn server_requests_outside_of_calls_are_answered() {
         r#"{"jsonrpc":"2.0","id":"q\u0041","result":{ "roots":[]}}"#
     );
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
-    // What was not declared is refused, a ping is answered, neither reaches the client.
+    // An undeclared request is refused and a ping is answered; neither reaches the client.
     feed.send(r#"{"jsonrpc":"2.0","id":2,"method":"sampling/createMessage","params":{}}"#);
     assert!(
         answered(&mut server)
@@ -182,7 +184,7 @@ async fn server_requests_outside_of_calls_are_answered() {
         answered(&mut server).await.body,
         r#"{"jsonrpc":"2.0","id":3,"result":{}}"#
     );
-    // The server withdraws one.
+    // The server withdraws a request.
     feed.send(r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
     let mut question = inbox.question().await;
     feed.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#);
@@ -304,7 +306,7 @@ async fn listening_session_is_not_idle() {
         .unwrap();
     ask(&backend, "x/y", "").await;
     let feed = feeds.next().await;
-    // Another session's connection is opened and closed meanwhile.
+    // Another session's connection opens and closes meanwhile.
     send(
         &backend,
         crate::support::listening(call("x/y", ""), of_session(2, "{}")).0,

@@ -130,7 +130,7 @@ async fn subscription_is_renewed_when_a_modern_process_restarts() {
     subscription.message(TOOLS).await;
     let stripped =
         r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"n":1.0}}"#;
-    // One is routed by its subscription, the other by what it is: their order is not kept.
+    // One is routed by its subscription, the other by its kind, so their order may change.
     let heard = [inbox.text().await, inbox.text().await];
     assert!(
         heard.iter().any(|text| text == stripped) && heard.iter().any(|text| text == TOOLS),

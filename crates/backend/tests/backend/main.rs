@@ -1,4 +1,4 @@
-//! Backends against real peers: HTTP servers in this process and scripted child processes.
+//! Connections to real peers: HTTP servers in this process, and scripted child processes.
 
 #![allow(
     clippy::unwrap_used,

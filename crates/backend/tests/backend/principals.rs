@@ -171,7 +171,7 @@ async fn task_notification_reaches_only_the_principal_that_made_the_task() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    // Bob names the task before it exists, Eve when it does.
+    // Bob names the task before it exists, Eve afterwards.
     let (early, stream) = tokio::join!(
         listen(&backend, named("t1"), extension("bob").context()),
         async {
@@ -241,7 +241,7 @@ async fn session_messages_reach_only_the_principal_of_the_session() {
 
 #[tokio::test]
 async fn progress_and_server_requests_reach_only_the_principal_of_the_process() {
-    // Each process answers with its own number, and asks and reports progress before.
+    // Each process first asks and reports progress, then answers with its own number.
     let child = Child::legacy().await;
     let process = Reply::conclude(|call, _| format!(r#"{{"process":{}}}"#, call.process.unwrap()));
     let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":1}}"#;
@@ -275,7 +275,8 @@ async fn progress_and_server_requests_reach_only_the_principal_of_the_process() 
     };
     let (anns, bobs) = tokio::join!(call_of("ann"), call_of("bob"));
     assert_ne!(anns, bobs, "both calls ran in one process");
-    // A server may keep what a client has answered, so a process that has asked is used for no other call.
+    // A server may keep a client's answers, so a process that has asked is not used for another
+    // call.
     assert_ne!(call_of("ann").await, anns);
     backend.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A server with several endpoints: tasks, and addresses that change.
+//! A server with several endpoints: tasks, and changing addresses.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -49,7 +49,7 @@ async fn connected(settings: BackendSettings, endpoints: usize) -> Arc<dyn Backe
     server
 }
 
-/// Waits until the endpoints that are ready are as wanted.
+/// Waits until the ready endpoints are as wanted.
 async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool) {
     let waiting = async {
         loop {
@@ -69,7 +69,7 @@ async fn wait_for(server: &dyn BackendClient, is_it: impl Fn(&[String]) -> bool)
         .expect("the endpoints are others");
 }
 
-/// A server of the extension for tasks, which makes one with this id and knows no other.
+/// A server with the tasks extension that makes a task with this id and knows no other.
 fn task_server(id: &'static str) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     move |seen| {
         let discovered = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
@@ -89,7 +89,7 @@ fn task_server(id: &'static str) -> impl Fn(&Seen) -> Reply + Send + Sync + 'sta
     }
 }
 
-/// Sends a request of a principal without a session that knows the extension for tasks.
+/// Sends a request of a principal without a session that has the tasks extension.
 async fn ask_as(server: &dyn BackendClient, name: &str, method: &str, params: &str) -> String {
     let (call, _) = listening(call(method, params), |context| {
         context.caller = Caller::request_of(Principal::named("issuer", name));
@@ -123,11 +123,11 @@ async fn task_is_asked_for_at_the_endpoint_that_has_made_it() {
         assert!(answer.contains("completed"), "{answer}");
     }
     assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (2, 2));
-    // Nobody else's: no endpoint is asked.
+    // The task belongs to nobody else, so no endpoint is asked.
     let refused = ask_as(&*server, "bob", "tasks/get", r#"{"taskId":"one"}"#).await;
     assert!(refused.contains("not found"), "{refused}");
     assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (0, 0));
-    // One that Fanlight knows nothing of is asked for everywhere.
+    // Every endpoint is asked about an unknown task.
     let answer = ask_as(&*server, "ann", "tasks/get", r#"{"taskId":"none"}"#).await;
     assert!(answer.contains("-32602"), "{answer}");
     assert_eq!((one.count("tasks/get"), two.count("tasks/get")), (1, 1));
@@ -209,7 +209,8 @@ async fn subscriptions_of_a_session_go_with_it_to_another_endpoint() {
         (two, one)
     };
     drop(gone);
-    // A connection that breaks under a request says nothing of whether it ran; the next one is elsewhere.
+    // A connection that breaks during a request leaves open whether it ran; the next one goes
+    // elsewhere.
     while ask("prompts/get", r#"{"name":"p"}"#).await.is_err() {}
     let again = left.next_of("resources/subscribe").await;
     assert_eq!(
@@ -260,7 +261,7 @@ async fn listening_goes_on_at_another_endpoint_when_its_own_has_gone() {
     drop((gone, first));
     let second = elsewhere.next().await;
     agree(&second);
-    // Something may have been missed.
+    // Changes may have been missed.
     assert_eq!(inbox.text().await, CHANGED);
     second.send(CHANGED);
     assert_eq!(inbox.text().await, CHANGED);
@@ -278,7 +279,7 @@ struct Names {
 impl Names {
     async fn answer(&self, addresses: &[SocketAddr]) {
         *self.addresses.lock().unwrap() = addresses.to_vec();
-        // The answer to the second question from now on is an answer with these.
+        // After two more lookups, the answer to the second one had these addresses.
         let mut asked = self.asked.subscribe();
         let before = *asked.borrow_and_update();
         asked.wait_for(|asked| *asked >= before + 2).await.unwrap();
@@ -350,10 +351,10 @@ async fn addresses_of_a_host_are_endpoints_that_come_and_go() {
     })
     .await;
     assert_eq!(ask(4).await, [0, 4]);
-    // A name server that is away takes nothing away.
+    // An unavailable name server takes no address away.
     names.answer(&[]).await;
     assert_eq!(ask(4).await, [0, 4]);
-    // Lists do not come from one that has left, though no other can be reached.
+    // Lists never come from an endpoint that has left, even if no other is reachable.
     send_to(&*server, call("tools/list", "")).await.unwrap();
     names.answer(&["127.0.0.1:9".parse().unwrap()]).await;
     wait_for(&*server, <[String]>::is_empty).await;

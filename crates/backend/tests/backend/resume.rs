@@ -1,4 +1,4 @@
-//! Streams of calls that a legacy HTTP server closes before the answer, to go on with later.
+//! A legacy HTTP server closes the streams of calls before the answer, and continues them later.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::support::{MessageReceiver, call, listening, of_session, send, setting
 const LOG: &str =
     r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1.0}}"#;
 
-/// A server whose streams the test writes to: that of `tools/call`, and those that go on with it
-/// unless `answer` says otherwise.
+/// A server whose streams the test writes to: the stream of `tools/call`, and its continuations
+/// unless `answer` answers them.
 async fn closing(
     answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
 ) -> (Server, Feeds) {
@@ -51,7 +51,7 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
     let (called, mut inbox) = calling(&backend);
     let script = async {
         let post = feeds.next().await;
-        // The event that primes the stream, and a message in the middle of which it breaks off.
+        // The priming event, and a message in which the stream breaks off.
         post.raw("id: e1\nretry: 150\ndata:\n\n");
         post.raw(&format!(
             "id: e2\ndata: {LOG}\n\nid: e3\ndata: {{\"jsonrpc\""
@@ -66,7 +66,7 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
         get.raw(&format!("id: e3\ndata: {LOG}\n\n"));
         assert_eq!(inbox.text().await, LOG);
         drop(get);
-        // As often as the server likes.
+        // The server may repeat this as often as it likes.
         assert_eq!(inbox.pause().await, Some(Duration::from_millis(150)));
         let get = feeds.next().await;
         assert_eq!(get.seen.header("last-event-id"), Some("e3"));

@@ -1,4 +1,4 @@
-//! Which clients share a connection to a backend, and for how long one of their own lasts.
+//! Shared connections of clients to a server, and the lifetime of a client's own connection.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use crate::support::{
     PATIENCE, call, json, listening, of_session, revision, send, settings, start,
 };
 
-/// A legacy server whose sessions are `s0`, which is the base one, `s1` and so on.
+/// A legacy server whose sessions are `s0` (the base one), `s1` and so on.
 pub(crate) async fn numbering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Server {
     let sessions = AtomicUsize::new(0);
     Server::start(move |seen| {
@@ -64,7 +64,7 @@ async fn each_client_session_is_initialized_with_its_own_capabilities() {
         server.next_of("x/y").await.header("mcp-session-id"),
         Some("s1")
     );
-    // Without capabilities it still has a session of its own: state must not leak.
+    // A session without capabilities still has its own session: state must not leak.
     ask_as(&backend, 2, "x/y").await.unwrap();
     assert_eq!(
         server.next_of("x/y").await.header("mcp-session-id"),
@@ -323,7 +323,7 @@ async fn each_client_session_has_a_process_of_its_own() {
     backend.end_session(SessionKey(1));
     until(|| !exists(processes[1])).await;
     assert!(exists(processes[0]) && exists(processes[2]));
-    // A process that ends is started again when it is needed.
+    // A process that has ended starts again when needed.
     ask_as(&backend, 2, "test/exit").await.unwrap_err();
     assert_eq!(count(2).await, r#"{"count":1}"#);
     assert_eq!(child.count("initialize"), 4);
@@ -382,7 +382,7 @@ async fn lists_are_read_with_all_capabilities() {
     let mut list = call("tools/list", "");
     list.context = CallContext::for_lists(&Default::default());
     assert_eq!(of(list).await.unwrap(), r#"{"of":"asks"}"#);
-    // What a client calls must not be asked for what it has not declared.
+    // A client's call must not lead to requests that the client has not declared.
     let (plain, _inbox) = listening(call("tools/call", "{}"), |context| {
         context.caller = crate::support::client(7)
     });
@@ -417,7 +417,7 @@ async fn server_request_on_the_base_connection_is_refused() {
     );
 }
 
-/// Two principals, and a client of each with this session, or without one.
+/// Two principals, and a client of each, with this session or without one.
 fn callers(session: Option<u64>) -> [Caller; 2] {
     ["ann", "bob"].map(|subject| {
         let principal = Principal::named("https://issuer.example", subject);
@@ -463,7 +463,7 @@ async fn principals_share_no_session_of_a_legacy_http_server() {
                     );
                 }
                 assert_eq!(used[0], used[1], "a principal keeps its session");
-                // A client with a session has one of its own, whatever its capabilities.
+                // A client with a session has its own one, whatever its capabilities.
                 if session.is_none() || capabilities == "{}" {
                     assert!(!sessions.contains(&used[0]), "{used:?} of {sessions:?}");
                 }
@@ -490,7 +490,8 @@ async fn principals_share_no_child_process_of_a_legacy_server() {
             if session.is_some() {
                 ask_for(&backend, caller, "{}").await;
             } else {
-                // Equal for both calls of a principal, as capabilities decide about clients without a session.
+                // Capabilities decide for clients without a session, so both calls of a principal
+                // use the same ones.
                 ask_for(&backend, caller, r#"{"roots":{}}"#).await;
             }
         }

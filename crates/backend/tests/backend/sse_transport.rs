@@ -1,4 +1,4 @@
-//! Servers of the deprecated HTTP+SSE transport: how they are recognised, and what goes over them.
+//! Servers with the deprecated HTTP+SSE transport: recognition and use.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Streams {
     }
 }
 
-/// A server of the first revision that names `endpoint` and its stream's number, and answers what
-/// `answer` does not.
+/// A server of the first revision. It names `endpoint` with the number of its stream, and gives the
+/// answers that `answer` does not.
 async fn old(
     endpoint: &'static str,
     answer: impl Fn(&Seen, &dyn Fn(&str)) -> Option<Reply> + Send + Sync + 'static,
@@ -112,7 +112,7 @@ async fn sse_transport_is_tried_last() {
             ["POST", "/message?s=a%20b&n=0", "initialize"]
         ]
     );
-    // What the server says keeps its bytes.
+    // The server's text keeps its bytes.
     assert_eq!(
         ask(&backend, "tools/list", "").await.unwrap(),
         r#"{ "n":1.0}"#
@@ -143,7 +143,8 @@ async fn sse_transport_is_tried_first_if_remembered_or_configured() {
         assert_eq!(revision(&backend).await, "2024-11-05");
         let posts_before_get = server.count_until_get().await;
         assert_eq!(posts_before_get, if configured { 0 } else { 2 });
-        // The end of the stream is the end of the connection; the next goes there at once.
+        // The end of the stream ends the connection; the next connection uses this transport at
+        // once.
         let _ = server.next_of("notifications/initialized").await;
         streams.close(0);
         assert_eq!(server.count_until_get().await, 0);
@@ -160,7 +161,7 @@ async fn streamable_http_server_is_not_asked_for_the_sse_transport() {
     assert_eq!(revision(&backend).await, "2025-11-25");
     ask(&backend, "tools/list", "").await.unwrap();
     assert_eq!(server.count_verb("GET"), 0);
-    // Not even if the configuration is out of date: then it costs one request.
+    // An outdated configuration only costs one request.
     let mut server = Server::start(|seen| match seen.verb.as_str() {
         "GET" => status(405),
         _ => legacy(seen, "s").unwrap_or_else(|| seen.result("{}")),
@@ -201,7 +202,7 @@ async fn first_error_is_reported_if_there_is_no_sse_transport() {
         };
         assert_eq!(**cause, BackendError::Status { status: 404 });
     }
-    // Who wants a modern server does not get another.
+    // A client that wants a modern server gets no other.
     let (mut server, _streams) = old("/message", |_, _| None).await;
     let mut settings = settings(server.transport());
     settings.era = EraChoice::Modern;
@@ -304,7 +305,7 @@ async fn broken_stream_fails_calls_as_possibly_run() {
         error == BackendError::ClosedEarly && error.may_have_run(),
         "{error:?}"
     );
-    // Nobody sends it again, and the next call is served.
+    // The call is not repeated, and the next call is served.
     assert!(ask(&backend, "tools/list", "").await.is_ok());
     assert_eq!(server.count("tools/call"), 0);
 }
@@ -337,7 +338,7 @@ async fn refused_request_has_not_run() {
     })
     .await;
     let backend = start(settings(server.transport()));
-    // A session that the server knows no more: the call is sent again on a new one.
+    // The server no longer knows the session, so the call is repeated in a new one.
     assert_eq!(
         ask(&backend, "tools/call", r#"{"name":"a"}"#)
             .await

@@ -37,7 +37,7 @@ async fn server_that_exits_on_the_probe_is_restarted_as_legacy() {
 
 #[tokio::test]
 async fn modern_server_that_starts_slowly_is_recognised() {
-    // It answers the probe only once `initialize` is there, well after the probe was given up.
+    // It answers the probe only after `initialize` has arrived, long after the probe was given up.
     let child = Child::modern().await;
     child.on("server/discover", Reply::driven());
     child.on("initialize", Reply::driven());
@@ -72,7 +72,7 @@ async fn era_is_remembered_until_it_is_refused() {
         Reply::result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#),
     );
     child.on("initialize", Reply::error(NO_SUCH_METHOD));
-    // A second early end is followed by a pause, which the next request does not wait for.
+    // A second early end leads to a pause, which the next request does not wait for.
     ask(&backend, "test/upgrade", "").await.unwrap_err();
     let up_again = async {
         while backend.status().revision != Some("2026-07-28") {
@@ -174,7 +174,7 @@ async fn progress_is_delivered_to_the_call_that_asked_for_it() {
 
 const LOGGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"secret"}}"#;
 
-/// Two calls run, of these clients and with these levels; who gets the log message?
+/// Runs two calls of these clients with these levels; returns which of them get the log message.
 async fn log_receivers(
     child: Child,
     waiting: (u64, Option<LogLevel>),
@@ -212,7 +212,7 @@ async fn log_receivers(
 #[tokio::test]
 async fn log_messages_are_not_delivered_to_another_client() {
     let info = Some(LogLevel::Info);
-    // Of the same client: the oldest call.
+    // Both calls belong to the same client, so the oldest gets it.
     assert_eq!(
         log_receivers(Child::legacy().await, (1, None), (1, None)).await,
         [true, false]
@@ -266,7 +266,7 @@ async fn dropped_request_is_cancelled_and_its_late_answer_ignored() {
     let backend = start(settings(child.transport()));
     revision(&backend).await;
     let mut request = backend.request(call("test/slow", ""));
-    // Polled once, the request is with the writer; that it was sent shows in what comes after it.
+    // After one poll, the writer has the request; later messages show that it was sent.
     assert!(futures_util::FutureExt::now_or_never(&mut request).is_none());
     drop(request);
     let cancelled = child.wait_for("notifications/cancelled", 1).await;

@@ -1,4 +1,4 @@
-//! Child processes that do not behave.
+//! Child processes that misbehave.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::{PATIENCE, ask, call, revision, settings, start};
 
 type Outcome = JoinHandle<Result<String, BackendError>>;
 
-/// A call on its way while the test goes on.
+/// A call that runs while the test continues.
 fn spawned(backend: &Arc<Backend>, method: &'static str) -> Outcome {
     let backend = Arc::clone(backend);
     tokio::spawn(async move { ask(&backend, method, "").await })
@@ -195,7 +195,7 @@ async fn line_over_the_limit_fails_its_call_only() {
     child.on("test/wait", Reply::result("{}").gated(&gate));
     child.on("test/large", Reply::fault(Fault::Huge(200_000)));
     child.on("test/unknown", Reply::driven());
-    // The id is last.
+    // The id comes last.
     let unknown_line = |request: &Received| {
         let text = "x".repeat(200_000);
         format!(
@@ -208,19 +208,19 @@ async fn line_over_the_limit_fails_its_call_only() {
     let backend = start(settings);
     revision(&backend).await;
     let too_large = BackendError::ResponseTooLarge { limit: 100_000 };
-    // Found by its id, though another waits.
+    // Found by its id, though another call waits.
     let waiting = spawned(&backend, "test/wait");
     assert_eq!(
         spawned(&backend, "test/large").await.unwrap(),
         Err(too_large.clone())
     );
-    // The id comes too late to be seen, and two calls could be meant.
+    // The id comes too late to be seen, and two calls are possible.
     let unknown = spawned(&backend, "test/unknown");
     let stream = child.stream(0).await;
     stream.message(&unknown_line(&stream.request)).await;
     gate.open();
     assert_eq!(waiting.await.unwrap().unwrap(), "{}");
-    // Now it is the only one.
+    // Now only one call is possible.
     assert_eq!(
         ask(&backend, "test/large", "").await,
         Err(too_large.clone())
@@ -298,8 +298,8 @@ async fn processes_left_behind_are_ended() {
     }
 }
 
-/// Whether a process that is nobody's child here ends; whoever inherited it may need a moment to
-/// take note.
+/// Whether a process that is not a child of this one has ended. Its new parent may need a moment to
+/// notice.
 async fn gone(id: u32) -> bool {
     let ended = async {
         while exists(id) && !is_zombie(id) {

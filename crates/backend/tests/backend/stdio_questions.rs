@@ -1,5 +1,4 @@
-//! Questions that a legacy child process asks. They name no call: they go to the one client that
-//! can be meant.
+//! Questions of a legacy child process. They name no call, so they go to the only possible client.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ const NO_ROOTS: &str = r#"{"roots":[]}"#;
 
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"q\u0041","method":"roots/list","params":{ "n":1.0}}"#;
 
-/// A server whose `test/ask` asks for the roots and responds with the client's whole response.
+/// A server whose `test/ask` asks for the roots and returns the client's whole response.
 async fn asking() -> Child {
     let child = Child::legacy().await;
     child.on(
@@ -77,7 +76,7 @@ async fn server_requests_are_answered_in_any_order() {
     let client = async {
         let (first, second) = (inbox.question().await, inbox.question().await);
         answer(second, r#"{"action":"cancel"}"#);
-        // The server asks again once it has the second answer.
+        // The server asks again after the second answer.
         let _third = inbox.question().await;
         answer(first, NO_ROOTS);
     };
@@ -137,8 +136,8 @@ async fn server_request_is_for_the_oldest_call_of_its_session() {
     backend.stop().await;
 }
 
-/// Clients without a session have a process to themselves while they can be asked, so that no other client's answers are
-/// used for them: a server may keep those for as long as it runs.
+/// A client without a session has its own process while it can be asked. So its answers are not
+/// used for another client: a server may keep them as long as it runs.
 #[tokio::test]
 async fn clients_without_session_get_no_process_that_another_was_asked_in() {
     let child = Child::legacy().await;
@@ -158,7 +157,7 @@ async fn clients_without_session_get_no_process_that_another_was_asked_in() {
         let told = told.unwrap();
         assert!(told.contains(roots), "{told}");
     }
-    // The base process, and one for each of them.
+    // The base process, and one for each client.
     assert_eq!(child.children(3).await.len(), 3);
     backend.stop().await;
 }
@@ -173,7 +172,7 @@ async fn clients_without_session_share_a_process_in_which_no_client_was_asked_on
     let (waiting, _inbox) = as_client("test/wait", 1);
     let meanwhile = async {
         child.wait_for("test/wait", 1).await;
-        // The first has its process to itself while its call runs; later calls share another.
+        // The first call keeps its process while it runs; later calls share another.
         for key in 2..5 {
             send(&backend, as_client("test/quick", key).0)
                 .await

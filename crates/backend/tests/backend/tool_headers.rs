@@ -124,7 +124,7 @@ async fn header_mismatch_is_corrected_once() {
     server.count("");
     assert_eq!(ask(&backend, "tools/call", params).await.unwrap(), "{}");
     assert_eq!(server.count("tools/call"), 2);
-    // Where the arguments have no value to mirror, the error is the answer.
+    // Without a value to mirror in the arguments, the error is the answer.
     let answer = ask(&backend, "tools/call", r#"{"name":"a","arguments":{}}"#)
         .await
         .unwrap();

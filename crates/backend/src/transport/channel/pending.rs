@@ -28,7 +28,7 @@ pub(super) struct PendingCall {
     pub(super) messages: ServerMessages,
     pub(super) context: Arc<CallContext>,
     pub(super) deadline: Arc<PausableDeadline>,
-    /// Whether it is a subscription, not a call.
+    /// Set for a subscription, which is not a call.
     pub(super) subscription: bool,
     /// Receives server requests; `None` if the server must not send any.
     pub(super) asks: Option<mpsc::Sender<ServerRequestEvent>>,

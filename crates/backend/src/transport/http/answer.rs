@@ -1,4 +1,4 @@
-//! Reading the HTTP response to a request: a JSON body, an event stream, or a rejection.
+//! Reads the HTTP response to a request: a JSON body, an event stream, or a rejection.
 
 use std::time::{Duration, SystemTime};
 
@@ -25,20 +25,20 @@ enum Form {
 }
 
 impl HttpTransport {
-    /// Reads a response that is no answer in JSON.
+    /// Reads a response that is not a JSON answer.
     pub(super) fn read_other<'a>(
         &'a self,
         http: HttpResponse,
         request: &'a ActiveRequest<'_>,
     ) -> Pending<'a, Reply> {
-        // Large: boxed to keep the future of a call with an answer in JSON small.
+        // Boxed, since it is large: this keeps the future of a call with a JSON answer small.
         match form(&http) {
             Form::Events if may_answer(&http) => Box::pin(self.read_events(http, request)),
             form => Box::pin(self.read_refusal(http, form, request)),
         }
     }
 
-    /// Reads what cannot be an answer that reports success.
+    /// Reads a response that cannot report success.
     async fn read_refusal(
         &self,
         http: HttpResponse,
@@ -79,7 +79,7 @@ impl HttpTransport {
         }
     }
 
-    /// The whole body, without a copy if it came in one piece.
+    /// Reads the whole body; not copied if it comes in one piece.
     fn read_body(
         &self,
         http: &mut HttpResponse,
@@ -102,19 +102,19 @@ impl HttpTransport {
             let second = match http.content_length() {
                 Some(0) => return Ok(first),
                 Some(_) => Bytes::new(),
-                // Its end may be next.
+                // The body may end here.
                 None => match http.chunk().await.map_err(failure)? {
                     Some(chunk) => chunk,
                     None => return Ok(first),
                 },
             };
             self.count_read(second.len());
-            // Large: boxed to keep the future of a call with a short answer small.
+            // Boxed, since it is large: this keeps the future of a call with a short answer small.
             Box::pin(self.read_on(http, first, second)).await
         }
     }
 
-    /// The whole body, of which these have been read.
+    /// Reads the rest of a body after these pieces.
     async fn read_on(
         &self,
         http: &mut HttpResponse,
@@ -123,7 +123,8 @@ impl HttpTransport {
     ) -> Result<Bytes, BackendError> {
         let limit = self.context.limits.message_bytes;
         let failure = |error| self.endpoint.failure(&error);
-        // Memory for all of it at once. If the server sends less than it announced, that costs addresses, not memory.
+        // Allocate all of it at once. If the server sends less than announced, that costs
+        // addresses, not memory.
         let left = http
             .content_length()
             .and_then(|left| usize::try_from(left).ok())
@@ -161,7 +162,7 @@ impl HttpTransport {
             .io(Direction::Receive, bytes as u64);
     }
 
-    /// An error status: with a body that answers the request it is an answer like any other.
+    /// Reads an error status. If the body answers the request, it is an ordinary answer.
     async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
         let (status, pause) = (http.status.as_u16(), retry_after(&http));
         self.endpoint.note_challenge(&http);
@@ -187,8 +188,8 @@ impl HttpTransport {
                     session: None,
                 }
             }
-            // An error that names no request may lack the id (2026-07-28 streamable-http, Sending
-            // Messages), which makes it an invalid message, but it still says what happened.
+            // An error for no request may lack the id (2026-07-28 streamable-http, Sending
+            // Messages). That makes it an invalid message, but it still says what happened.
             _ => {
                 let error = Json::parse(body, self.context.limits.nesting)
                     .ok()
@@ -213,7 +214,8 @@ impl HttpTransport {
     }
 }
 
-/// How long the server asks to be left alone: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), a day at most.
+/// The pause that the server asks for: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), limited to
+/// a day.
 pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(86_400);
     let value = http
@@ -231,8 +233,8 @@ pub(super) fn retry_after(http: &HttpResponse) -> Option<Duration> {
     Some(pause.min(LONGEST))
 }
 
-/// The session that the server assigned with its answer to `initialize`. In memory of its own, since a header keeps the
-/// whole head in memory.
+/// The session that the server assigned with its answer to `initialize`. Copied, since a header
+/// would keep the whole head in memory.
 pub(super) fn session(http: &HttpResponse, request: &ActiveRequest<'_>) -> Option<HeaderValue> {
     let session = http
         .headers
@@ -241,7 +243,7 @@ pub(super) fn session(http: &HttpResponse, request: &ActiveRequest<'_>) -> Optio
     HeaderValue::from_bytes(session.as_bytes()).ok()
 }
 
-/// Whether a response says that its body is one answer in JSON.
+/// Whether a response declares its body as a single JSON answer.
 pub(super) fn answers_in_json(http: &HttpResponse) -> bool {
     may_answer(http) && matches!(form(http), Form::Json)
 }
@@ -251,7 +253,7 @@ fn may_answer(http: &HttpResponse) -> bool {
     http.status.is_success() && !matches!(http.status.as_u16(), 202 | 204)
 }
 
-/// Whether a body is said to be an event stream.
+/// Whether a body is declared as an event stream.
 pub(super) fn is_events(http: &HttpResponse) -> bool {
     matches!(form(http), Form::Events)
 }

@@ -1,4 +1,4 @@
-//! The authorities that the certificate of a server may come from, besides those that the system trusts.
+//! Certificate authorities for servers, besides those that the system trusts.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use reqwest::Certificate;
 
 use crate::log::excerpt;
 
-/// Most bytes of a file with certificates.
+/// The maximum size of a certificate file in bytes.
 const LONGEST: usize = 1 << 20;
 
 /// Certificates of authorities.
@@ -15,7 +15,8 @@ const LONGEST: usize = 1 << 20;
 pub(super) struct Authorities(Vec<Certificate>);
 
 impl Authorities {
-    /// Those in a file, in PEM; none without a file. The error names the file: it is for operators.
+    /// Reads the certificates in a PEM file; none without a file. The error names the file, since
+    /// it is for operators.
     pub(super) fn read(file: Option<&Path>) -> Result<Self, String> {
         let Some(file) = file else {
             return Ok(Self::default());
@@ -32,7 +33,7 @@ impl Authorities {
         }
     }
 
-    /// Has a client accept certificates of these authorities, too.
+    /// Makes a client accept certificates of these authorities, too.
     pub(super) fn add_to(&self, builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
         match self.0.is_empty() {
             true => builder,

@@ -1,4 +1,5 @@
-//! A request with credentials that may have to be obtained first, and that is sent once more if the server refuses them.
+//! A request with credentials. They may have to be obtained first, and the request is repeated once
+//! if the server refuses them.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use crate::credentials::{CredentialSource, MessageTarget, Refusal};
 
 const DPOP_NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
-/// A request on its way.
+/// A request in progress.
 pub(super) enum Exchange {
-    /// With the headers that the configuration sets.
+    /// With the configured headers only.
     Plain(ResponseFuture),
-    /// With credentials besides.
+    /// With further credentials.
     Authorized(AuthorizedRequest),
 }
 
 impl Exchange {
-    /// Whether something of the request may have been written.
+    /// Whether part of the request may have been written.
     pub(super) fn may_be_sent(&self) -> bool {
         match self {
             Self::Plain(request) => request.may_be_sent(),
@@ -42,7 +43,7 @@ impl Future for Exchange {
     }
 }
 
-/// A request on its way, with its credentials.
+/// A request in progress, with its credentials.
 pub(super) struct AuthorizedRequest {
     request: BoxFuture<'static, Result<HttpResponse, HttpError>>,
     may_be_sent: Arc<AtomicBool>,
@@ -65,7 +66,7 @@ impl AuthorizedRequest {
         }
     }
 
-    /// Whether something of the request may have been written.
+    /// Whether part of the request may have been written.
     pub(super) fn may_be_sent(&self) -> bool {
         self.may_be_sent.load(Ordering::Relaxed)
     }
@@ -99,7 +100,8 @@ impl Sending {
         let Some(refused) = refusal(&response, &request, shown) else {
             return Ok(response);
         };
-        // It certainly did not run: with other credentials it is sent for the first time, and no third time.
+        // The request certainly did not run. It is sent once more with other credentials, but not a
+        // third time.
         match source.replace(refused) {
             None => Ok(response),
             Some(pending) => {
@@ -134,8 +136,8 @@ impl Sending {
     }
 }
 
-/// What a response refuses, if it refuses credentials: 401, or 403 with a challenge (2026-07-28 basic/authorization, Scope
-/// Challenge Handling). Any other 403 is about what was requested.
+/// The refusal of credentials, if the response is one: 401, or 403 with a challenge (2026-07-28
+/// basic/authorization, Scope Challenge Handling). Any other 403 concerns the request itself.
 fn refusal(response: &HttpResponse, request: &HttpRequest, shown: HeaderMap) -> Option<Refusal> {
     let challenges: Vec<_> = response
         .headers

@@ -1,7 +1,8 @@
-//! The HTTP client of one server: `fanlight_http_pool` for plain `http:` without a proxy, `reqwest` for TLS and proxies,
-//! which does more than a call on the hot path should pay for.
+//! The HTTP client of one server. `fanlight_http_pool` serves plain `http:` without a proxy.
+//! `reqwest` serves TLS and proxies; it does more than a call on the hot path should pay for.
 //!
-//! Neither follows redirects, keeps cookies, decompresses, or repeats a request of which anything was sent.
+//! Neither follows redirects, keeps cookies or decompresses, nor repeats a request of which
+//! anything was sent.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -29,7 +30,7 @@ use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
 use crate::log::excerpt;
 
-/// How long to wait before another attempt to connect when the process has as many files open as it may.
+/// The pause before another attempt to connect when the process has as many open files as it may.
 const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
 
 /// The client of one server.
@@ -38,30 +39,31 @@ pub(super) enum HttpClient {
     Reqwest(Box<ReplaceableClient>),
 }
 
-/// A `reqwest` client that is replaced once its connections are suspected, since its pool cannot be emptied.
+/// A `reqwest` client that is replaced when its connections are suspect, since its pool cannot be
+/// emptied.
 pub(super) struct ReplaceableClient {
     current: ArcSwap<reqwest::Client>,
     making: Making,
     /// Whether the next request needs new connections.
     is_suspected: AtomicBool,
-    /// When `current` was built. That takes milliseconds, since certificates are read.
+    /// The time when `current` was built. Building takes milliseconds, since it reads certificates.
     built: Mutex<Instant>,
 }
 
-/// How a `reqwest` client is made.
+/// The settings for building a `reqwest` client.
 struct Making {
     settings: PoolSettings,
     is_loopback: bool,
     authorities: Authorities,
-    /// The host of the server and its address, if that is not to be looked up.
+    /// The server's host and its fixed address, if it has one.
     address: Option<(String, SocketAddr)>,
 }
 
-/// The least time between two replacements of a client. No option: it bounds processor time, and a call that meets it
-/// fails as one on a silent connection does.
+/// The shortest time between two replacements of a client. A constant that limits processor time. A
+/// call in between fails as on any silent connection.
 const REPLACEMENT: Duration = Duration::from_secs(1);
 
-/// A URL that requests are sent to.
+/// A URL for requests.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     url: Url,
@@ -78,11 +80,11 @@ pub(super) struct HttpRequest {
     pub(super) headers: HeaderMap,
     /// Empty if there is none.
     pub(super) body: Bytes,
-    /// The response may be an event stream that lasts with little to read.
+    /// Whether the response may be a long event stream with little traffic.
     pub(super) may_last: bool,
 }
 
-/// A response whose body has not been read yet.
+/// A response with an unread body.
 pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -100,12 +102,12 @@ pub(super) enum ResponseFuture {
     Reqwest(WatchedRequest<reqwest::Result<reqwest::Response>>),
 }
 
-/// Why there is no response, or no more of it.
+/// The reason why there is no response, or no more of it.
 #[derive(Debug)]
 pub(super) enum HttpError {
     Pooled(pooled::Error),
     Reqwest(reqwest::Error),
-    /// There were no credentials to send it with.
+    /// There were no credentials for the request.
     NoCredentials(NoCredentials),
 }
 
@@ -116,7 +118,7 @@ impl From<NoCredentials> for HttpError {
 }
 
 impl HttpClient {
-    /// The client for the origin of `target`, at this address if it is not to be looked up.
+    /// Creates the client for the origin of `target`. With an address, the host is not resolved.
     pub(super) fn new(
         (target, address): (&Target, Option<SocketAddr>),
         settings: PoolSettings,
@@ -142,7 +144,7 @@ impl HttpClient {
         ReplaceableClient::new(making).map(|client| Self::Reqwest(Box::new(client)))
     }
 
-    /// Has the next requests go out on new connections.
+    /// Makes the next requests use new connections.
     pub(super) fn suspect_connections(&self) {
         match self {
             Self::Pooled(client) => client.close_idle(),
@@ -150,7 +152,7 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request once the future is polled; its worker is the current one.
+    /// Sends a request when the future is polled; the current worker serves it.
     pub(super) fn execute(&self, request: HttpRequest) -> ResponseFuture {
         let HttpRequest {
             method,
@@ -180,19 +182,20 @@ impl HttpClient {
         }
     }
 
-    /// Whether requests must come with a `Host` header.
+    /// Whether requests need a `Host` header.
     pub(super) fn needs_host(&self) -> bool {
         matches!(self, Self::Pooled(_))
     }
 }
 
-/// Sends a request; waits while the process has as many files open as it may. The caller bounds the time.
+/// Sends a request; waits while the process has as many open files as it may. The caller limits the
+/// time.
 async fn execute_with_files(
     client: reqwest::Client,
     request: reqwest::Request,
 ) -> reqwest::Result<reqwest::Response> {
     loop {
-        // Always there, since the body is in memory.
+        // Never `None`, since the body is in memory.
         let Some(copy) = request.try_clone() else {
             return client.execute(request).await;
         };
@@ -228,7 +231,7 @@ impl ReplaceableClient {
         self.current.load_full()
     }
 
-    /// Whether the current client is to be replaced now, by the caller.
+    /// Whether the caller must replace the current client now.
     fn is_due(&self) -> bool {
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due =
@@ -274,7 +277,7 @@ fn build(making: &Making) -> Result<reqwest::Client, HttpError> {
 }
 
 impl Target {
-    /// `None` if the URL has no place in an HTTP request.
+    /// `None` if the URL cannot be used in an HTTP request.
     pub(super) fn new(url: Url) -> Option<Self> {
         let uri: Uri = url.as_str().parse().ok()?;
         let path = uri.path_and_query()?.clone().into();
@@ -285,7 +288,7 @@ impl Target {
         &self.url
     }
 
-    /// The host, and the port unless the scheme implies it.
+    /// The host, with the port unless the scheme implies it.
     pub(super) fn host(&self) -> Option<String> {
         let host = self.uri.host()?;
         Some(
@@ -303,7 +306,7 @@ impl Target {
 }
 
 impl HttpResponse {
-    /// The number of bytes of the body that have not been read, if it is known.
+    /// The number of unread bytes of the body, if known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match &self.body {
             Body::Pooled(body) => body.length(),
@@ -311,7 +314,7 @@ impl HttpResponse {
         }
     }
 
-    /// The next bytes of the body; `None` at its end. Can be dropped and called again.
+    /// The next bytes of the body; `None` at its end. Cancel safe.
     pub(super) fn chunk(
         &mut self,
     ) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
@@ -339,7 +342,7 @@ impl HttpResponse {
 }
 
 impl ResponseFuture {
-    /// Whether something of the request may have been written.
+    /// Whether part of the request may have been written.
     pub(super) fn may_be_sent(&self) -> bool {
         match self {
             Self::Pooled(future) => future.may_be_sent(),
@@ -378,7 +381,7 @@ impl Future for ResponseFuture {
 }
 
 impl HttpError {
-    /// Whether certainly nothing was sent that the server has read: there was no connection, or no request.
+    /// Whether the server certainly received nothing: there was no connection or no request.
     pub(super) fn nothing_was_sent(&self) -> bool {
         match self {
             Self::Pooled(error) => {
@@ -391,7 +394,7 @@ impl HttpError {
         }
     }
 
-    /// The innermost cause; the outer ones can contain the URL.
+    /// The innermost cause; the outer ones may contain the URL.
     pub(super) fn reason(&self) -> String {
         let mut innermost: Option<&dyn Error> = match self {
             Self::Pooled(error) => Some(error),

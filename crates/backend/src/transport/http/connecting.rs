@@ -1,9 +1,12 @@
-//! Whether a request of `reqwest` is still without a connection: then certainly nothing of it was sent.
+//! Detects whether a `reqwest` request is still without a connection, so that certainly nothing of
+//! it was sent.
 //!
-//! The library does not say so. But it has no task of its own for a request: the future that makes a connection is polled by
-//! the future of the request, and in each poll only after the pool was found to have no connection for it (`connection_for` of
-//! hyper-util, which depends on this order itself). A request whose last poll ended with such a future pending therefore has no
-//! connection, and gets none without another poll. Anything else counts as sent.
+//! `reqwest` does not tell. But it has no task of its own for a request. The request's future polls
+//! the future that makes a connection, and in each poll only after the pool turned out to have no
+//! connection for it (`connection_for` of hyper-util, which itself depends on this order).
+//!
+//! So if a request's last poll ended with such a future pending, the request has no connection, and
+//! gets none without another poll. Anything else counts as sent.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,18 +17,18 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 thread_local! {
-    /// Whether a future that makes a connection was pending when it was polled last on this thread.
+    /// Whether the last polled future that makes a connection was pending, on this thread.
     static IS_PENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A request, which knows whether it is still without a connection.
+/// A request that knows whether it is still without a connection.
 pub(super) struct WatchedRequest<T> {
     request: BoxFuture<'static, T>,
     is_connecting: bool,
 }
 
 impl<T> WatchedRequest<T> {
-    /// `request` makes connections through a [`ConnectingLayer`] only.
+    /// Watches `request`, which must make connections only through a [`ConnectingLayer`].
     pub(super) fn new(request: impl Future<Output = T> + Send + 'static) -> Self {
         Self {
             request: Box::pin(request),
@@ -33,7 +36,7 @@ impl<T> WatchedRequest<T> {
         }
     }
 
-    /// Whether it certainly had no connection when it was polled last.
+    /// Whether the request certainly had no connection at its last poll.
     pub(super) fn is_connecting(&self) -> bool {
         self.is_connecting
     }
@@ -50,7 +53,7 @@ impl<T> Future for WatchedRequest<T> {
     }
 }
 
-/// A future during which a request is without a connection.
+/// The future that makes a connection for a request.
 pub(super) struct Connecting<F>(pub(super) F);
 
 impl<F: Future + Unpin> Future for Connecting<F> {
@@ -63,7 +66,7 @@ impl<F: Future + Unpin> Future for Connecting<F> {
     }
 }
 
-/// Makes the connections of a client [`Connecting`] ones. TLS, and the tunnel of a proxy, are part of that.
+/// Wraps a client's connecting in [`Connecting`], including TLS and a proxy's tunnel.
 #[derive(Clone)]
 pub(super) struct ConnectingLayer;
 
@@ -132,12 +135,13 @@ mod tests {
         assert!(!poll(&mut connected_at_once));
     }
 
-    /// Another request has given its connection back before the own one was made.
+    /// Another request gives its connection back before the own one is made.
     #[test]
     fn request_that_gets_the_connection_of_another_may_be_sent() {
         let (give_back, checkout) = oneshot::channel::<()>();
         let mut request = WatchedRequest::new(async {
-            // The rest of making the connection is no longer polled: the library hands it to a task of its own.
+            // The rest of making the connection is no longer polled here: hyper-util moves it to a
+            // separate task.
             let _left = select(checkout, Connecting(Box::pin(pending::<()>()))).await;
             pending::<()>().await;
         });

@@ -1,5 +1,5 @@
-//! State that all transports to one HTTP server share: the client with its pool, the URL and the headers
-//! that the configuration sets.
+//! The shared state of all transports to one HTTP server: the client with its pool, the URL and the
+//! configured headers.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -30,32 +30,33 @@ use crate::settings::{Identity, Secret, origin_of};
 use fanlight_canonical::{BackendError, Remedy};
 use fanlight_fair::LogLimit;
 
-/// Characters that are kept of a `WWW-Authenticate` header.
+/// The number of characters kept of a `WWW-Authenticate` header.
 const CHALLENGE: usize = 1000;
 
-/// The most detached tasks at the same time. No option: these are cancellations and replies that nothing waits for.
+/// The maximum number of detached tasks. A constant: they are cancellations and replies that
+/// nothing waits for.
 const MAX_DETACHED: usize = 64;
 
 pub(crate) struct HttpEndpoint {
     client: Arc<HttpClient>,
-    /// Without user information.
+    /// The URL without user information.
     pub(super) target: Arc<Target>,
-    /// What every request carries.
+    /// The headers of every request.
     pub(super) headers: Arc<ConfiguredHeaders>,
-    /// The credentials of every message besides.
+    /// The source of further credentials for each message.
     source: Option<Arc<dyn CredentialSource>>,
-    /// Scheme, host and port: all that errors show of the URL.
+    /// Scheme, host and port: the part of the URL that errors show.
     origin: String,
-    /// For warnings that a server can provoke.
+    /// Limits warnings that a server can provoke.
     pub(super) warnings: LogLimit,
     aside: Arc<Semaphore>,
     runtime: Handle,
-    /// What the last refusal of credentials said.
+    /// The challenge of the last refusal of credentials.
     challenge: Mutex<Option<String>>,
 }
 
 impl HttpEndpoint {
-    /// The endpoint of a URL, at this address if that is not left to whoever connects.
+    /// Creates the endpoint of a URL. With an address, the host is not resolved.
     pub(crate) fn new(
         (url, address): (&str, Option<SocketAddr>),
         configured: &[(String, Secret)],
@@ -119,7 +120,8 @@ impl HttpEndpoint {
         self.execute_at(&self.target, method, headers, body)
     }
 
-    /// [`Self::execute`] for a request whose response may be an event stream that lasts with little to read.
+    /// Like [`Self::execute`], for a request whose response may be a long event stream with little
+    /// traffic.
     pub(super) fn execute_lasting(
         &self,
         method: Method,
@@ -182,7 +184,7 @@ impl HttpEndpoint {
         };
     }
 
-    /// Why there is no response. Says nothing of the URL but its origin.
+    /// The reason why there is no response. It shows only the origin of the URL.
     pub(super) fn failure(&self, error: &HttpError) -> BackendError {
         if let HttpError::NoCredentials(missing) = error {
             return missing.clone().into();
@@ -201,7 +203,7 @@ impl HttpEndpoint {
         BackendError::ClosedEarly
     }
 
-    /// Notes what a refusal of credentials says of those that are wanted.
+    /// Records the challenge of a refusal of credentials.
     pub(super) fn note_challenge(&self, response: &HttpResponse) {
         if matches!(response.status.as_u16(), 401 | 403) {
             let text = response
@@ -215,7 +217,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// What the last refusal of credentials said, if it said anything.
+    /// The challenge of the last refusal of credentials, if it had one.
     pub(crate) fn challenge(&self) -> Option<String> {
         self.challenge
             .lock()
@@ -223,12 +225,12 @@ impl HttpEndpoint {
             .clone()
     }
 
-    /// Sends these configured headers from the next message on.
+    /// Uses these configured headers from the next message on.
     pub(crate) fn replace_headers(&self, configured: &[(String, Secret)]) -> Result<(), String> {
         self.headers.replace(configured)
     }
 
-    /// Whether requests show credentials.
+    /// Whether requests have credentials.
     pub(crate) fn has_credentials(&self) -> bool {
         self.source.is_some() || self.headers.current().contains_key(header::AUTHORIZATION)
     }
@@ -238,15 +240,15 @@ impl HttpEndpoint {
         self.target.url().scheme() == "http"
     }
 
-    /// Whether a server that was tried without TLS speaks that. Nothing but a handshake tells it.
+    /// Whether a server that was tried without TLS speaks TLS. Only a handshake can tell.
     pub(crate) async fn speaks_tls(&self) -> bool {
         self.try_tls()
             .await
             .is_some_and(|tried| tried.map_or_else(|error| !error.is_connect(), |_| true))
     }
 
-    /// Why a server that closed a connection over TLS has refused the handshake, if it has. With HTTP/2, the client library
-    /// loses the reason.
+    /// The remedy if a server that closed a TLS connection had refused the handshake. With HTTP/2,
+    /// the client library loses that reason.
     pub(crate) async fn refused_handshake(&self) -> Option<Remedy> {
         let error = self.try_tls().await?.err()?;
         let Problem { what, details } = problem::of_refused_handshake(&error)?;
@@ -257,7 +259,8 @@ impl HttpEndpoint {
         })
     }
 
-    /// Requests the root of the server over TLS, whoever it is: nothing secret is sent, and only the handshake matters.
+    /// Requests the server's root over TLS without checking the certificate. Nothing secret is sent, and only
+    /// the handshake matters.
     async fn try_tls(&self) -> Option<reqwest::Result<reqwest::Response>> {
         let mut url = self.target.url().clone();
         let builder = reqwest::Client::builder()
@@ -271,8 +274,8 @@ impl HttpEndpoint {
         Some(client.head(url).send().await)
     }
 
-    /// The metadata that say what protects the server (RFC 9728, 3.1), of at most `limit` bytes. They are only read from
-    /// the server's own origin, and no credentials are sent for them.
+    /// The metadata about the server's protection (RFC 9728, 3.1), at most `limit` bytes. It is
+    /// read only from the server's own origin, without credentials.
     pub(crate) async fn protected_resource(&self, limit: usize) -> Option<Bytes> {
         let mut url = self.target.url().clone();
         let path = url.path().trim_end_matches('/').to_owned();
@@ -307,14 +310,14 @@ impl HttpEndpoint {
         Some(body.freeze())
     }
 
-    /// Has the next requests go out on new connections: the server's host may have been lost without a word, and all
-    /// connections with it. Each of them would fail one more call.
+    /// Makes the next requests use new connections. The server's host may have vanished silently,
+    /// with all connections. Each of them would fail one more call.
     pub(super) fn suspect_connections(&self) {
         self.client.suspect_connections();
     }
 }
 
-/// The URL without user information, and that as the value of a header.
+/// Splits user information off a URL, as the value of a header.
 fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
     if url.username().is_empty() && url.password().is_none() {
         return (url, None);
@@ -324,7 +327,7 @@ fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
     plain.extend(percent_decode_str(url.password().unwrap_or_default()));
     let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))).ok();
     value.iter_mut().for_each(|value| value.set_sensitive(true));
-    // URLs of HTTP have a host, which is what these could fail for.
+    // These fail only for URLs without a host, which HTTP URLs always have.
     let _: (Result<_, _>, Result<_, _>) = (url.set_username(""), url.set_password(None));
     (url, value)
 }

@@ -1,5 +1,5 @@
-//! An event stream that is read until it ends, and taking it up again where it broke off
-//! (2025-11-25 basic/transports, Resumability and Redelivery).
+//! An event stream that is read to its end, and resumed if it breaks off (2025-11-25
+//! basic/transports, Resumability and Redelivery).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct EventStream {
 /// The position from which a stream can be resumed.
 #[derive(Clone, Default)]
 pub(super) struct Position {
-    /// The last event that arrived whole, if the server numbers them.
+    /// The id of the last complete event, if the server assigns ids.
     pub(super) last_event: Option<HeaderValue>,
     /// The delay that the server asked for.
     pub(super) retry: Option<Duration>,
@@ -45,7 +45,7 @@ pub(super) enum Opened {
 
 impl EventStream {
     pub(super) fn new(mut http: HttpResponse, context: &TransportContext) -> Self {
-        // They keep the buffer in memory that the head was read into, as long as the stream lasts.
+        // The headers would keep the head's buffer in memory as long as the stream lasts.
         http.headers = HeaderMap::new();
         let (limit, counters) = (
             context.limits.message_bytes,
@@ -62,8 +62,8 @@ impl EventStream {
         }
     }
 
-    /// The next event, as far as it is there already. Waits for memory if the server's messages take all of it: the
-    /// server then has to wait, too.
+    /// The next event that has already arrived. Waits if the server's messages take up its memory;
+    /// the server then has to wait, too.
     pub(super) async fn next_event(&mut self) -> Result<Option<Event>, BackendError> {
         let next = self
             .events
@@ -77,8 +77,8 @@ impl EventStream {
         Ok(Some(event))
     }
 
-    /// Waits for more; says whether there was more. Can be dropped and called again. To be called
-    /// once there are no further events.
+    /// Waits for more data; returns whether there was any. Call it once there are no further
+    /// events. Cancel safe.
     pub(super) async fn more(&mut self) -> Result<bool, HttpError> {
         let Some(chunk) = self.http.chunk().await? else {
             return Ok(false);
@@ -89,12 +89,12 @@ impl EventStream {
         Ok(true)
     }
 
-    /// Whether anything at all has arrived.
+    /// Whether any data has arrived.
     pub(super) fn has_received(&self) -> bool {
         self.received
     }
 
-    /// Moves a position to where this stream is. The delay that the server asks for is kept within `bounds`.
+    /// Moves a position to the stream's current one. The server's delay is kept within `bounds`.
     pub(super) fn advance(&self, position: &mut Position, bounds: RetryDelays) {
         if let Some(id) = self.events.last_event_id() {
             position.last_event = HeaderValue::from_bytes(id).ok();
@@ -114,7 +114,7 @@ impl EventStream {
 }
 
 impl HttpTransport {
-    /// Asks for a stream by GET: for what belongs to no call, or for the rest of one that broke off.
+    /// Requests a stream by GET: messages outside of calls, or the rest of a stream that broke off.
     pub(super) async fn get(
         &self,
         last_event: Option<&HeaderValue>,
@@ -136,7 +136,7 @@ impl HttpTransport {
                 &self.context,
             ))));
         }
-        // A success that is no stream is none that could be read.
+        // A successful response that is not a stream cannot be read.
         Ok(Opened::Refused {
             status: if status.is_success() {
                 405

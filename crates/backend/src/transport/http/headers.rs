@@ -1,4 +1,4 @@
-//! The headers of the messages of one transport.
+//! The headers of a transport's messages.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ const METHOD: HeaderName = HeaderName::from_static(header::METHOD);
 const NAME: HeaderName = HeaderName::from_static(header::NAME);
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static(header::SESSION_ID);
 
-/// How many headers most messages add.
+/// The number of headers that most messages add.
 const OF_MESSAGE: usize = 6;
 
-/// The headers that the configuration sets for a server. They are asked for with each message, so that a secret that was
-/// rotated is used at once.
+/// The configured headers for a server. They are read for each message, so a rotated secret applies
+/// at once.
 pub(super) struct ConfiguredHeaders {
-    /// Headers that every request carries.
+    /// Headers of every request.
     own: HeaderMap,
     all: ArcSwap<HeaderMap>,
 }
@@ -33,13 +33,13 @@ impl ConfiguredHeaders {
         Ok(Self { own, all })
     }
 
-    /// Sends these from the next message on.
+    /// Uses these configured headers from the next message on.
     pub(super) fn replace(&self, configured: &[(String, Secret)]) -> Result<(), String> {
         self.all.store(Arc::new(merged(&self.own, configured)?));
         Ok(())
     }
 
-    /// The headers of the next message, besides those of its transport.
+    /// The configured headers for the next message.
     pub(super) fn current(&self) -> Arc<HeaderMap> {
         self.all.load_full()
     }
@@ -50,12 +50,12 @@ fn merged(own: &HeaderMap, configured: &[(String, Secret)]) -> Result<HeaderMap,
     configured
         .iter()
         .try_for_each(|(name, value)| set(&mut headers, name, value))?;
-    // A clone has as much room to find headers in, so that a message does not need to make more.
+    // A clone keeps this capacity, so a message need not grow it.
     headers.reserve(OF_MESSAGE);
     Ok(headers)
 }
 
-/// Sets a configured header, unless it is one of the protocol's or of HTTP's own.
+/// Sets a configured header, unless it belongs to the protocol or to HTTP itself.
 fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String> {
     let shown = excerpt(name.as_bytes(), 64);
     let name: HeaderName = name
@@ -84,12 +84,12 @@ fn is_set_by_transport(name: &HeaderName) -> bool {
     RESERVED.contains(name) || name.as_str().starts_with("mcp-")
 }
 
-/// The headers that all messages have. There is a transport for each session and each suspended call, so they share what
-/// the endpoint has.
+/// The headers of all messages of a transport. Each session and suspended call has a transport, so
+/// all share the endpoint's headers.
 #[derive(Clone)]
 pub(super) struct MessageHeaders {
     configured: Arc<ConfiguredHeaders>,
-    /// Of a legacy server that wants it.
+    /// Set for a legacy server that wants it.
     revision: Option<Revision>,
     session: Option<HeaderValue>,
 }
@@ -103,8 +103,8 @@ impl MessageHeaders {
         }
     }
 
-    /// Sets what the handshake agreed on. `MCP-Protocol-Version` exists since 2025-06-18; in the modern era it belongs to
-    /// the request.
+    /// Adopts the handshake's agreement. `MCP-Protocol-Version` exists since 2025-06-18; in the
+    /// modern era it belongs to the request.
     pub(super) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         if revision.era() == Era::Modern {
             return;
@@ -137,7 +137,7 @@ impl MessageHeaders {
         headers
     }
 
-    /// The headers of a request, with what they repeat of it and with its trace context.
+    /// The headers of a request, with mirrored values and its trace context.
     pub(super) fn of_request(
         &self,
         mirror: Option<Mirror>,
@@ -167,7 +167,7 @@ impl MessageHeaders {
     }
 }
 
-/// Puts a trace context into the headers of a request.
+/// Adds a trace context to the headers of a request.
 pub(super) fn insert_trace_context(headers: &mut HeaderMap, propagation: &Propagation) {
     for (name, value) in propagation.headers() {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -176,7 +176,8 @@ pub(super) fn insert_trace_context(headers: &mut HeaderMap, propagation: &Propag
     }
 }
 
-/// A server decides how many parameters it wants mirrored, so the map's limit must not panic.
+/// Adds a header. A server decides how many parameters are mirrored, so the map's limit must not
+/// cause a panic.
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }

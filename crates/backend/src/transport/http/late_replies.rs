@@ -1,4 +1,4 @@
-//! Replies to requests of a server whose call has ended before they were answered.
+//! Replies to a server's requests whose call ended before they were answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::headers::MessageHeaders;
 use super::{HttpEndpoint, HttpTransport};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
 
-/// Sends replies of one session, independent of the connection's other users.
+/// Sends replies of one session, independently of the connection's other users.
 struct Replier {
     endpoint: Arc<HttpEndpoint>,
     headers: MessageHeaders,
-    /// The time for one reply.
+    /// The time limit of one reply.
     limit: Duration,
 }
 
@@ -30,8 +30,9 @@ impl Replier {
 }
 
 impl HttpTransport {
-    /// The server has ended the call. Its requests are answered by the client where it still can, and otherwise with an
-    /// error, at the latest when the client's time is over or the connection ends.
+    /// Handles the open requests of a call that the server has ended. The client answers them if it
+    /// still can. Otherwise the server gets an error, at the latest when the client's time is over
+    /// or the connection ends.
     pub(super) fn reply_after_call(&self, mut requests: OpenServerRequests) {
         let (replier, end) = (self.replier(), self.context.end.clone());
         self.context.tasks.spawn(async move {

@@ -1,5 +1,5 @@
-//! The Streamable HTTP transport: every message is a POST of its own; what a legacy server sends
-//! outside of calls comes on the stream of a GET. `sse_transport` is the legacy one.
+//! The Streamable HTTP transport. Every message is a separate POST; a legacy server's messages
+//! outside of calls come on the stream of a GET. `sse_transport` is the legacy transport.
 
 mod answer;
 mod authorities;
@@ -40,8 +40,8 @@ use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
 use fanlight_canonical::BackendError;
 
-/// Bounds of what is read of a stream after its answer, so that its connection can be used again. No option: the answer
-/// is passed on before.
+/// The limits for reading the rest of a stream after its answer, so that its connection can be
+/// reused. A constant: the answer has already been delivered.
 const REST: (usize, Duration) = (64 << 10, Duration::from_millis(250));
 
 /// The HTTP transport to one server, with its revision and session.
@@ -49,7 +49,7 @@ pub(crate) struct HttpTransport {
     endpoint: Arc<HttpEndpoint>,
     context: Arc<TransportContext>,
     headers: MessageHeaders,
-    /// The revision agreed on.
+    /// The agreed revision.
     revision: Option<Revision>,
 }
 
@@ -64,7 +64,7 @@ impl HttpTransport {
         }
     }
 
-    /// Sets what the handshake agreed on.
+    /// Adopts the handshake's agreement.
     pub(crate) fn adopt(&mut self, revision: Revision, session: Option<HeaderValue>) {
         self.revision = Some(revision);
         self.headers.adopt(revision, session);
@@ -78,7 +78,7 @@ impl HttpTransport {
         self.headers.session().and_then(|id| id.to_str().ok())
     }
 
-    /// Sends a request and reads its reply. The future is to be polled at once.
+    /// Sends a request and reads its reply. The caller must poll the future at once.
     pub(crate) fn exchange<'a>(
         &'a self,
         outgoing: OutgoingRequest<'a>,
@@ -124,8 +124,9 @@ impl HttpTransport {
         }
     }
 
-    /// Whether the response may be an event stream that lasts with little to read: that of a subscription, or of a call
-    /// that is suspended once the server asks its client, which has no session.
+    /// Whether the response may be a long event stream with little traffic. That is so for a
+    /// subscription. It is also so for a call that is suspended once the server asks its client,
+    /// which has no session.
     fn may_last(&self, request: &ActiveRequest<'_>) -> bool {
         *request.method == Method::Listen
             || (request.context.session().is_none()
@@ -133,8 +134,8 @@ impl HttpTransport {
                 && self.context.declared.can_be_asked())
     }
 
-    /// A legacy server needs a notification; a modern one sees the stream close (2026-07-28
-    /// basic/patterns/cancellation).
+    /// Whether dropping a request needs a cancellation. A legacy server needs a notification; a
+    /// modern one sees the stream close (2026-07-28 basic/patterns/cancellation).
     fn cancels(&self, request: &ActiveRequest<'_>) -> bool {
         request.cancellable
             && self
@@ -160,7 +161,7 @@ impl HttpTransport {
         }
     }
 
-    /// Ends the session, if there is one, unless another process goes on with it.
+    /// Ends the session, if there is one, unless another process continues it.
     pub(crate) async fn close(&self) {
         if !self.has_session() {
             return;
@@ -181,7 +182,7 @@ impl HttpTransport {
         let _ = timeout(self.context.timeouts.session_end, ending).await;
     }
 
-    /// Sends a message that is no request.
+    /// Sends a message that is not a request.
     fn post(&self, text: Bytes) -> Exchange {
         self.post_with(self.headers.of_message(), text)
     }
@@ -203,9 +204,9 @@ impl HttpTransport {
             .execute_lasting(http::Method::POST, headers, text)
     }
 
-    /// Sends the answer to a question of the server's, while the stream of the call goes on being
-    /// read. The answer is not lost if the call ends meanwhile; the call stays paused
-    /// until the server has it, which also bounds how many are on their way.
+    /// Sends the answer to a server's question while the call's stream is still being read. The
+    /// answer is not lost if the call ends meanwhile. The call stays paused until the server has
+    /// it, which also limits the answers in progress.
     fn send_reply(&self, reply: ServerRequestReply) {
         let ServerRequestReply { text, pause } = reply;
         let post = self.post(text);
@@ -224,7 +225,7 @@ impl HttpTransport {
         });
     }
 
-    /// Answers a request of the server's, best effort.
+    /// Answers a server's request, best effort.
     async fn reply_to_server(&self, text: Bytes) {
         if !matches!(
             timeout(self.context.timeouts.own_message, self.post(text)).await,
@@ -242,8 +243,8 @@ impl HttpTransport {
     }
 }
 
-/// Reads what is left of a response that says nothing more, if that is little, so that the
-/// connection returns to the pool. Mostly the end has arrived already.
+/// Reads the short rest of a response without further content, so that the connection returns to
+/// the pool. Usually the end has already arrived.
 fn drain(endpoint: &HttpEndpoint, tasks: &TaskTracker, mut response: HttpResponse) {
     use futures_util::FutureExt as _;
     if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
@@ -264,8 +265,8 @@ fn drain(endpoint: &HttpEndpoint, tasks: &TaskTracker, mut response: HttpRespons
     });
 }
 
-/// A request that waits for its answer. If it is dropped before, it is cancelled at the server, and the connections are
-/// suspected if that was because the server took too long.
+/// A request without an answer yet. Dropping it cancels the request at the server. If the server
+/// took too long, its connections become suspect.
 struct Unanswered<'a> {
     transport: &'a HttpTransport,
     /// `None` once it is answered.

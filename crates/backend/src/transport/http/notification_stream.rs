@@ -1,4 +1,4 @@
-//! The stream of notifications and requests that a legacy server sends outside of calls (2025-11-25
+//! The stream of a legacy server's notifications and requests outside of calls (2025-11-25
 //! basic/transports, Listening for Messages from the Server).
 
 use fanlight_protocol::sse::Event;
@@ -18,14 +18,14 @@ use crate::request::server_request::{
 pub(crate) enum StreamState {
     /// It is open.
     Open {
-        /// Something may have been missed since it was open last.
+        /// Whether messages may have been missed since it was last open.
         missed: bool,
     },
     /// It cannot be opened at the moment.
     Failing,
 }
 
-/// Why this connection has no stream.
+/// The reason why this connection has no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamUnavailable {
     /// The server does not offer one.
@@ -35,8 +35,9 @@ pub(crate) enum StreamUnavailable {
 }
 
 impl HttpTransport {
-    /// Keeps the stream open and delivers what arrives, until there can be no stream. `may_be_expired`: the session is old
-    /// enough for the server to have forgotten it. `report` is called with each change.
+    /// Keeps the stream open and delivers its messages, until there can be no stream.
+    /// `may_be_expired` says that the session is old enough for the server to have forgotten it.
+    /// `report` is called with each change.
     pub(crate) async fn keep_notification_stream(
         &self,
         may_be_expired: bool,
@@ -55,7 +56,7 @@ impl HttpTransport {
                     report(StreamState::Open { missed });
                     opened = true;
                     self.listen(stream, &mut position).await;
-                    // Without an event id to resume from, what was sent meanwhile is lost.
+                    // Without an event id to resume from, messages sent meanwhile are lost.
                     missed = position.last_event.is_none();
                 }
                 // 2025-11-25 basic/transports, Session Management.
@@ -68,7 +69,8 @@ impl HttpTransport {
                     missed = true;
                     continue;
                 }
-                // 409: the server still counts an earlier stream of the session, and allows one.
+                // 409: the server allows one stream, and still counts an earlier one of the
+                // session.
                 Ok(Opened::Refused {
                     status: 408 | 409 | 429 | 500 | 502..=504,
                 })

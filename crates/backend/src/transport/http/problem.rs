@@ -1,4 +1,5 @@
-//! Why no connection to an HTTP server could be made, in plain words, and what to do about it.
+//! Explains in plain words why no connection to an HTTP server could be made, and suggests a
+//! remedy.
 
 use std::error::Error;
 use std::io;
@@ -12,14 +13,14 @@ use super::client::HttpError;
 use super::tls_error::{self, find};
 use crate::log::excerpt;
 
-/// Names of a certificate that are shown.
+/// The number of certificate names to show.
 const NAMES: usize = 4;
 
-/// Why no connection could be made.
+/// The reason why no connection could be made.
 pub(super) struct Problem {
-    /// What happened.
+    /// The description of the problem.
     pub(super) what: String,
-    /// What to do.
+    /// The remedy.
     pub(super) details: FailureDetails,
 }
 
@@ -85,7 +86,7 @@ pub(super) fn of(error: &HttpError) -> Problem {
     }
 }
 
-/// The kind of the error of the system behind another.
+/// The kind of the underlying system error, if there is one.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     match error.downcast_ref::<io::Error>() {
         Some(found) if found.get_ref().is_none() => Some(found.kind()),
@@ -94,7 +95,7 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     }
 }
 
-/// The problem behind an error, if the server refused what the client had to say of itself in the handshake.
+/// The problem behind an error, if the server refused the client's part of the handshake.
 pub(super) fn of_refused_handshake(error: &reqwest::Error) -> Option<Problem> {
     find(error)
         .filter(|_| tls_error::is_refused_handshake(error))
@@ -227,7 +228,7 @@ fn shown_name(name: &ServerName<'_>) -> String {
     excerpt(name.to_str().as_bytes(), 100)
 }
 
-/// What stands in quotes in a name as TLS shows it, or in brackets: `DnsName("a.example")`.
+/// The part in quotes or brackets of a name as TLS shows it: `DnsName("a.example")`.
 fn quoted_part(name: &str) -> String {
     let inner = name
         .split_once('"')

@@ -1,5 +1,5 @@
-//! The legacy SSE transport (2024-11-05 basic/transports, HTTP with SSE): the event stream of a GET names the URI to
-//! which messages are POSTed, and carries everything that the server sends.
+//! The legacy SSE transport (2024-11-05 basic/transports, HTTP with SSE). The event stream of a GET
+//! names the URI for POSTed messages, and carries all messages of the server.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -26,13 +26,14 @@ use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
 use fanlight_canonical::{BackendError, Pending};
 
-/// The longest URI for messages, in bytes.
+/// The maximum length of the URI for messages, in bytes.
 const MAX_URI: usize = 8 << 10;
 
 impl HttpTransport {
-    /// Opens a channel if the server has this transport, which it shows by naming an endpoint in the first event of the
-    /// stream at its URL, within `limit` (2025-11-25 basic/transports, Backwards Compatibility). The endpoint must be of
-    /// the same origin, since it gets the configured headers, credentials included.
+    /// Opens a channel if the server has this transport. The server shows it by naming an endpoint
+    /// in the first event of the stream at its URL, within `limit` (2025-11-25 basic/transports,
+    /// Backwards Compatibility). The endpoint must have the same origin, since it gets the
+    /// configured headers, credentials included.
     pub(crate) async fn open_sse_transport(
         &self,
         limit: Duration,
@@ -97,7 +98,7 @@ fn message_url(stream: &Url, uri: &[u8]) -> Result<Url, BackendError> {
     Ok(url)
 }
 
-/// Reads until the stream ends; returns why it did.
+/// Reads until the stream ends; returns the reason.
 async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
     let mut reader = Reader::new(shared);
     loop {
@@ -122,7 +123,7 @@ async fn read(mut stream: EventStream, shared: &Shared) -> BackendError {
     }
 }
 
-/// Sends each message as a POST to the URI that the server has named.
+/// Sends each message as a POST to the URI that the server named.
 struct MessagePoster {
     endpoint: Arc<HttpEndpoint>,
     target: Arc<Target>,
@@ -130,7 +131,8 @@ struct MessagePoster {
 }
 
 impl MessagePoster {
-    /// Sends a message. The response says only whether the server accepts it; an answer arrives on the stream.
+    /// Sends a message. The response only says whether the server accepts it; the answer arrives on
+    /// the stream.
     fn post(
         &self,
         text: Bytes,
@@ -185,7 +187,7 @@ impl MessageWriter for MessagePoster {
         Either::Left(ready(Ok(Some(self.post(text, revision, propagation)))))
     }
 
-    /// The pauses of a call bound how many replies are being sent.
+    /// Sends a reply. The pauses of a call limit the number of replies in progress.
     fn reply(&self, reply: ServerRequestReply, revision: Option<Revision>) -> Pending<'_, ()> {
         let ServerRequestReply { text, pause } = reply;
         let (post, backend) = (

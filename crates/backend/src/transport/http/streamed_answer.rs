@@ -1,5 +1,5 @@
-//! Reading the event stream that answers a request: what comes before the answer, the server's
-//! requests among it, and the answer.
+//! Reads the event stream that answers a request: messages before the answer, including the
+//! server's requests, and the answer.
 
 use std::time::Duration;
 
@@ -26,19 +26,19 @@ use crate::request::{
 use crate::settings::RetryDelays;
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
 
-/// State while the events of one call are read, across all its streams.
+/// The state while reading the events of one call, across all its streams.
 struct Reading<'a> {
     transport: &'a HttpTransport,
     requests: OpenServerRequests,
-    /// Why an event was skipped. If there never is an answer, it may have been that.
+    /// The reason why an event was skipped. Without an answer, that event may have been it.
     skipped: Option<String>,
-    /// Set once a modern server has sent a request: the call fails unless something arrives before. It must not send any, and
-    /// some wait for the answer for ever.
+    /// Set once a modern server has sent a request, which it must not. Some wait for the reply for
+    /// ever, so the call fails unless something else arrives in time.
     refused: Option<Instant>,
 }
 
 impl Drop for Reading<'_> {
-    /// The call was cancelled or has failed: the server gets errors for what it still asks.
+    /// The call was cancelled or has failed, so the server gets errors for its open requests.
     fn drop(&mut self) {
         if !self.requests.is_empty() {
             self.transport
@@ -57,7 +57,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// There will be no answer.
+    /// The error if there will be no answer.
     fn ended(&mut self) -> BackendError {
         self.skipped
             .take()
@@ -68,7 +68,7 @@ impl<'a> Reading<'a> {
 }
 
 impl HttpTransport {
-    /// Reads the answer to a request, and what comes before it.
+    /// Reads the answer to a request, and the messages before it.
     pub(super) fn read_events<'a>(
         &'a self,
         http: HttpResponse,
@@ -97,7 +97,7 @@ impl HttpTransport {
         }
     }
 
-    /// Reads up to the answer; `None` if the stream broke off before the answer, even within an event.
+    /// Reads up to the answer; `None` if the stream broke off earlier, even within an event.
     async fn read_stream(
         &self,
         stream: &mut EventStream,
@@ -134,9 +134,9 @@ impl HttpTransport {
         }
     }
 
-    /// Resumes the stream of a call where it broke off: a legacy server that numbers its
-    /// events may close it to save a connection (2025-11-25 basic/transports, Sending Messages to
-    /// the Server). The call itself is not sent again.
+    /// Resumes a call's broken stream. A legacy server that assigns event ids may close it to save
+    /// a connection (2025-11-25 basic/transports, Sending Messages to the Server). The call itself
+    /// is not sent again.
     async fn resume(
         &self,
         position: &Position,
@@ -176,7 +176,7 @@ impl HttpTransport {
         }
     }
 
-    /// Waits, and passes on what the client answers meanwhile.
+    /// Waits, and passes the client's answers on meanwhile.
     async fn pause(&self, time: Duration, requests: &mut OpenServerRequests) {
         let end = Instant::now() + time;
         while let Ok(reply) = timeout_at(end, requests.next()).await {
@@ -184,7 +184,7 @@ impl HttpTransport {
         }
     }
 
-    /// Deals with one event; returns the answer if it holds that.
+    /// Handles one event; returns the answer if the event contains it.
     async fn take_event(
         &self,
         event: Event,
@@ -194,7 +194,7 @@ impl HttpTransport {
         // An event without data primes a resumable stream (2025-11-25 basic/transports).
         let is_message = event.name.is_empty() || event.name == "message";
         if !is_message || event.data.is_empty() {
-            // Only clients with a session have streams that can be resumed.
+            // Only clients with a session have resumable streams.
             if event.data.is_empty() && event.id.is_some() && request.context.session().is_some() {
                 let _ = request
                     .messages
@@ -210,7 +210,7 @@ impl HttpTransport {
             Ok(messages) => messages,
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
-                // A malformed answer ends the wait for it; anything else is dispensable.
+                // A malformed answer ends the wait; other malformed messages are skipped.
                 if meant_for(&event.data, &error) == Some(request.id) {
                     return Err(BackendError::Malformed { reason });
                 }
@@ -247,8 +247,9 @@ impl HttpTransport {
         Ok(answer)
     }
 
-    /// Answers a request of a modern server, which must not send any (2026-07-28 streamable-http, Receiving Messages), at
-    /// once: some do, and wait. Returns whether the server may not be able to continue.
+    /// Refuses a request of a modern server at once. Modern servers must not send any (2026-07-28
+    /// streamable-http, Receiving Messages), but some do, and wait. Returns whether the server may
+    /// be unable to continue.
     fn refuse_request(&self, asked: &Request) -> bool {
         let is_ping = asked.method == Method::Ping;
         let text = if is_ping {
@@ -277,7 +278,7 @@ impl HttpTransport {
         !is_ping
     }
 
-    /// A request on the stream of a call is for the client of that call (2025-11-25
+    /// Handles a request on a call's stream, which is for the call's client (2025-11-25
     /// basic/transports, Sending Messages to the Server).
     async fn take_request(
         &self,
@@ -315,8 +316,9 @@ impl HttpTransport {
         }
     }
 
-    /// Sends a notification to the client of the call. Waiting for a slow client holds up this stream only. Changes of
-    /// lists and tasks concern other clients as well, whichever stream a legacy server announces them on.
+    /// Sends a notification to the call's client. A slow client delays only this stream. Changes of
+    /// lists and tasks also concern other clients, whichever stream a legacy server announces them
+    /// on.
     async fn pass_on(&self, notification: Notification, request: &ActiveRequest<'_>) {
         let changed = matches!(
             notification.method,

@@ -1,4 +1,4 @@
-//! Errors of TLS behind those of HTTP libraries.
+//! Finds TLS errors inside errors of HTTP libraries.
 
 use std::error::Error;
 use std::io;
@@ -6,8 +6,8 @@ use std::io;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::AlertDescription;
 
-/// Whether the server refused what the client had to say of itself in the handshake. With TLS 1.3 that arrives when the
-/// client believes the handshake to be over, but the server reads no request before.
+/// Whether the server refused the client's part of the handshake. With TLS 1.3 this error arrives
+/// after the client considers the handshake complete, but before the server reads a request.
 pub(super) fn is_refused_handshake(error: &(dyn Error + 'static)) -> bool {
     matches!(
         find(error),
@@ -20,7 +20,8 @@ pub(super) fn is_refused_handshake(error: &(dyn Error + 'static)) -> bool {
     )
 }
 
-/// The error of TLS behind another, if there is one. What an [`io::Error`] is made of is not its source.
+/// The TLS error inside another error, if there is one. The inner error of an [`io::Error`] is not
+/// its source.
 pub(super) fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);

@@ -1,5 +1,5 @@
-//! Starting a child process, and ending it with all it started: through a guard where there is one, else as a process
-//! group.
+//! Starts a child process, and ends it with all its descendants: through a guard if there is one,
+//! otherwise as a process group.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -21,9 +21,9 @@ use crate::log::excerpt;
 use crate::transport::files::with_files;
 use fanlight_canonical::BackendError;
 
-/// The interval for polling whether the remaining processes of a group have ended.
+/// The interval for polling whether the rest of a process group has ended.
 const POLL: Duration = Duration::from_millis(20);
-/// Where programs are looked up without a `PATH`, as the C library does.
+/// The folders to search for programs without a `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A process that was just started.
@@ -32,31 +32,31 @@ pub(super) struct Spawned {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
-    /// Bytes to write to its standard input first.
+    /// The first bytes for its standard input.
     pub(super) order: Bytes,
 }
 
-/// A running process with all it has started.
+/// A running process with all its descendants.
 pub(super) struct Process {
     child: Box<dyn ChildWrapper>,
     extent: Extent,
 }
 
-/// What ends with a process.
+/// The processes that end together with a process.
 enum Extent {
     /// Its group, until that has ended.
     Group(Option<Pid>),
-    /// All its descendants: the child is their guard, which ends last.
+    /// All its descendants. The child is their guard, which ends last.
     Guarded,
 }
 
-/// Starts the process; waits while there are no files for its pipes, for which the caller bounds the time. Errors name the
-/// command, but neither its arguments nor its environment.
+/// Starts the process. Waits while there are no files for its pipes; the caller limits the time.
+/// Errors name the command, but neither its arguments nor its environment.
 pub(super) async fn spawn(settings: &ProcessSettings) -> Result<Spawned, BackendError> {
     let env = environment(std::env::vars_os(), &settings.policy, &settings.env);
     let spawned = with_files(|| match &settings.policy.guard {
         Some(guard) => spawn_guarded(settings, env.clone(), guard),
-        // Never without what the sandbox was to restrict.
+        // Never start without the configured sandbox.
         None if !settings.policy.sandbox.is_empty() => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this system has no sandbox for it",
@@ -118,7 +118,7 @@ fn spawn_guarded(
 ) -> io::Result<(Process, Bytes)> {
     use fanlight_child_guard::{Order, STEP, SUBCOMMAND, encode_sandbox};
 
-    // The guard would find out, but could say it only in the log.
+    // The guard would notice, but could only log it.
     check(settings, &env)?;
     let order = Order {
         parent: std::process::id(),
@@ -128,7 +128,8 @@ fn spawn_guarded(
         env: env.into_iter().collect(),
         cwd: settings.cwd.clone(),
     };
-    // The guard starts the step before the server, which reads what follows.
+    // The guard starts the intermediate step, which starts the server and reads the rest of the
+    // order.
     let args = vec![STEP.into(), settings.name.to_string().into()];
     let Order { parent, grace, .. } = order;
     let step = Order {
@@ -175,7 +176,8 @@ fn pipes(command: &mut Command) {
         .stderr(Stdio::piped());
 }
 
-/// Whether the working directory is there and the command can be found in it or in the process's own `PATH`.
+/// Checks that the working directory exists, and that the command is found in it or in the
+/// process's own `PATH`.
 fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
     let folder = settings.cwd.as_deref().unwrap_or(Path::new(""));
     if settings.cwd.is_some() && !folder.is_dir() {
@@ -195,7 +197,7 @@ fn check(settings: &ProcessSettings, env: &Environment) -> io::Result<()> {
     }
 }
 
-/// The files that may be the command: in folders of `path`, if it is only a name.
+/// The files that may be the command; in the folders of `path` if it is a bare name.
 fn candidates(folder: &Path, command: &str, path: &OsStr) -> Vec<PathBuf> {
     let files: Vec<PathBuf> = match command.contains('/') {
         true => vec![folder.join(command)],
@@ -211,7 +213,7 @@ fn path_of(env: &Environment) -> &OsStr {
         .map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str)
 }
 
-/// The `PATH` that programs of a process with these settings are looked up in.
+/// The `PATH` for programs of a process with these settings.
 fn search_path(settings: &ProcessSettings) -> OsString {
     path_of(&environment(
         std::env::vars_os(),
@@ -221,7 +223,7 @@ fn search_path(settings: &ProcessSettings) -> OsString {
     .to_owned()
 }
 
-/// The files that may be this command of a process with these settings.
+/// The files that may be this command for a process with these settings.
 pub(crate) fn find_program(settings: &ProcessSettings, command: &str) -> Vec<PathBuf> {
     candidates(
         settings.cwd.as_deref().unwrap_or(Path::new("")),
@@ -251,23 +253,24 @@ fn reason(error: &io::Error, settings: &ProcessSettings) -> String {
 }
 
 impl Process {
-    /// Its id in the system: that of the guard, if it has one.
+    /// The process id; the guard's, if there is one.
     pub(super) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits until the process ends; a guard ends with the last descendant, as the process itself did.
+    /// Waits until the process ends. A guard ends with the last descendant, and with the process's
+    /// own status.
     pub(super) async fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()
     }
 
-    /// Waits for the process, whose standard input has been closed, and makes it end if it does
-    /// not; then ends what is left of it. Bounded, and leaves no zombie. `grace` is the time
-    /// that it has to end by itself, then after SIGTERM, then after SIGKILL.
+    /// Ends the process, whose standard input has been closed, and then the rest of its
+    /// descendants. Takes a bounded time and leaves no zombie. `grace` is the time to end by
+    /// itself, then after SIGTERM, then after SIGKILL.
     pub(super) async fn end(&mut self, grace: Duration) {
         if timeout(grace, self.wait()).await.is_err() {
             self.signal(Signal::TERM);
-            // A guard kills what is left after `grace`, and gives up after as much again.
+            // A guard kills the rest after `grace`, and gives up after the same time again.
             let patience = if matches!(self.extent, Extent::Guarded) {
                 3 * grace
             } else {
@@ -281,8 +284,8 @@ impl Process {
         self.end_group(grace).await;
     }
 
-    /// Processes that the child started and left behind are not children of this process: their end can only be polled
-    /// for.
+    /// Ends the process group. Remaining processes are not children of this process, so their end
+    /// can only be polled.
     async fn end_group(&mut self, grace: Duration) {
         if self.group_exists() {
             self.signal(Signal::TERM);
@@ -295,7 +298,7 @@ impl Process {
             }
         }
         if let Extent::Group(group) = &mut self.extent {
-            // From here on the system may give the number to other processes.
+            // From here on, the system may reuse the number.
             *group = None;
         }
     }
@@ -304,7 +307,7 @@ impl Process {
         matches!(self.extent, Extent::Group(Some(group)) if test_kill_process_group(group).is_ok())
     }
 
-    /// What cannot be signalled has ended just now.
+    /// Sends a signal. A failure means that the process has just ended.
     fn signal(&self, signal: Signal) {
         match self.extent {
             Extent::Group(Some(group)) => {
@@ -312,14 +315,14 @@ impl Process {
             }
             Extent::Group(None) => {}
             Extent::Guarded => {
-                // Without a number it has been waited for.
+                // Without an id, the guard has already been waited for.
                 let guard = self
                     .child
                     .id()
                     .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
                 if let Some(guard) = guard {
                     let _ = kill_process(guard, signal);
-                    // In case something has stopped it.
+                    // Something may have stopped the guard.
                     let _ = kill_process(guard, Signal::CONT);
                 }
             }
@@ -328,7 +331,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Where there is no time to end it properly, it is killed with all it started.
+    /// There is no time for a proper end, so it is killed with all its descendants.
     fn drop(&mut self) {
         match self.extent {
             Extent::Group(_) => self.signal(Signal::KILL),

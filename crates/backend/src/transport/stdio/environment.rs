@@ -1,4 +1,5 @@
-//! The environment of a child process: little of Fanlight's own, which holds the secrets of all servers.
+//! The environment of a child process. It has few of Fanlight's own variables, which include the
+//! secrets of all servers.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -7,17 +8,17 @@ use fanlight_settings::is_own_variable;
 
 use crate::settings::{ProcessPolicy, Secret};
 
-/// Variables that every process inherits: what the SDKs' clients let servers inherit, and time zone, language and
-/// temporary folder.
+/// Variables that every process inherits: those that the SDKs' clients pass on, and the time zone,
+/// language and temporary folder.
 const COMMON: &[&str] = &[
     "HOME", "LANG", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
 ];
 
-/// Common variables that describe the user, who is another in a sandbox with `user`.
+/// Common variables about the user. In a sandbox with `user`, they would describe another user.
 const OF_USER: &[&str] = &["HOME", "LOGNAME", "SHELL", "USER"];
 
-/// The environment of a process: of Fanlight's `own` variables the common ones and those of the patterns that the policy
-/// names, and over them those that are `set`.
+/// The environment of a process. Of Fanlight's `own` variables it has the common ones and those
+/// that match the policy's patterns; the `set` variables override them.
 pub(super) fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
     policy: &ProcessPolicy,
@@ -25,7 +26,8 @@ pub(super) fn environment(
 ) -> BTreeMap<OsString, OsString> {
     let is_other_user = policy.sandbox.user.is_some();
     let is_inherited = |name: &OsStr, value: &OsStr| {
-        // The form in which some shells export functions: code, which not every program expects in its language.
+        // Some shells export functions in this form. That is code, which not every program expects
+        // in such a variable.
         let is_common = COMMON.iter().any(|pattern| fits(name, pattern))
             && !value.as_encoded_bytes().starts_with(b"()")
             && !(is_other_user && OF_USER.iter().any(|own| name == *own));
@@ -46,19 +48,19 @@ pub(super) fn environment(
     all
 }
 
-/// Whether a variable holds a secret of Fanlight itself.
+/// Whether a variable contains a secret of Fanlight itself.
 fn is_own(name: &OsStr) -> bool {
     is_own_variable(&name.to_string_lossy())
 }
 
-/// Whether a pattern passes a variable on. Those that Fanlight's own options use may hold secrets, so they must be named in
-/// full.
+/// Whether a pattern passes a variable on. Variables of Fanlight's own options may contain secrets,
+/// so only their full names do.
 fn is_passed_on(name: &OsStr, pattern: &str, policy: &ProcessPolicy) -> bool {
     name == pattern
         || (fits(name, pattern) && !policy.own_variables.iter().any(|own| name == own.as_str()))
 }
 
-/// Whether a name fits a pattern, in which `*` at the end stands for any text.
+/// Whether a name matches a pattern. A `*` at the end stands for any text.
 fn fits(name: &OsStr, pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.as_encoded_bytes().starts_with(start.as_bytes()),
@@ -154,7 +156,7 @@ mod tests {
             );
         }
         assert_eq!(names(&["*"], &[]).len(), 7);
-        // One that Fanlight's own options use is passed on if it is named in full.
+        // A variable of Fanlight's own options is passed on by its full name.
         assert!(!names(&["AWS_*"], &[]).contains(&"AWS_KEY=k".to_owned()));
         assert!(names(&["AWS_KEY"], &[]).contains(&"AWS_KEY=k".to_owned()));
     }

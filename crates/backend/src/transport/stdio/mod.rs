@@ -1,8 +1,8 @@
 //! The stdio transport: one child process, and a channel to it that all requests share.
 //!
-//! Four things run for a process: the caller's future, the writer of its standard input, the
-//! reader of its standard output together with the minder of its life ([`process`]), and the
-//! reader of its standard error.
+//! Four parts run for a process: the caller's future, the writer of standard input, the reader of
+//! standard output and the reader of standard error. The reader of standard output also minds the
+//! process's life ([`process`]).
 
 mod child;
 mod environment;
@@ -26,25 +26,25 @@ use crate::settings::{ProcessPolicy, Secret};
 use crate::transport::channel::Channel;
 use fanlight_canonical::BackendError;
 
-/// Messages that wait to be written at most; senders wait while there are so many. No option: waiting for this queue is
-/// part of the time of a call, as waiting for the pipe is.
+/// The maximum number of messages that wait to be written; senders wait while the queue is full. A
+/// constant: this wait is part of the call's time, like a wait for the pipe.
 const OUTGOING: usize = 256;
 
-/// How a process is started.
+/// The settings for starting a process.
 pub(crate) struct ProcessSettings {
-    /// The name of the backend.
+    /// The server's name.
     pub(crate) name: Arc<str>,
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
-    /// Variables set over the inherited ones.
+    /// Variables that override the inherited ones.
     pub(crate) env: Vec<(String, Secret)>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) policy: ProcessPolicy,
-    /// How long it has to end after SIGTERM.
+    /// The time to end after SIGTERM.
     pub(crate) grace: Duration,
 }
 
-/// Starts a process, which ends with the channel to it. `number` is set to that of the process in the log.
+/// Starts a process that ends with its channel. Sets `number` to the process's number in the log.
 pub(crate) async fn start(
     settings: &ProcessSettings,
     context: Arc<TransportContext>,

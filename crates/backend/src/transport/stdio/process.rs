@@ -1,4 +1,4 @@
-//! The life of one process: its tasks, and its end.
+//! The life of one process: its tasks and its end.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::process_log::ProcessLogWriter;
 use crate::transport::channel::Shared;
 use fanlight_canonical::BackendError;
 
-/// How long after one of them the other is waited for: the end of the output, and the exit. No option: it bounds only
-/// what follows the end of either.
+/// How long to wait for the exit after the end of the output, and the reverse. A constant: it only
+/// limits what follows either end.
 const ALIGNMENT: Duration = Duration::from_millis(500);
 
-/// Runs the tasks of a process. They end with the process, which ends when it is asked to.
+/// Runs the tasks of a process, which end with it. The process ends when the channel asks it to.
 pub(super) fn run(
     spawned: Spawned,
     queue: mpsc::Receiver<QueuedLine>,
@@ -56,10 +56,10 @@ pub(super) fn run(
         };
         let _ = report.send(is_unread(&stdin, orders));
         drop(stdin);
-        // Ending the writer closes the pipe, which asks the process to end (2026-07-28 stdio, Shutdown).
+        // Dropping the pipe asks the process to end (2026-07-28 stdio, Shutdown).
         if written.is_err() {
-            // Most likely the process is about to be found ended; one that only reads no more is
-            // of no use either.
+            // Usually the end of the process is noticed next. A process that only stopped reading
+            // is useless, too.
             let _ = timeout(ALIGNMENT, end.cancelled()).await;
             end.cancel();
         }
@@ -72,7 +72,7 @@ pub(super) fn run(
         let mut logging = pin!(stderr::log(&name, &log, rate, stderr, &counting));
         tokio::select! {
             () = &mut logging => {}
-            // A process left behind may hold the pipe open for ever.
+            // A process that was left behind may hold the pipe open for ever.
             () = gone.cancelled() => { let _ = timeout(ALIGNMENT, logging).await; }
         }
     });
@@ -80,8 +80,8 @@ pub(super) fn run(
     tasks.spawn(async move { mind(process, stdout, input, &invalid, &minded).await });
 }
 
-/// Whether the process certainly has read no message: all that was written behind the `orders` bytes for its guard is still in
-/// the pipe. Only Linux tells that to the writer of a pipe.
+/// Whether the process certainly read no message: everything written after the `orders` bytes for
+/// its guard is still in the pipe. Only Linux tells this to the writer of a pipe.
 #[cfg(target_os = "linux")]
 fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
     let unread = rustix::io::ioctl_fionread(stdin.get_ref()).unwrap_or_default();
@@ -94,8 +94,8 @@ fn is_unread(stdin: &CountingWriter<ChildStdin>, orders: usize) -> bool {
     stdin.written() <= orders as u64
 }
 
-/// Reads the output until the process ends, and lets it end properly. `input` says whether it has read no message, once
-/// nothing more is written.
+/// Reads the output until the process ends, and lets it end properly. `input` tells, after the last
+/// write, whether the process read no message.
 async fn mind(
     mut process: Process,
     stdout: ChildStdout,
@@ -118,7 +118,7 @@ async fn mind(
         }
         () = shared.end.cancelled() => None,
     };
-    // Irrelevant once it has sent anything.
+    // Irrelevant once the process has sent anything.
     if status.is_some() && shared.liveness.received() == 0 {
         shared.end.cancel();
         if matches!(timeout(ALIGNMENT, input).await, Ok(Ok(true))) {

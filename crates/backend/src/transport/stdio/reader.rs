@@ -1,4 +1,4 @@
-//! Reading the standard output of a process, line by line.
+//! Reads a process's standard output line by line.
 
 use fanlight_canonical::ProcessStream;
 use fanlight_protocol::line::{Line, LineDecoder};
@@ -13,14 +13,14 @@ use crate::transport::channel::{Reader, Shared};
 /// The bytes reserved for one read.
 const READ: usize = 16 << 10;
 
-/// Characters of an invalid line that are kept for operators.
+/// The number of characters of an invalid line that are kept for operators.
 const SHOWN: usize = 400;
 
 /// The minimum charge for an invalid line: refusing it takes longer than reading it.
 const INVALID_LINE: usize = 1 << 10;
 
-/// Reads until the stream ends, or until it has been without a message for too long: the end of an endless line, or of
-/// output that is none of the protocol's, is not waited for.
+/// Reads until the stream ends, or until it had no message for too long. So an endless line or
+/// other output outside of the protocol does not go on for ever.
 pub(super) async fn read(
     mut stdout: impl AsyncRead + Unpin,
     log: &ProcessLogWriter,
@@ -51,7 +51,7 @@ pub(super) async fn read(
             };
         }
         if arriving.try_cover(lines.kept()).is_err() {
-            // Waiting would hold up all other calls.
+            // Waiting would delay all other calls.
             lines.drop_line();
         }
         if without_message > most {
@@ -61,7 +61,7 @@ pub(super) async fn read(
             return;
         }
     }
-    // The last line is a message without its line break, or half a message.
+    // The last line is a message without its line break, or part of a message.
     if let Some(line) = lines.finish() {
         take(&mut reader, &mut arriving, log, line);
     }

@@ -1,6 +1,7 @@
-//! What a process writes to its standard error is kept for operators, and logged at debug level under the server's name.
+//! Keeps a process's standard error for operators, and logs it at debug level under the server's
+//! name.
 //!
-//! A process never waits long for that: lines above the limit are dropped and counted.
+//! A process never waits long for this: lines above the limit are dropped and counted.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::log::excerpt;
 use crate::process_log::ProcessLogWriter;
 use fanlight_canonical::ProcessStream;
 
-/// Bytes logged of one line at most.
+/// The maximum number of logged bytes per line.
 const LINE: usize = 4096;
 
 /// The minimum charge for a line: logging it takes longer than reading it.
@@ -22,17 +23,17 @@ const LEAST: usize = 1 << 10;
 /// The time over which the rate is measured.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The least time between two mentions in the gateway's log.
+/// The shortest time between two mentions in the gateway's log.
 const SAID: Duration = Duration::from_secs(60);
 
-/// Bytes that are read in each interval at most, so that throwing away what a process writes takes no processor. No option:
-/// a process that writes more has gone wrong.
+/// The maximum number of bytes read per interval, so that discarding a process's output takes no
+/// processor time. A constant: a process that writes more is broken.
 const FLOOD: usize = 16 << 20;
 
-/// What a line adds to them: finding its end takes time, too.
+/// The charge per line, since finding its end takes time, too.
 const LINE_COST: usize = 64;
 
-/// Logs lines until the stream ends, at most `rate` bytes a second, and counts the others.
+/// Logs lines until the stream ends, at most `rate` bytes per second; counts the others.
 pub(super) async fn log(
     name: &str,
     log: &ProcessLogWriter,
@@ -51,7 +52,7 @@ pub(super) async fn log(
         lines.buffer_mut().reserve(LINE);
         tokio::select! {
             biased;
-            // A flood that has ended is told as well.
+            // The end of a flood is reported, too.
             () = sleep_until(meter.since + INTERVAL), if meter.is_full() => {
                 dropped.add(name, log, meter.begin());
                 continue;
@@ -80,7 +81,7 @@ pub(super) async fn log(
     }
 }
 
-/// What has been read and logged in the current interval.
+/// The amounts read and logged in the current interval.
 struct Meter {
     rate: usize,
     since: Instant,
@@ -100,7 +101,7 @@ impl Meter {
         }
     }
 
-    /// Begins an interval; returns how many lines were dropped in the last.
+    /// Begins an interval; returns the number of lines dropped in the last one.
     fn begin(&mut self) -> u64 {
         let dropped = self.dropped;
         *self = Self::new(self.rate);
@@ -112,7 +113,7 @@ impl Meter {
         self.dropped > 0 || self.read >= FLOOD
     }
 
-    /// Whether a line is to be logged.
+    /// Whether to log a line.
     fn takes(&mut self, line: &Line) -> bool {
         self.read += LINE_COST;
         if self.logged >= self.rate {
@@ -124,10 +125,10 @@ impl Meter {
     }
 }
 
-/// Lines that were dropped.
+/// The dropped lines.
 struct Dropped<'a> {
     counters: &'a BackendMetrics,
-    /// Since the gateway's log mentioned it.
+    /// The number of lines since the last mention in the gateway's log.
     unsaid: u64,
     said: Option<Instant>,
 }

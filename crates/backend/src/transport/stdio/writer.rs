@@ -1,4 +1,4 @@
-//! Writing to a process: queued messages are written together, one on each line.
+//! Writes to a process. Queued messages are written together, one per line.
 
 use std::future::ready;
 use std::io;
@@ -23,10 +23,10 @@ use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, MessageWriter, SendFuture};
 use fanlight_canonical::{BackendError, Pending};
 
-/// Bytes of several messages in one write.
+/// The maximum size in bytes of messages that are written together.
 const GATHERED: usize = 64 << 10;
 
-/// A writer that counts the bytes it has taken.
+/// A writer that counts its bytes.
 pub(super) struct CountingWriter<W> {
     inner: W,
     written: u64,
@@ -66,13 +66,14 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for CountingWriter<W> {
     }
 }
 
-/// The queue of messages for a process. A message goes into it as one line: the framing allows no line break within.
+/// The queue of messages for a process. A message enters it as one line: the framing allows no line
+/// break inside.
 pub(super) struct LineQueue(pub(super) mpsc::Sender<QueuedLine>);
 
 /// A message that waits to be written.
 pub(super) struct QueuedLine {
     text: Bytes,
-    /// Of the call whose request it is.
+    /// The deadline of the message's call.
     deadline: Option<Arc<PausableDeadline>>,
 }
 
@@ -130,8 +131,8 @@ impl MessageWriter for LineQueue {
     }
 }
 
-/// Writes the order for a guard, then queued messages until all senders are gone, or `end` resolves and the queue is empty.
-/// Fails if the process no longer reads.
+/// Writes the order for a guard, then queued messages until all senders are gone, or `end` resolves
+/// and the queue is empty. Fails if the process no longer reads.
 pub(super) async fn write(
     mut stdin: impl AsyncWrite + Unpin,
     order: Bytes,
@@ -173,8 +174,8 @@ fn push_line(out: &mut BytesMut, line: QueuedLine) -> Option<Arc<PausableDeadlin
     line.deadline
 }
 
-/// Writes the requests of these calls. They count as sent before the first byte may be read, and not if the process took
-/// none.
+/// Writes the requests of these calls. They count as sent before the process can read the first
+/// byte, and as not sent if it took none.
 async fn write_all(
     stdin: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],

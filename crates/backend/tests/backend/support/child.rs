@@ -1,4 +1,4 @@
-//! Scripted servers that a backend starts as child processes.
+//! Scripted servers that the tests start as child processes.
 
 use std::ops::Deref;
 
@@ -46,7 +46,7 @@ impl Deref for Child {
     }
 }
 
-/// Whether a process exists, be it as a zombie.
+/// Whether a process exists, even as a zombie.
 pub(crate) fn exists(id: u32) -> bool {
     std::path::Path::new(&format!("/proc/{id}")).exists()
 }

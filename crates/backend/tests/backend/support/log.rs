@@ -1,4 +1,4 @@
-//! What is logged on this thread.
+//! Captures the log of a thread.
 
 use std::cell::RefCell;
 use std::io;
@@ -6,18 +6,18 @@ use std::sync::Once;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The log from its making to its end.
+/// The log since this was created.
 pub(crate) struct Log(());
 
 thread_local! {
     static CAUGHT: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Sets the subscriber of the process, which writes for each thread what that catches.
+/// Sets the process's subscriber, which captures the log separately for each thread.
 ///
-/// It is set before anything under test runs: `tracing` keeps for each place in the code whether anyone wants what is
-/// logged there. With a subscriber for some threads only, another thread that comes to a place first could have it
-/// noted as wanted by none.
+/// It is set before any tested code runs: `tracing` remembers for each place in the code whether
+/// anyone wants its events. With a subscriber for some threads only, another thread that comes
+/// first could mark a place as unwanted.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -29,7 +29,7 @@ pub(crate) fn install() {
 }
 
 impl Log {
-    /// Catches what the current thread logs.
+    /// Captures the log of the current thread.
     pub(crate) fn catch() -> Self {
         install();
         CAUGHT.set(Some(Vec::new()));

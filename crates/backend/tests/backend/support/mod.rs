@@ -1,4 +1,4 @@
-//! What the tests share: settings, calls, peers.
+//! Shared helpers: settings, calls, peers.
 
 pub(crate) mod child;
 pub(crate) mod log;
@@ -24,7 +24,7 @@ use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing in these tests takes nearly as long, unless it fails.
+/// A time limit that only failing tests reach.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
@@ -136,7 +136,7 @@ pub(crate) fn json(text: &str) -> Json {
     Json::parse(text.to_owned().into(), 64).unwrap()
 }
 
-/// A call as some client makes it.
+/// A call of some client.
 pub(crate) fn call(method: &str, params: &str) -> Call {
     Call {
         method: Method::from_name(method),
@@ -146,11 +146,11 @@ pub(crate) fn call(method: &str, params: &str) -> Call {
     }
 }
 
-/// What the server of a call sends before it answers.
+/// The server's messages before its answer to a call.
 pub(crate) struct MessageReceiver(fanlight_canonical::MessageReceiver);
 
 impl MessageReceiver {
-    /// The next message. That a stream has begun is none here.
+    /// The next message. The start of a stream does not count as one.
     async fn next(&mut self) -> Option<ServerMessage> {
         loop {
             match self.0.recv().await {
@@ -180,7 +180,7 @@ impl MessageReceiver {
             .to_owned()
     }
 
-    /// Whether nothing is there that was not taken yet.
+    /// Whether no message is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -206,7 +206,7 @@ impl MessageReceiver {
         }
     }
 
-    /// What the client was found to lack for a question that was refused for its sake.
+    /// The missing client capability because of which a question was refused.
     pub(crate) async fn refused(&mut self) -> ClientCapability {
         match tokio::time::timeout(PATIENCE, self.next())
             .await
@@ -218,7 +218,7 @@ impl MessageReceiver {
     }
 }
 
-/// The same call as a client makes it that has a session and these capabilities.
+/// Makes the call's client one with a session and these capabilities.
 pub(crate) fn of_session(session: u64, capabilities: &str) -> impl FnOnce(&mut CallContext) {
     let capabilities = json(capabilities);
     move |context| {
@@ -227,7 +227,7 @@ pub(crate) fn of_session(session: u64, capabilities: &str) -> impl FnOnce(&mut C
     }
 }
 
-/// The same call with a way for what the server sends, and its other end.
+/// The same call with a channel for the server's messages, and the channel's receiver.
 pub(crate) fn listening(
     mut call: Call,
     change: impl FnOnce(&mut CallContext),
@@ -240,7 +240,7 @@ pub(crate) fn listening(
     (call, MessageReceiver(inbox))
 }
 
-/// Listens as this client, and returns also the receiver of its messages.
+/// Listens as this client; also returns the receiver of its messages.
 pub(crate) async fn listen(
     backend: &Backend,
     interest: Interest,
@@ -271,7 +271,7 @@ pub(crate) async fn listen_to(
 /// A client without a session.
 pub(crate) fn without_session(_context: &mut CallContext) {}
 
-/// Sends a request and gives the text of its result or error.
+/// Sends a request; returns the text of its result or error.
 pub(crate) async fn ask(
     backend: &Backend,
     method: &str,
@@ -300,7 +300,7 @@ pub(crate) async fn revision(backend: &Backend) -> &'static str {
     backend.status().revision.unwrap()
 }
 
-/// The client with this number: equal for equal numbers, and without a session.
+/// The client with this number, without a session; equal for equal numbers.
 pub(crate) fn client(number: u64) -> Caller {
     static CLIENTS: LazyLock<Mutex<HashMap<u64, Caller>>> = LazyLock::new(Mutex::default);
     let mut clients = CLIENTS.lock().unwrap();

@@ -1,4 +1,4 @@
-//! A scripted HTTP server: each request is answered by a function, and told to the test.
+//! A scripted HTTP server: a function answers each request, and the test sees it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{PATIENCE, json};
 
-/// One request, as it came in.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// `POST`, `DELETE`, or `closed` when a connection was closed on an unanswered request.
@@ -23,29 +23,30 @@ pub(crate) struct Seen {
     pub(crate) body: String,
 }
 
-/// What to answer.
+/// The answer to a request.
 pub(crate) enum Reply {
     /// A whole response: status, further headers with their line breaks, content type, body.
     Whole(u16, String, &'static str, String),
-    /// A JSON body that does not say how long it is, in two pieces.
+    /// A JSON body without a length, in two pieces.
     Chunked(String),
-    /// An event stream of these bytes; then its end.
+    /// An event stream of these bytes, followed by its end.
     Stream(String),
-    /// An event stream of these bytes that goes on until the peer closes it.
+    /// An event stream of these bytes that stays open until the peer closes it.
     Open(String),
-    /// An event stream of these bytes, and once it is let, of those; then its end.
+    /// An event stream of the first bytes, and after the notification of the second ones, followed
+    /// by its end.
     Gated(String, Arc<Notify>, String),
-    /// An event stream of what comes out of this, up to its end.
+    /// An event stream of the received texts, up to the channel's end.
     Feed(mpsc::UnboundedReceiver<String>),
     /// Nothing until the peer closes the connection.
     Hang,
-    /// The end of the connection.
+    /// Closes the connection.
     Close,
 }
 
 /// An event stream that a test writes to.
 pub(crate) struct Feed {
-    /// The request that it answers.
+    /// The answered request.
     pub(crate) seen: Seen,
     events: mpsc::UnboundedSender<String>,
 }
@@ -93,18 +94,19 @@ impl Feeds {
             .unwrap()
     }
 
-    /// Whether no further stream was opened so far.
+    /// Whether no further stream has been opened so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Answers requests with streams that a test writes to, and where the test gets them.
+/// A function that answers requests with streams that a test writes to, and the test's end of these
+/// streams.
 pub(crate) fn feeds() -> (impl Fn(&Seen) -> Reply + Send + Sync + 'static, Feeds) {
     let (opened, feeds) = mpsc::unbounded_channel();
     let open = move |seen: &Seen| {
         let (events, feed) = mpsc::unbounded_channel();
-        // A test that has ended wants no streams any more.
+        // A finished test wants no more streams.
         let _ = opened.send(Feed {
             seen: seen.clone(),
             events,
@@ -175,13 +177,13 @@ pub(crate) fn event(data: &str) -> String {
     format!("event: message\ndata: {data}\n\n")
 }
 
-/// What a modern server answers to its discovery; `None` for anything else.
+/// A modern server's answer to its discovery; `None` for other requests.
 pub(crate) fn modern(seen: &Seen) -> Option<Reply> {
     let result = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#;
     (seen.method() == "server/discover").then(|| seen.result(result))
 }
 
-/// What a legacy server with sessions answers to the handshake; `None` for anything else.
+/// The answer of a legacy server with sessions to the handshake; `None` for other requests.
 pub(crate) fn legacy(seen: &Seen, session: &str) -> Option<Reply> {
     Some(match seen.method().as_str() {
         "server/discover" => status(400),
@@ -241,18 +243,18 @@ impl Server {
             .unwrap()
     }
 
-    /// The next request that came in already.
+    /// The next request that has already arrived.
     pub(crate) fn try_next(&mut self) -> Option<Seen> {
         self.seen.try_recv().ok()
     }
 
-    /// The next request with this method, or of this HTTP method.
+    /// The next request with this MCP or HTTP method.
     pub(crate) async fn next_of(&mut self, method: &str) -> Seen {
         self.next_where(|seen| seen.method() == method || seen.verb == method)
             .await
     }
 
-    /// The next request of this kind.
+    /// The next request that matches.
     pub(crate) async fn next_where(&mut self, mut wanted: impl FnMut(&Seen) -> bool) -> Seen {
         loop {
             let seen = self.next().await;
@@ -262,7 +264,7 @@ impl Server {
         }
     }
 
-    /// How many POSTs come before the next GET, which is taken too.
+    /// The number of POSTs before the next GET, which is taken as well.
     pub(crate) async fn count_until_get(&mut self) -> usize {
         let mut posts = 0;
         self.next_where(|seen| {
@@ -273,14 +275,14 @@ impl Server {
         posts
     }
 
-    /// How many requests of this HTTP method came in that were not asked for yet.
+    /// The number of new requests with this HTTP method.
     pub(crate) fn count_verb(&mut self, verb: &str) -> usize {
         std::iter::from_fn(|| self.seen.try_recv().ok())
             .filter(|seen| seen.verb == verb)
             .count()
     }
 
-    /// How many requests with this method came in that were not asked for yet.
+    /// The number of new requests with this method.
     pub(crate) fn count(&mut self, method: &str) -> usize {
         let mut count = 0;
         while let Ok(seen) = self.seen.try_recv() {
@@ -333,7 +335,7 @@ async fn serve(
                 let mut byte = [0];
                 tokio::select! {
                     () = gate.notified() => {}
-                    // The peer sends nothing more on it unless it is to be closed.
+                    // The peer sends nothing more on it unless it closes it.
                     _ = stream.read(&mut byte) => return,
                 }
                 (format!("{}0\r\n\r\n", chunk(&second)), true)
@@ -363,7 +365,7 @@ async fn serve(
             return;
         }
         if !goes_on {
-            // Only the end of the connection is awaited: the peer sends nothing more on it.
+            // The read waits only for the end of the connection: the peer sends nothing more on it.
             let _ = stream.read(&mut [0]).await;
             let _ = told.send(Seen {
                 verb: "closed".into(),

@@ -1,4 +1,4 @@
-//! Clients without tasks: a call that needs a task is run as one, and its result awaited.
+//! Clients without tasks: a call that needs a task runs as one, and the client gets its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -196,12 +196,12 @@ async fn client_without_tasks_gets_no_task() {
         get(&backend, plain(1), "tools/call", r#"{"name":"may"}"#).await,
         r#"{"plain":1.0}"#
     );
-    // Not even one that the server should not have made.
+    // Not even a task that the server should not have made.
     assert_eq!(
         get(&backend, plain(1), "tools/call", r#"{"name":"unasked"}"#).await,
         r#"{ "n" : 1.0 }"#
     );
-    // Other capabilities that are missed are none of Fanlight's to declare.
+    // Fanlight must not declare other missing capabilities.
     assert_eq!(
         code(&get(&backend, plain(1), "tools/call", r#"{"name":"picky"}"#).await),
         -32021

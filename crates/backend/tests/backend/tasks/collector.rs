@@ -100,7 +100,7 @@ async fn server_requests_are_shown_until_answered() {
 async fn server_request_is_refused_if_the_client_lacks_the_capability() {
     let mut tasks = asking(&[QUESTION]).await;
     let backend = start(settings(tasks.server.transport()));
-    // The client of this call has the capability.
+    // This call's client has the capability.
     get(
         &backend,
         extension(ELICIT),
@@ -187,7 +187,7 @@ async fn answer_waits_only_briefly_for_the_first_server_request() {
         "{:?}",
         began.elapsed()
     );
-    // One that has ended meanwhile is not waited for at all.
+    // If the task has ended meanwhile, there is no wait at all.
     let tasks = Tasks::legacy(&[ASKING], |seen| {
         (seen.method() == "tasks/result").then(|| seen.result("{}"))
     })

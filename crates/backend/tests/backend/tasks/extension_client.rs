@@ -111,7 +111,7 @@ async fn task_outcome_is_inlined() {
         ask("completed").await,
         detailed("completed", r#","result":{ "n" : 1.0 }"#)
     );
-    // The error of a tool is a result there, and the failure of a task here.
+    // A tool's error is a result there, and a task's failure here.
     assert_eq!(
         ask("failed").await,
         detailed("completed", r#","result":{"isError":true}"#)
@@ -164,7 +164,7 @@ async fn methods_that_the_extension_lacks_are_refused() {
             "{method}"
         );
     }
-    // Nor does a client without a session see the tasks of those it shares one with.
+    // A client without a session also does not see tasks of others in the shared session.
     assert_eq!(code(&get(&backend, |_| {}, "tasks/list", "").await), -32601);
     assert_eq!(
         tasks.server.count("tasks/list") + tasks.server.count("tasks/result"),

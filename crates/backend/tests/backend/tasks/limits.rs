@@ -1,4 +1,4 @@
-//! Every wait and table has its bounds.
+//! The limits of every wait and table.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn number_of_waits_is_bounded() {
     let (first, _inbox) = by(plain(1), "tools/call", NEEDS);
     let others = async {
         tasks.server.next_of("tasks/get").await;
-        // The first one's task is another client's.
+        // The first client's task belongs to another client.
         for (method, params) in [
             ("tools/call", NEEDS),
             ("tasks/result", r#"{"taskId":"t2"}"#),
@@ -137,7 +137,7 @@ async fn immediate_tasks_are_bounded_and_expire() {
         code(&get(&backend, requested(1), "tasks/result", &brief).await),
         -32602
     );
-    // What is too large to be kept is the answer itself.
+    // A result that is too large to be kept becomes the answer itself.
     settings.limits.task_bytes = 50;
     let backend = start(settings);
     let result = get(

@@ -1,4 +1,4 @@
-//! Tasks: clients and servers that speak of them in different ways, or not at all.
+//! Tasks: clients and servers with different dialects, or without tasks.
 
 mod awaited;
 mod collector;
@@ -16,7 +16,7 @@ use fanlight_canonical::{Call, CallContext, Caller, Principal, TaskDialect};
 use crate::support::{MessageReceiver, call, json, listening, send, settings, start};
 use servers::Tasks;
 
-/// A backend at this server in which a call may take much less time than the tasks do.
+/// A connection to this server with a call timeout that is much shorter than the tasks.
 fn hurried(tasks: &Tasks) -> std::sync::Arc<Backend> {
     let mut settings = settings(tasks.server.transport());
     settings.timeouts.call = std::time::Duration::from_secs(1);

@@ -109,7 +109,7 @@ async fn legacy_status_is_translated_for_the_extension() {
         changed(r#"{ "taskId":"\u0074\u0031","status":"working","ttlMs":6e4}"#)
     );
     feed.send(&status(DONE));
-    // The outcome is read from the server.
+    // Fanlight reads the outcome from the server.
     let told = r#"{"taskId":"t1","status":"completed","ttlMs":6e4,"x":1.0,"result":{ "n" : 1.0 }}"#;
     assert_eq!(inbox.text().await, changed(told));
     feed.send(&status(
@@ -180,7 +180,7 @@ async fn tasks_are_subscribed_to_only_while_their_session_listens() {
     )
     .await;
     assert!(feeds.is_empty());
-    // The subscription names the tasks made before.
+    // The subscription names tasks that were made before it.
     let (heard, feed) = tokio::join!(listen(&backend, session(), requested(1)), async {
         let feed = feeds.next().await;
         assert_eq!(task_ids(&feed).as_deref(), Some(r#"["t1"]"#));

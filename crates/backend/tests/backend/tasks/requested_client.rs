@@ -45,7 +45,7 @@ async fn call_becomes_a_task() {
         (asked.header("mcp-method"), asked.header("mcp-name")),
         (Some("tasks/get"), Some("t1"))
     );
-    // What the server wants before it begins is for the client's edge to get.
+    // The client side handles input that the server wants before it begins.
     let asks = get(
         &backend,
         requested(1),
@@ -132,7 +132,7 @@ async fn client_error_names_the_missing_input() {
         error.get("data").unwrap().as_text(),
         r#"{"key":"k\u0031","error":{"code":-1,"message":"no"}}"#
     );
-    // The client knows the task, which is not cancelled.
+    // The client knows the task, so it is not cancelled.
     let asks = r#"{"taskId":"t1","status":"input_required","ttlMs":1,"inputRequests":{"k":{"method":"sampling/createMessage"}}}"#;
     tasks.is(asks);
     let error = get(&backend, requested(1), "tasks/result", T1).await;
@@ -307,7 +307,7 @@ async fn list_has_the_tasks_of_this_client() {
         get(&backend, requested(2), "tasks/list", "{}").await,
         r#"{"tasks":[]}"#
     );
-    // What the server no longer knows is no longer listed.
+    // A task that the server no longer knows is no longer listed.
     tasks.is(r##"#{"code":-32602,"message":"gone"}"##);
     let list = json(&get(&backend, requested(1), "tasks/list", "").await)
         .get("tasks")
@@ -355,7 +355,7 @@ async fn server_requests_reach_one_of_two_waiting_clients() {
         outcome = &mut waiting => panic!("{outcome:?}"),
         questions = client => questions,
     };
-    // The other sees the same task, again and again.
+    // The other call sees the same task again and again.
     let mut later = Box::pin(send(&backend, second));
     let looked = tokio::time::timeout(std::time::Duration::from_millis(300), async {
         tokio::select! {
@@ -364,7 +364,7 @@ async fn server_requests_reach_one_of_two_waiting_clients() {
         }
     });
     assert!(looked.await.is_err() && other.is_empty());
-    // After the first call has ended, its server requests go to the other client.
+    // After the end of the first call, its server requests go to the other client.
     drop((waiting, questions));
     let client = async {
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Scripted servers with tasks: a task goes through given states, one for each time it is asked
-//! after; the last one stays, and one that wants input stays until it gets some.
+//! Scripted servers with tasks. A task goes through given states, one per request about it. The
+//! last state stays, and a state that wants input stays until it gets some.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// A modern server. `needs` cannot be called but as a task, `may` becomes one where it can, and
+    /// A modern server. `needs` can only be called as a task, `may` becomes one if possible, and
     /// `never` does not; their result is `result`.
     pub(super) async fn modern(states: &[&str], result: &'static str) -> Self {
         Self::modern_with(states, result, |_| None).await
     }
 
-    /// The same, which answers some requests otherwise.
+    /// Like [`Self::modern`], with other answers to some requests.
     pub(super) async fn modern_with(
         states: &[&str],
         result: &'static str,
@@ -57,8 +57,8 @@ impl Tasks {
         .await
     }
 
-    /// A legacy server. `needs` must be called as a task; its result is `result`, which
-    /// `tasks/result` answers as `answer` says.
+    /// A legacy server. `needs` must be called as a task; its result is `result`. `answer` gives
+    /// the answer to `tasks/result`.
     pub(super) async fn legacy(
         states: &[&str],
         answer: impl Fn(&Seen) -> Option<Reply> + Send + Sync + 'static,
@@ -111,7 +111,7 @@ impl Tasks {
         Self { server, states }
     }
 
-    /// From now on the task is in this state.
+    /// Sets the state of the task from now on.
     pub(super) fn is(&self, state: &str) {
         *self.states.lock().unwrap() = VecDeque::from([state.to_owned()]);
     }
@@ -130,7 +130,7 @@ pub(super) fn initialized(seen: &Seen, session: &str) -> Reply {
     )
 }
 
-/// An answer to this request as one event of its stream.
+/// The answer to this request as one event of its stream.
 pub(super) fn answer_event(seen: &Seen, result: &str) -> String {
     event(&format!(
         r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
@@ -144,7 +144,8 @@ pub(super) fn name(seen: &Seen) -> String {
         .unwrap_or_default()
 }
 
-/// `!` closes the connection, and `#` before a text makes it an error.
+/// The answer with the next state. `!` closes the connection, and `#` before a text makes it an
+/// error.
 fn state(seen: &Seen, states: &mut VecDeque<String>, stays: &str) -> Reply {
     let state = states.front().cloned().unwrap();
     if !state.contains(stays) {

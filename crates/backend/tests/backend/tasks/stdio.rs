@@ -1,4 +1,4 @@
-//! Tasks of a child process, which may end and be started again while they run.
+//! Tasks of a child process that may end and restart while they run.
 
 use fanlight_testkit::scripted::{Era, Fault, Reply, Task};
 
@@ -60,7 +60,7 @@ async fn modern_task_survives_the_restart_of_its_server() {
         Reply::result(task("completed").got(Era::Modern, r#""result":{ "content":[],"n":1.0}"#)),
     );
     let backend = start(settings(child.transport()));
-    // It cannot be asked, so it shares the modern process.
+    // The client cannot be asked, so it shares the modern process.
     let client = crate::support::of_session(1, "{}");
     let answer = get(&backend, client, "tools/call", r#"{"name":"needs"}"#).await;
     assert_eq!(answer, r#"{ "content":[],"n":1.0}"#);
@@ -84,7 +84,7 @@ async fn server_request_of_a_task_reaches_the_client_that_waits_for_it() {
         }
     };
     get(&backend, of(1), "tools/call", r#"{"name":"needs"}"#).await;
-    // Later requests about the task, which have callers of their own, reach the process that has it.
+    // Later requests about the task have their own callers, and reach the process that has it.
     let task = json(&get(&backend, of(3), "tasks/get", r#"{"taskId":"t1"}"#).await);
     let requests = task.get("inputRequests").unwrap();
     let key = requests.members().next().unwrap().name(&requests).unwrap();

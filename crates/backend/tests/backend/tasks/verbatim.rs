@@ -1,4 +1,4 @@
-//! Nothing is changed if client and server have the same dialect, or the server has no tasks.
+//! Nothing changes if client and server have the same dialect, or the server has no tasks.
 
 use super::servers::Tasks;
 use super::{by, extension, get, requested};
