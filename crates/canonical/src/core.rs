@@ -24,7 +24,7 @@ pub trait Core: Send + Sync + 'static {
     type ResolvedNotice: Decidable + 'static;
 
     /// Resolves a request. The resolved value keeps its servers and endpoints until the request has
-    /// ended, so [`Self::run`] does what the value says even if they are replaced meanwhile.
+    /// ended. So a replacement meanwhile does not change what [`Self::run`] does.
     ///
     /// Servers get only requests for lists, and those only for [`Detail::Tool`]. A request that
     /// cannot be carried out gets an error when it runs.

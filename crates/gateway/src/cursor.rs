@@ -1,9 +1,10 @@
 //! The cursor policy: sealed positions in merged lists, which clients can neither read nor forge.
 //!
 //! A cursor names a position by a server's name and the offset in that server's own list. So it
-//! stays valid when another list changes, when servers are reordered, after a restart (with a
-//! configured key), and on a replica with the same key. Fanlight does not keep the list of tasks,
-//! but reads it as the client pages. So a cursor of that list contains the server's own cursor.
+//! stays valid when another list changes or servers are reordered. It also works after a restart
+//! (with a configured key), and on a replica with the same key. Fanlight does not keep the list of
+//! tasks, but reads it as the client pages. So a cursor of that list contains the server's own
+//! cursor.
 //!
 //! The principal and the endpoint are part of the seal, so a cursor opens for no other principal
 //! and at no other endpoint.

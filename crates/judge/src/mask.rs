@@ -26,8 +26,8 @@ const SECRETIVE: [&str; 8] = [
 pub struct Mask(Vec<String>);
 
 impl Mask {
-    /// Collects values of options and arguments after options with secret names. Of a URL it takes
-    /// the user, the password, query values and long path segments. Values of headers count too.
+    /// Collects values of options and arguments after options with secret names. It takes the user,
+    /// the password, query values and long path segments of a URL. Values of headers count too.
     #[must_use]
     pub fn of(target: &Target) -> Self {
         let mut texts = Vec::new();

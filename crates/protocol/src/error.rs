@@ -64,7 +64,7 @@ pub mod code {
         /// An operator has cancelled the request. It may have been carried out.
         CANCELLED_BY_OPERATOR = -31006, "Fanlight";
         /// The call needs approval, and nobody has approved it. `data.status` is `open` while
-        /// operators can still approve it; the client then sends the same call again.
+        /// operators can still approve it; once they have, the client sends the same call again.
         /// `policyChanged` means that the policies changed while the call waited; the client sends
         /// it again.
         NOT_APPROVED = -31007, "Fanlight";
