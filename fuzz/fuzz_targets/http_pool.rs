@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/http-pool/tests/pool/desync.rs"]
+#[path = "../../crates/http/tests/pool/desync.rs"]
 mod desync;
 
 fuzz_target!(|data: &[u8]| desync::run(data));

@@ -106,7 +106,6 @@ const HTTP: &[&str] = &[
 ];
 const CORE: &[&str] = &[
     "fanlight-canonical",
-    "fanlight-identity",
     "fanlight-protocol",
     "fanlight-telemetry",
 ];
@@ -122,54 +121,20 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
-    assert_layer("fanlight-rights", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-settings", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-document", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer(
-        "fanlight-client-files",
-        &["fanlight-document"],
-        &[HTTP, &["tokio"]].concat(),
-    );
-    assert_layer("fanlight-child-guard", &["fanlight-settings"], HTTP);
-    let below_config = [
-        "fanlight-client-files",
-        "fanlight-document",
-        "fanlight-settings",
-    ];
-    assert_layer(
-        "fanlight-config",
-        &below_config,
-        &["tokio", "hyper", "reqwest"],
-    );
-    assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
+    assert_layer("fanlight-config", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
-    assert_layer("fanlight-http-pool", &[], &["reqwest"]);
+    assert_layer("fanlight-fair", &[], HTTP);
+    assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
+}
+
+#[test]
+fn http_and_child_guard_reach_only_leaves() {
+    assert_layer("fanlight-child-guard", &["fanlight-config"], HTTP);
     assert_layer(
-        "fanlight-http-edge",
-        &["fanlight-fair", "fanlight-settings"],
+        "fanlight-http",
+        &["fanlight-config", "fanlight-fair"],
         &["reqwest"],
     );
-    assert_layer("fanlight-fair", &[], HTTP);
-    assert_layer(
-        "fanlight-approvals",
-        &["fanlight-identity", "fanlight-protocol"],
-        HTTP,
-    );
-    assert_layer("fanlight-oauth", &["fanlight-settings"], &["axum"]);
-    let below_grants = [
-        "fanlight-credentials",
-        "fanlight-fair",
-        "fanlight-identity",
-        "fanlight-oauth",
-        "fanlight-protocol",
-        "fanlight-settings",
-    ];
-    assert_layer(
-        "fanlight-shared",
-        &["fanlight-settings"],
-        &["hyper", "reqwest", "axum"],
-    );
-    assert_layer("fanlight-grants", &below_grants, &["axum"]);
 }
 
 #[test]
@@ -178,14 +143,10 @@ fn telemetry_reaches_no_http_and_of_ours_only_protocol() {
 }
 
 #[test]
-fn otlp_reaches_only_telemetry_protocol_and_settings() {
+fn otlp_reaches_only_telemetry_protocol_and_config() {
     assert_layer(
         "fanlight-otlp",
-        &[
-            "fanlight-protocol",
-            "fanlight-settings",
-            "fanlight-telemetry",
-        ],
+        &["fanlight-config", "fanlight-protocol", "fanlight-telemetry"],
         &[],
     );
 }
@@ -201,10 +162,9 @@ fn canonical_form_reaches_no_http_and_no_edge() {
 
 #[test]
 fn gateway_reaches_no_http_and_no_edge() {
-    let ours = &["fanlight-fair", "fanlight-rights"];
     assert_layer(
         "fanlight-gateway",
-        &[CORE, ours].concat(),
+        &[CORE, &["fanlight-fair"]].concat(),
         &[HTTP, &["process-wrap"]].concat(),
     );
 }
@@ -213,9 +173,9 @@ fn gateway_reaches_no_http_and_no_edge() {
 fn backend_reaches_neither_gateway_nor_frontend() {
     let ours = &[
         "fanlight-child-guard",
+        "fanlight-config",
         "fanlight-fair",
-        "fanlight-http-pool",
-        "fanlight-settings",
+        "fanlight-http",
     ];
     assert_layer("fanlight-backend", &[CORE, ours].concat(), &["axum"]);
     // Only the pool drives pooled connections.
@@ -228,102 +188,47 @@ fn backend_reaches_neither_gateway_nor_frontend() {
 }
 
 #[test]
-fn identity_reaches_no_http_and_no_other_crate_of_ours() {
-    assert_layer("fanlight-identity", &[], HTTP);
-}
-
-#[test]
-fn credentials_reach_identity_alone_and_do_no_io() {
-    assert_layer(
-        "fanlight-credentials",
-        &["fanlight-identity"],
-        &["hyper", "reqwest", "axum"],
-    );
-}
-
-#[test]
-fn ledger_reaches_protocol_and_rights_alone() {
-    assert_layer(
-        "fanlight-ledger",
-        &["fanlight-protocol", "fanlight-rights"],
-        HTTP,
-    );
-}
-
-#[test]
 fn policy_reaches_the_core_alone() {
     assert_layer("fanlight-policy", CORE, HTTP);
 }
 
 #[test]
-fn forwarding_reaches_the_core_alone_and_does_no_io() {
-    assert_layer("fanlight-forwarding", CORE, &["hyper", "reqwest"]);
-    // Links between replicas have one connection per worker thread, as connections to servers do.
-    let link = [CORE, &["fanlight-forwarding", "fanlight-http-pool"]].concat();
-    assert_layer("fanlight-link", &link, &["axum"]);
+fn record_reaches_no_edge_and_no_http() {
+    let ours = [CORE, &["fanlight-fair"]].concat();
+    assert_layer("fanlight-record", &ours, HTTP);
 }
 
 #[test]
-fn audit_reaches_no_edge() {
-    let ours = [
-        CORE,
-        &[
-            "fanlight-credentials",
-            "fanlight-fair",
-            "fanlight-ledger",
-            "fanlight-rights",
-        ],
-    ]
-    .concat();
-    assert_layer("fanlight-audit", &ours, &["hyper", "reqwest", "axum"]);
+fn grants_and_authentication_reach_no_edge() {
+    let ours = [CORE, &["fanlight-config", "fanlight-fair"]].concat();
+    assert_layer("fanlight-grants", &ours, &["axum"]);
+    assert_layer(
+        "fanlight-auth",
+        &[&ours[..], &["fanlight-grants"]].concat(),
+        &["axum"],
+    );
 }
 
-#[test]
-fn authentication_reaches_credentials_and_no_edge() {
-    let ours = [
-        CORE,
-        &[
-            "fanlight-credentials",
-            "fanlight-fair",
-            "fanlight-oauth",
-            "fanlight-settings",
-        ],
-    ]
-    .concat();
-    assert_layer("fanlight-auth", &ours, &["axum"]);
-}
+/// What the frontend and the page of operators have in common.
+const BELOW_FRONTEND: &[&str] = &[
+    "fanlight-config",
+    "fanlight-fair",
+    "fanlight-gateway",
+    "fanlight-http",
+    "fanlight-record",
+];
 
 #[test]
-fn frontend_reaches_neither_gateway_nor_backend() {
-    let below = [
-        "fanlight-credentials",
-        "fanlight-fair",
-        "fanlight-http-edge",
-        "fanlight-settings",
-    ];
-    let records = &[
-        "fanlight-approvals",
-        "fanlight-audit",
-        "fanlight-forwarding",
-        "fanlight-ledger",
-        "fanlight-rights",
-    ];
-    let ours = [CORE, records, &below].concat();
+fn frontend_and_admin_reach_no_server_and_not_each_other() {
+    let ours = [CORE, BELOW_FRONTEND].concat();
     assert_layer("fanlight-frontend", &ours, &["reqwest", "process-wrap"]);
+    assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
 }
 
 #[test]
-fn admin_reaches_only_the_core_telemetry_and_http_edge() {
-    let below = [
-        "fanlight-credentials",
-        "fanlight-fair",
-        "fanlight-http-edge",
-        "fanlight-rights",
-        "fanlight-settings",
-    ];
-    let records = &["fanlight-approvals", "fanlight-audit", "fanlight-ledger"];
-    let ours = [CORE, records, &["fanlight-gateway"], &below].concat();
-    assert_layer("fanlight-admin", &ours, &["reqwest", "process-wrap"]);
+fn replicas_reach_no_server() {
+    let ours = [CORE, BELOW_FRONTEND, &["fanlight-frontend"]].concat();
+    assert_layer("fanlight-replicas", &ours, &["axum", "process-wrap"]);
 }
 
 #[test]

@@ -25,11 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
-use fanlight_approvals::Approvals;
-use fanlight_audit::{AuditEvent, AuditLog, Record};
-use fanlight_credentials::{Authenticate, ConnectionFacts, SocketPeer};
+use fanlight_canonical::credentials::{Authenticate, ConnectionFacts, SocketPeer};
 use fanlight_gateway::Gateway;
-use fanlight_http_edge::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
+use fanlight_gateway::approvals::Approvals;
+use fanlight_http::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
+use fanlight_record::{AuditEvent, AuditLog, Record};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
 use http::{Request, StatusCode};

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
-use fanlight_audit::NotRecorded;
-use fanlight_http_edge::Rejection;
+use fanlight_http::Rejection;
 use fanlight_protocol::{Json, visible};
+use fanlight_record::NotRecorded;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_credentials::{ConnectionFacts, SignIn, SignInSettings};
-use fanlight_http_edge::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
+use fanlight_canonical::credentials::{ConnectionFacts, SignIn, SignInSettings};
+use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
 use tokio::sync::Semaphore;

@@ -1,6 +1,6 @@
 //! What the algorithms of signatures need: types of keys, and the library.
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 use jsonwebtoken as library;
 
 /// The type of a public key.

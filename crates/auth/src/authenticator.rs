@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_credentials::{
+use fanlight_canonical::credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
 };
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::{Bearer, Scheme};
@@ -316,8 +316,8 @@ fn at_endpoint(
 mod tests {
     use std::net::SocketAddr;
 
-    use fanlight_credentials::{ConnectionFacts, SocketPeer};
-    use fanlight_identity::Source;
+    use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
+    use fanlight_canonical::identity::Source;
     use http::{HeaderMap, HeaderValue};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_settings::{Algorithm, Secret};
+use fanlight_config::settings::{Algorithm, Secret};
 
 /// Which access tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

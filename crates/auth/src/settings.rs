@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_identity::Scopes;
+use fanlight_canonical::identity::Scopes;
 use http::HeaderName;
 use ipnet::IpNet;
 

@@ -1,6 +1,6 @@
 //! What tests of several methods share.
 
-use fanlight_credentials::{ConnectionFacts, Credentials};
+use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
 use http::{HeaderMap, Method};
 
 /// What a request with these headers to the endpoint `/mcp` shows.

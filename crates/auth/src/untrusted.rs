@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use fanlight_identity::Validity;
+use fanlight_canonical::identity::Validity;
 
 use crate::issuer::KeySet;
 use crate::json;

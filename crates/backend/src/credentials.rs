@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, Principal, SignInWish};
-use fanlight_settings::Secret;
+use fanlight_config::settings::Secret;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 

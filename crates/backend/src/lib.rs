@@ -48,7 +48,7 @@ mod tasks;
 mod transport;
 
 pub use backend::{Backend, BackendLife};
-pub use fanlight_http_pool::worker;
+pub use fanlight_http::client::worker;
 pub use memory::MessageMemory;
 pub use names::{LookUp, SystemNames};
 pub use per_principal::{BackendApart, BackendPerPrincipal};

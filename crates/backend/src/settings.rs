@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
 pub use fanlight_canonical::RetryDelays;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::result::{ResultView as _, ServerDescription};
-use fanlight_protocol::{Json, Revision};
-pub(crate) use fanlight_settings::origin_of;
-pub use fanlight_settings::{
+pub(crate) use fanlight_config::settings::origin_of;
+pub use fanlight_config::settings::{
     EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
     Transport as TransportSettings,
 };
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{
     BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy,
 };

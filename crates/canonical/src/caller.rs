@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fanlight_identity::{Identity, Principal};
+use crate::identity::{Identity, Principal};
 
 use crate::endpoint::{Endpoint, Holder};
 use crate::server_sessions::ServerSessions;

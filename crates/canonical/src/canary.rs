@@ -63,7 +63,7 @@ impl CanaryRule {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_identity::Principal;
+    use crate::identity::Principal;
 
     use super::*;
     use crate::caller::SessionKey;

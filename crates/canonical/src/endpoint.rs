@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_identity::Principal;
+use crate::identity::Principal;
 
 /// The endpoint of a request, which decides what the client sees of the servers. Only the gateway
 /// knows the configured endpoints and their contents. An endpoint that is no longer configured

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fanlight_identity::Principal;
+use crate::identity::Principal;
 
 /// The unit by which shares of a limit are counted. For authenticated clients it is the principal,
 /// otherwise the client's address, or its user on a Unix socket. Behind an untrusted reverse proxy

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use fanlight_settings::{Landlock, Sandbox};
+use fanlight_config::settings::{Landlock, Sandbox};
 
 /// Digits of the length in front.
 const LENGTH: usize = 8;

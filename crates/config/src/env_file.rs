@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_settings::Secret;
+use crate::settings::Secret;
 
 use crate::report::problem::ConfigErrors;
 use crate::{MAX_FILE_SIZE, text_file};

@@ -1,6 +1,6 @@
 //! Fanlight's configuration file: reading, checking, schema, reference.
 //!
-//! A file is JSON or YAML, or the file of a client as it is ([`fanlight_client_files`]). [`load`] yields a complete [`Config`] or
+//! A file is JSON or YAML, or the file of a client as it is ([`crate::client_files`]). [`load`] yields a complete [`Config`] or
 //! every problem of the file at once, each with its position, an excerpt and a hint.
 //!
 //! Each option is defined once, with the struct that holds it, in `model`: key, type, default, range, description,
@@ -13,7 +13,9 @@
 //! This crate has no I/O but [`load_all`]: it opens no connection, and reads the process environment only through the function
 //! that its caller passes.
 
+pub mod client_files;
 mod definition;
+pub mod document;
 mod env_file;
 mod files;
 mod keys;
@@ -23,6 +25,7 @@ mod output;
 mod read;
 mod reference;
 mod report;
+pub mod settings;
 mod syntax;
 mod text_file;
 mod units;
@@ -34,9 +37,9 @@ use files::First;
 use option::Options as _;
 use output::reference::sections;
 
-pub use fanlight_client_files::Input;
-pub use fanlight_document::Position;
-pub use fanlight_settings::{
+pub use crate::client_files::Input;
+pub use crate::document::Position;
+pub use crate::settings::{
     Algorithm, EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
 };
 pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_usable};

@@ -1,14 +1,14 @@
-//! From text to a tree ([`fanlight_document`]), with what is wrong with it as findings.
+//! From text to a tree ([`crate::document`]), with what is wrong with it as findings.
 
 use std::collections::HashMap;
 
-pub(crate) use fanlight_document::{Entry, Node, Source, Span, Syntax, Value};
+pub(crate) use crate::document::{Entry, Node, Source, Span, Syntax, Value};
 
 use crate::report::problem::{Finding, Findings, quoted};
 
 /// The tree of the file, or `None` after a syntax error was reported. Duplicate keys are reported as well.
 pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) -> Option<Node> {
-    match fanlight_document::parse(source, syntax) {
+    match crate::document::parse(source, syntax) {
         Ok(Some(root)) => {
             find_duplicate_keys(&root, findings);
             Some(root)

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use fanlight_settings::read_bounded;
+use crate::settings::read_bounded;
 
 use crate::MAX_KEY_FILE_SIZE;
 use crate::report::problem::ConfigErrors;

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{ClientFile, Input};
-use fanlight_settings::Secret;
+use crate::client_files::{ClientFile, Input};
+use crate::settings::Secret;
 
 use crate::reference::SecretReference;
 use crate::report::problem::ConfigErrors;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fanlight_admin::{AdminSettings, RoleRule, Roles, SignInClient};
 use fanlight_auth::OpenIdConnect;
+use fanlight_canonical::credentials::SignInSettings;
 use fanlight_config::Config;
-use fanlight_credentials::SignInSettings;
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::{info, warn};
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use fanlight_audit::Record;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
 use fanlight_policy::Policies;
+use fanlight_record::Record;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::error;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, parse_duration, parse_moment};
-use fanlight_ledger::{
+use fanlight_protocol::Json;
+use fanlight_record::ledger::{
     CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify,
 };
-use fanlight_protocol::Json;
-use fanlight_settings::read_bounded;
 use serde_json::json;
 
 use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};

@@ -3,8 +3,8 @@
 
 use std::io::{BufRead as _, IsTerminal as _};
 
+use fanlight_config::settings::is_loopback;
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
-use fanlight_settings::is_loopback;
 use reqwest::Url;
 
 use crate::cli::CommonArgs;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
 use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
-use fanlight_rights::{ItemFilter, ItemKind, Servers};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fanlight_pins::{Flag, ItemKey, LockedKind, flags, skeleton};
+use fanlight_gateway::pins::{Flag, ItemKey, LockedKind, flags, skeleton};
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;

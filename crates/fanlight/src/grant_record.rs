@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_audit::{AuditEvent, AuditLog, ConnectionChange, Record as _};
 use fanlight_canonical::Principal;
 use fanlight_grants::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
+use fanlight_record::{AuditEvent, AuditLog, ConnectionChange, Record as _};
 use futures_util::future::BoxFuture;
 
 /// The audit log, as the destination of these events.

@@ -3,12 +3,12 @@
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::Path;
 
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{AuthChoice, Config, MAX_FILE_SIZE, Tls};
 use fanlight_frontend::{
     BindOptions, ClientCa, HttpVersions, ListenAddress, ListeningSocket, TlsFiles, TlsServer,
 };
-use fanlight_link::{LinkFiles, LinkTls};
-use fanlight_settings::read_bounded;
+use fanlight_replicas::link::{LinkFiles, LinkTls};
 
 /// The scheme of a listener's URLs.
 pub(crate) fn scheme(tls: &Option<Tls>) -> &'static str {

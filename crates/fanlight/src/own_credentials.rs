@@ -13,7 +13,7 @@ use fanlight_config::{
     IdentityProvider, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind,
     SubjectTokenType,
 };
-use fanlight_oauth::{
+use fanlight_grants::oauth::{
     ACCESS_TOKEN, Headers, ID_TOKEN, JWT, MachineAccess, MachineGrant, MachineSettings, OAuthError,
     PendingHeaders, REFRESH_TOKEN, RefusedMessage, Scopes, Subject, TokenFile,
 };
@@ -237,8 +237,10 @@ fn subject_type(auth: &ServerAuth, usual: &'static str) -> &'static str {
     }
 }
 
-fn identity_provider(idp: &IdentityProvider) -> Result<fanlight_oauth::IdentityProvider, String> {
-    Ok(fanlight_oauth::IdentityProvider {
+fn identity_provider(
+    idp: &IdentityProvider,
+) -> Result<fanlight_grants::oauth::IdentityProvider, String> {
+    Ok(fanlight_grants::oauth::IdentityProvider {
         issuer: idp.issuer.clone(),
         token_endpoint: endpoint(idp.token_endpoint.as_ref())?,
         client: client(

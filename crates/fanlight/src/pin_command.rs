@@ -6,7 +6,7 @@ use std::path::Path;
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
-use fanlight_pins::{Difference, ItemKey, Lock};
+use fanlight_gateway::pins::{Difference, ItemKey, Lock};
 use serde_json::json;
 
 use crate::cli::{CommonArgs, PinArgs, PinCommand};

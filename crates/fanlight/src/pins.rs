@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{Digest, SHA256, digest as sha256};
-use fanlight_audit::{AuditEvent, PinnedDefinition, Record};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_pins::{Difference, ItemKey, Lock, LockedKind, canonical, digest};
+use fanlight_gateway::pins::{Difference, ItemKey, Lock, LockedKind, canonical, digest};
 use fanlight_protocol::Json;
+use fanlight_record::{AuditEvent, PinnedDefinition, Record};
 use serde_json::{Value, json};
 
 use crate::replace::{self, NewFile};

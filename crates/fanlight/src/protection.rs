@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ItemRule, Servers};
 use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
 use fanlight_frontend::{
     ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
     WithoutOthers,
 };
-use fanlight_rights::{ItemRule, Servers};
 
 use crate::rewriting::servers_of_rules;
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use fanlight_audit::{ArgumentsKept, AuditLog, KeptRecord};
 use fanlight_config::{ArgumentsChoice, AuditOptions, Config};
-use fanlight_ledger::{Entry, Ledger, LedgerFiles, LedgerSettings, Mirror, Retention, Written};
 use fanlight_otlp::LogExport;
+use fanlight_record::ledger::{
+    Entry, Ledger, LedgerFiles, LedgerSettings, Mirror, Retention, Written,
+};
+use fanlight_record::{ArgumentsKept, AuditLog, KeptRecord};
 use fanlight_telemetry::Telemetry;
 use tracing::{info, warn};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ServerNames, Servers};
 use fanlight_config::{Argument, Config, NamingStyle, Server, ToolOverride};
 use fanlight_gateway::{ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
-use fanlight_rights::{ServerNames, Servers};
 
 /// The rules for making clients' names from servers' names.
 pub(crate) fn naming_policy(config: &Config) -> NamingPolicy {

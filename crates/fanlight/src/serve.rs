@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::Subject;
-use fanlight_approvals::Approvals;
-use fanlight_audit::{AuditLog, AuditedAuthentication};
 use fanlight_auth::{Authenticator, UnknownKeys};
+use fanlight_canonical::credentials::Authenticate;
 use fanlight_config::{Config, Loaded};
-use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits,
     LiveListener, LiveProtection, SessionRecords, SocketReceiver, serve_http_observed,
     serve_stdio_observed,
 };
 use fanlight_gateway::Gateway;
+use fanlight_gateway::approvals::Approvals;
 use fanlight_otlp::Guard;
-use fanlight_shared::WITHIN;
+use fanlight_record::{AuditLog, AuditedAuthentication};
+use fanlight_replicas::WITHIN;
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
@@ -141,7 +141,7 @@ async fn serve_http(
         workers: workers.runtimes(),
         authenticate,
         pages,
-        replicas: link.map(|link| link as Arc<dyn fanlight_forwarding::Replicas>),
+        replicas: link.map(|link| link as Arc<dyn fanlight_frontend::forwarding::Replicas>),
         session_records,
         ..settings
     });

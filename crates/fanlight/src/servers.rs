@@ -8,6 +8,7 @@ use fanlight_backend::{
     BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory,
     Server as ConnectedServer, Serves,
 };
+use fanlight_canonical::rights::{ItemFilter, ItemKind};
 use fanlight_canonical::{
     ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal,
     Sticky,
@@ -17,7 +18,6 @@ use fanlight_config::{
     StickyChoice, Transport,
 };
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
-use fanlight_rights::{ItemFilter, ItemKind};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -495,7 +495,7 @@ fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
             ApproverChoice::Other => ApprovedBy::Other,
             ApproverChoice::Caller => ApprovedBy::Caller,
         },
-        number: u64::from(fanlight_rights::hash(&format!(
+        number: u64::from(fanlight_canonical::rights::hash(&format!(
             "{:?} {tools:?} {by:?}",
             server.name
         ))),

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
     CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
     PolicyOutcome,
 };
 use fanlight_config::Config;
 use fanlight_grants::SignInRules;
-use fanlight_identity::Identity;
 use fanlight_policy::Policies;
 
 /// Decides who may sign in to which server.

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ItemKind, Servers, WrittenPattern};
 use fanlight_config::{Config, EntryFilter, ScopeRules, Server, ToolFilter};
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_rights::{ItemKind, Servers, WrittenPattern};
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::servers_of_rules;

@@ -7,26 +7,26 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
+use fanlight_canonical::credentials::{PageRequest, Pages, PendingPage};
 use fanlight_canonical::{Principal, SignInWish};
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
-use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
+use fanlight_grants::oauth::{OAuthError, Scopes, Trust};
 use fanlight_grants::{
     CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method,
     NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store, StoreError, UserAccess,
     Wanted,
 };
-use fanlight_oauth::{OAuthError, Scopes, Trust};
 use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
+use fanlight_record::AuditLog;
 use http::HeaderName;
 use reqwest::Url;
 use tokio::task::spawn_blocking;

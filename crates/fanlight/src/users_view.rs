@@ -3,8 +3,8 @@
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use fanlight_admin::{GrantedConnection, GrantedConnections};
+use fanlight_canonical::identity::Principal;
 use fanlight_grants::{Grants, Owner, UserConnection, all_connections};
-use fanlight_identity::Principal;
 use futures_util::future::BoxFuture;
 
 use crate::users::Users;

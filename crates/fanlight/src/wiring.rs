@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_approvals::Approvals;
-use fanlight_audit::AuditLog;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity,
@@ -20,9 +18,11 @@ use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveHooks, LiveProtection,
     Origins, PublicUrl, RefusedBody, TrustedProxies,
 };
+use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::seal::Keys;
+use fanlight_record::AuditLog;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
 use tokio_util::sync::CancellationToken;
 

@@ -3,24 +3,24 @@
 //!
 //! The caller approves through an elicitation of their own client. While that is open, the call
 //! looks like one whose server asks for input. Operators approve through
-//! [`Approvals`](fanlight_approvals::Approvals).
+//! [`Approvals`](fanlight_gateway::approvals::Approvals).
 
 use std::sync::Arc;
 
-use fanlight_approvals::{
-    Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
-};
-use fanlight_audit::AuditEvent;
+use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
     ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage,
     ServerMessages, ServerRequest,
 };
-use fanlight_identity::Identity;
+use fanlight_gateway::approvals::{
+    Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
+};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{InputRequired, REQUEST_STATE};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_record::AuditEvent;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 

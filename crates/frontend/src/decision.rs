@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_audit::{AuditEvent, NotRecorded};
+use fanlight_canonical::identity::{Identity, Scopes};
 use fanlight_canonical::{Caller, Decidable, Endpoint, Interest, Peer};
 use fanlight_fair::TooMany;
-use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
+use fanlight_record::{AuditEvent, NotRecorded};
 
 use crate::protection::{Asked, NotTaken, Operation, Turn};
 use crate::recording::not_recorded;

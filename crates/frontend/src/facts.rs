@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fanlight_http_edge::peer_of;
+use fanlight_http::peer_of;
 use fanlight_telemetry::{Headers, Moment, Network};
 
 /// Facts about a message that its transport knows.

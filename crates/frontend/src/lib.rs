@@ -11,6 +11,7 @@ mod decision;
 mod eras;
 mod error;
 mod facts;
+pub mod forwarding;
 mod guardrail;
 mod hooked_call;
 mod http;
@@ -31,7 +32,7 @@ mod validity;
 
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
-pub use fanlight_http_edge::{
+pub use fanlight_http::{
     BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls,
     Origins, PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer,
     TrustedProxies, sockets,

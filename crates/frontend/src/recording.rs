@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_audit::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
 use fanlight_canonical::{CallContext, ResolvedOperation, SentTo, Verdict};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_record::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
 use tokio::time::Instant;
 
 use crate::settings::FrontendSettings;
@@ -42,7 +42,7 @@ impl RequestRecording {
             method: operation.method().clone(),
             shown: operation
                 .shown_name()
-                .map(|name| fanlight_audit::cut(&name).into()),
+                .map(|name| fanlight_record::cut(&name).into()),
             target: kept.announced.then(|| target(operation)).flatten(),
             verdict: operation.verdict().cloned(),
             params: params.filter(|_| kept.arguments).cloned(),
@@ -146,7 +146,7 @@ fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
 fn task(method: &Method, params: Option<&Json>) -> Option<Box<str>> {
     let is_about_one = method.as_str().starts_with("tasks/");
     let id = params.filter(|_| is_about_one)?.peek("taskId")?.as_str()?;
-    Some(fanlight_audit::cut(&id).into())
+    Some(fanlight_record::cut(&id).into())
 }
 
 /// The error for a request that the audit log could not record.

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_approvals::Approvals;
-use fanlight_audit::Record;
+use crate::forwarding::Replicas;
+use fanlight_canonical::credentials::{Authenticate, Pages};
 use fanlight_canonical::{Endpoint, RetryDelays};
-use fanlight_credentials::{Authenticate, Pages};
-use fanlight_forwarding::Replicas;
-use fanlight_http_edge::LiveGuard;
+use fanlight_gateway::approvals::Approvals;
+use fanlight_http::LiveGuard;
 #[cfg(any(test, feature = "test-support"))]
-use fanlight_http_edge::{Guard, Origins};
+use fanlight_http::{Guard, Origins};
 use fanlight_protocol::seal::Keys;
+use fanlight_record::Record;
 use fanlight_telemetry::{Telemetry, TrustInbound};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ pub struct FrontendSettings {
     /// `message` below it. `None` turns the transport off.
     pub sse_path: Option<String>,
     /// The accepted values of `Host` and `Origin`, and the listener's public URL
-    /// ([`Guard::public_url`](fanlight_http_edge::Guard::public_url)). May change while clients are
+    /// ([`Guard::public_url`](fanlight_http::Guard::public_url)). May change while clients are
     /// served.
     pub guard: LiveGuard,
     /// The keys that seal `requestState`. Without any, a random key is used, and states end with
@@ -251,13 +251,13 @@ impl Default for FrontendSettings {
                 shortest: Duration::from_secs(1),
                 longest: Duration::from_secs(60),
             },
-            authenticate: Arc::new(fanlight_credentials::Open::default()),
+            authenticate: Arc::new(fanlight_canonical::credentials::Open::default()),
             pages: None,
             protection: LiveProtection::default(),
             hooks: LiveHooks::default(),
             approvals: Approvals::default(),
             approval_wait: Duration::from_secs(50),
-            record: Arc::new(fanlight_audit::AuditLog::default()),
+            record: Arc::new(fanlight_record::AuditLog::default()),
             has_balancer: false,
             replicas: None,
             session_records: None,

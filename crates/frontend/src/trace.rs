@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
-use fanlight_identity::{Identity, Source};
+use fanlight_canonical::identity::{Identity, Source};
 use fanlight_protocol::{Json, Method, Request, Response, Revision, RpcError};
 use fanlight_telemetry::metrics::{Direction, SessionSide};
 use fanlight_telemetry::{

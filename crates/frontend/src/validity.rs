@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use fanlight_identity::{Identity, Source};
+use fanlight_canonical::identity::{Identity, Source};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, RpcError, code};
 use tokio::time::sleep;
@@ -122,7 +122,7 @@ pub(crate) fn request_ended(ended: Ended) -> RpcError {
 mod tests {
     use std::future::poll_fn;
 
-    use fanlight_identity::Validity;
+    use fanlight_canonical::identity::Validity;
     use tokio::time::Instant;
 
     use super::*;

@@ -9,6 +9,7 @@
 //! HTTP, transports, eras and revisions belong to other crates: `tests/integration/layers.rs`
 //! checks that this crate reaches no HTTP library.
 
+pub mod approvals;
 pub mod catalogue;
 pub mod cursor;
 mod extensions;
@@ -20,6 +21,7 @@ mod listeners;
 mod listening;
 pub mod merge;
 mod notices;
+pub mod pins;
 mod reads;
 mod routing;
 mod tasks;

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::oauth::{Challenge, OAuthError, ProvenRequest, Scopes};
 use arc_swap::ArcSwap;
-use fanlight_oauth::{Challenge, OAuthError, ProvenRequest, Scopes};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};

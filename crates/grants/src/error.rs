@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use fanlight_oauth::OAuthError;
+use crate::oauth::OAuthError;
 use tracing::{info, warn};
 use url::Url;
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fanlight_identity::Principal;
-use fanlight_oauth::{Discovered, MachineAccess, OAuthError};
+use crate::oauth::{Discovered, MachineAccess, OAuthError};
+use fanlight_canonical::identity::Principal;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use url::Url;

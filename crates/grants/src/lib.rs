@@ -8,6 +8,7 @@ mod error;
 mod folder;
 mod grants;
 mod links;
+pub mod oauth;
 mod pages;
 mod record;
 mod rules;

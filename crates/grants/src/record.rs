@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use fanlight_oauth::{
+use crate::oauth::{
     AuthorizationRequest, ClientRegistration, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
 };
 use serde::{Deserialize, Serialize};

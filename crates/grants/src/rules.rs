@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
 
 /// Decides who may sign in to a server, or deposit a key for it. Pages ask this and never decide
 /// themselves.

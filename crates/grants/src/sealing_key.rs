@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use data_encoding::HEXLOWER;
+use fanlight_config::settings::Secret;
 use fanlight_protocol::seal::Keys;
-use fanlight_settings::Secret;
 use tracing::{info, warn};
 
 use crate::folder::Folder;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fanlight_oauth::{
+use crate::oauth::{
     Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings,
     OAuthError, Provider, Requests, Scopes, TokenTarget, Trust, discover,
 };

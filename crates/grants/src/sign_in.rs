@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_oauth::{
+use crate::oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration,
     Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };

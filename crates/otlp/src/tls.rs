@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_settings::read_bounded;
+use fanlight_config::settings::read_bounded;
 
 use crate::error::StartError;
 use crate::settings::TlsFiles;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cedar_policy::{Entity, EntityId, EntityTypeName, EntityUid, RestrictedExpression};
 use fanlight_canonical::CallContext;
-use fanlight_identity::{Identity, Scopes};
+use fanlight_canonical::identity::{Identity, Scopes};
 
 use crate::expression::Reads;
 use crate::rule::Rule;

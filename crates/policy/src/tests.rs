@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
 use fanlight_canonical::{
     ApprovedBy, CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction,
     PolicyItem, PolicyKind, PolicyOutcome, Rights,
 };
-use fanlight_identity::{Identity, Principal, Scopes, Source};
 use fanlight_protocol::Json;
 
 use super::*;

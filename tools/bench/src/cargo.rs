@@ -30,6 +30,7 @@ pub(crate) async fn fanlight() -> Result<PathBuf> {
         .args(["--package", "fanlight", "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml"))
         .kill_on_drop(true);
+    let built = async { command.status().await.doing("running cargo") };
     if within("cargo to build Fanlight", SECONDS, built)
         .await?
         .success()

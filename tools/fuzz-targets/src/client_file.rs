@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use fanlight_client_files::{
+use fanlight_config::client_files::{
     Client, Credential, Entry, Item, Places, Reach, System, add, has, remove,
 };
 

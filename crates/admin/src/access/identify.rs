@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_credentials::{ConnectionFacts, Credentials};
-use fanlight_http_edge::peer_of;
-use fanlight_identity::Source;
+use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
+use fanlight_canonical::identity::Source;
+use fanlight_http::peer_of;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
 

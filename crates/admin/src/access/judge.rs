@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_identity::{Identity, Validity};
+use fanlight_canonical::identity::{Identity, Validity};
 
 use crate::Admin;
 use crate::operator::{Digest, Operator, Proof, Role, Worthless};
@@ -32,7 +32,7 @@ impl InForce {
                 client,
                 identity,
             } => {
-                let is_configured = |known: &fanlight_credentials::SignInSettings| {
+                let is_configured = |known: &fanlight_canonical::credentials::SignInSettings| {
                     *known.issuer == **issuer && *known.client_id == **client
                 };
                 if !self
@@ -92,7 +92,7 @@ impl InForce {
 }
 
 fn source_of(identity: &Identity) -> &'static str {
-    use fanlight_identity::Source;
+    use fanlight_canonical::identity::Source;
     match identity.source {
         Source::Anonymous => "none",
         Source::Token => "access token",

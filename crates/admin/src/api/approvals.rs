@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use fanlight_approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
+use fanlight_gateway::approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;

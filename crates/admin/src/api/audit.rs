@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use fanlight_ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
+use fanlight_record::ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
 use http::StatusCode;
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -112,7 +112,7 @@ pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answe
             what,
         },
         row,
-    ): (UseKey, fanlight_ledger::Use)| UsageRow {
+    ): (UseKey, fanlight_record::ledger::Use)| UsageRow {
         day,
         principal,
         what,

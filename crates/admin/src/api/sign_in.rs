@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_credentials::{Attempt, ConnectionFacts, IssuerAnswer, SignInError};
+use fanlight_canonical::credentials::{Attempt, ConnectionFacts, IssuerAnswer, SignInError};
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};

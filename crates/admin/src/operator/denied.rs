@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_audit::DeniedOperator;
-use fanlight_credentials::Denial;
+use fanlight_canonical::credentials::Denial;
+use fanlight_record::DeniedOperator;
 
 use super::Worthless;
 

@@ -12,8 +12,8 @@ mod token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_audit::Actor;
-use fanlight_identity::{Principal, Validity};
+use fanlight_canonical::identity::{Principal, Validity};
+use fanlight_record::Actor;
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;

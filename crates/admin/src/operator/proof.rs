@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
 
 use super::token::Digest;
 

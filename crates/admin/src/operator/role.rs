@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fanlight_identity::{Identity, Scopes, Source};
+use fanlight_canonical::identity::{Identity, Scopes, Source};
 
 /// What an operator may do. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_approvals::{ApproverRule, Asked, CallToApprove, Question, Waiting};
-use fanlight_identity::Principal;
+use fanlight_canonical::identity::Principal;
+use fanlight_gateway::approvals::{ApproverRule, Asked, CallToApprove, Question, Waiting};
 use fanlight_protocol::Json;
 use http::{Method, StatusCode};
 use serde_json::Value;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::{AdminSettings, SignInClient};
-use fanlight_credentials::{
+use fanlight_canonical::credentials::{
     Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
 };
-use fanlight_identity::Source;
+use fanlight_canonical::identity::Source;
 use http::{Method, StatusCode};
 
 use crate::people::{People, identity, roles};
@@ -39,7 +39,7 @@ impl SignIn for Issuer {
         &'a self,
         attempt: &'a Attempt,
         answer: IssuerAnswer<'a>,
-    ) -> Signing<'a, Arc<fanlight_identity::Identity>> {
+    ) -> Signing<'a, Arc<fanlight_canonical::identity::Identity>> {
         Box::pin(async move {
             if answer.state != Some(&attempt.state) {
                 return Err(SignInError::Refused(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fanlight_admin::AdminSettings;
-use fanlight_audit::{AuditEvent, NotRecorded, Record};
-use fanlight_credentials::Open;
+use fanlight_canonical::credentials::Open;
+use fanlight_record::{AuditEvent, NotRecorded, Record};
 use http::{Method, StatusCode};
 
 use crate::scene::{Scene, fake};

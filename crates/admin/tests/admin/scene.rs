@@ -10,20 +10,20 @@ use fanlight_admin::{
     AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations,
     Reloaded, Subject, serve_admin,
 };
-use fanlight_approvals::Approvals;
-use fanlight_audit::{AuditLog, Record};
+use fanlight_canonical::credentials::{Authenticate, Open};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
     RetryDelays, SessionKey,
 };
-use fanlight_credentials::{Authenticate, Open};
+use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings,
     ListLimits,
 };
-use fanlight_http_edge::SocketReceiver;
+use fanlight_http::SocketReceiver;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Message, Response};
+use fanlight_record::{AuditLog, Record};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 use fanlight_telemetry::{Settings, Telemetry};
 use futures_util::future::BoxFuture;

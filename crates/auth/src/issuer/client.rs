@@ -185,7 +185,8 @@ fn described(error: &reqwest::Error) -> String {
 }
 
 fn is_loopback(url: &Url) -> bool {
-    url.host_str().is_some_and(fanlight_settings::is_loopback)
+    url.host_str()
+        .is_some_and(fanlight_config::settings::is_loopback)
 }
 
 #[cfg(test)]

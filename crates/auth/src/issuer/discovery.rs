@@ -1,6 +1,6 @@
 //! An issuer's metadata (RFC 8414; OpenID Connect Discovery 1.0).
 
-use fanlight_oauth::metadata_places;
+use fanlight_grants::oauth::metadata_places;
 use fanlight_protocol::Json;
 
 use super::client::{FetchError, IssuerClient};

@@ -8,7 +8,7 @@ use fanlight_protocol::Json;
 use jsonwebtoken::DecodingKey;
 use tokio_util::sync::CancellationToken;
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 
 use super::client::FetchError;
 use crate::algorithm::KeyType;

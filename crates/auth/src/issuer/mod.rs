@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 
 pub(crate) use self::client::{FetchError, IssuerClient};
 pub(crate) use self::introspection::Introspection;

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use tokio_util::sync::CancellationToken;
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 
 use super::client::{FetchError, IssuerClient};
 use super::discovery;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use fanlight_credentials::{Denial, IdToken, SignInError, SignInSettings};
-use fanlight_identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_canonical::credentials::{Denial, IdToken, SignInError, SignInSettings};
+use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_config::settings::Algorithm;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
-use fanlight_settings::Algorithm;
 
 use tokio_util::sync::CancellationToken;
 

@@ -13,10 +13,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use fanlight_credentials::{
+use fanlight_canonical::credentials::{
     Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
 };
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
 use http::{HeaderValue, StatusCode};
 use tokio_util::sync::CancellationToken;
 use url::form_urlencoded::{Serializer, byte_serialize};

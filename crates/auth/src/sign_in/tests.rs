@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
-use fanlight_identity::Source;
+use fanlight_canonical::identity::Source;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -266,7 +266,7 @@ async fn browser_is_sent_with_state_nonce_and_challenge_and_signed_in() {
     );
     assert_eq!(
         identity.principal,
-        fanlight_identity::Principal::named(&issuer.url, "u1")
+        fanlight_canonical::identity::Principal::named(&issuer.url, "u1")
     );
     assert!(
         identity

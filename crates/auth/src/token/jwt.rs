@@ -1,10 +1,10 @@
 //! The strict reading of JSON Web Tokens (RFC 7515, 7519; best practices of RFC 8725), before a library sees them.
 
-use fanlight_credentials::Denial;
+use fanlight_canonical::credentials::Denial;
 use fanlight_protocol::Json;
 use jsonwebtoken::crypto;
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 
 use crate::algorithm::of_library;
 use crate::issuer::Key;

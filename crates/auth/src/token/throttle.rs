@@ -1,7 +1,7 @@
 //! How many wrong tokens of one peer are verified.
 
 use fanlight_canonical::Peer;
-use fanlight_credentials::Denial;
+use fanlight_canonical::credentials::Denial;
 use fanlight_fair::{Quota, Rate};
 
 /// Peers that are counted apart at the same time.

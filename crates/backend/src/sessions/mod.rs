@@ -52,7 +52,7 @@ use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt,
     SessionKey,
 };
-use fanlight_http_pool::shortages;
+use fanlight_http::client::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
 use sharing::Sharing;
 use turns::{Place, Turns, WakeOnDrop};

@@ -1,12 +1,12 @@
 //! Waits for a free file when the process has as many open files as it may.
 //!
 //! All parts of the process share its files, which become free as calls end. Files that are only
-//! kept for later use are closed meanwhile ([`fanlight_http_pool::shortages`]).
+//! kept for later use are closed meanwhile ([`fanlight_http::client::shortages`]).
 
 use std::error::Error;
 use std::time::Duration;
 
-use fanlight_http_pool::{announce_shortage, is_out_of_files};
+use fanlight_http::client::{announce_shortage, is_out_of_files};
 use tokio::time::sleep;
 
 /// The pause before the next attempt. A constant: the timeouts of calls and of connecting limit the
@@ -36,7 +36,7 @@ pub(crate) async fn with_files<T, E: Error + 'static>(
 mod tests {
     use std::io;
 
-    use fanlight_http_pool::shortages;
+    use fanlight_http::client::shortages;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fanlight_settings::Sandbox;
+use fanlight_config::settings::Sandbox;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{option, user};

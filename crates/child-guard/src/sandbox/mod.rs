@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use fanlight_settings::Sandbox;
+use fanlight_config::settings::Sandbox;
 use rustix::process::{
     DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
 };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use fanlight_settings::Sandbox;
+use fanlight_config::settings::Sandbox;
 use nix::libc;
 use rustix::process::{Pid, getpgid};
 use seccompiler::{

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 
-use fanlight_settings::Sandbox;
+use fanlight_config::settings::Sandbox;
 use nix::unistd::{Uid, User, setgid, setgroups, setuid};
 use rustix::process::geteuid;
 

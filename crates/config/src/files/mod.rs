@@ -10,7 +10,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
-use fanlight_settings::Transport;
+use crate::settings::Transport;
 
 use crate::model::Config;
 use crate::model::auth::AuthChoice;

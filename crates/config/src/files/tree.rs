@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_client_files::ClientFile;
+use crate::client_files::ClientFile;
 
 use crate::MAX_FILE_SIZE;
 use crate::model::Config;

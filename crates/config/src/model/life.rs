@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
+use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_settings::ListenAddress;
+use crate::settings::ListenAddress;
 use serde_json::{Value as Json, json};
 
 use super::life::FOLDER;

@@ -23,7 +23,7 @@ pub(crate) mod versions;
 
 use std::path::PathBuf;
 
-use fanlight_settings::ListenAddress;
+use crate::settings::ListenAddress;
 use ipnet::IpNet;
 
 use crate::definition::Form;

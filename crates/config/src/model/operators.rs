@@ -2,7 +2,7 @@
 
 pub(crate) mod access;
 
-use fanlight_settings::{ListenAddress, Secret};
+use crate::settings::{ListenAddress, Secret};
 use serde_json::json;
 
 use super::listener::{ADDRESS, Mode, Tls};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use fanlight_settings::ValkeyUrl;
+use crate::settings::ValkeyUrl;
 use serde_json::json;
 
 use super::life::FOLDER;

@@ -1,6 +1,6 @@
 //! Overrides of a server's tools and prompts.
 
-use fanlight_settings::Secret;
+use crate::settings::Secret;
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Form, Visible};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
+use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 use serde_json::json;
 
 use super::auth::values::TEXT;

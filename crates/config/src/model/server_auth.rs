@@ -1,6 +1,6 @@
 //! What a server is shown by those who use it: the option `auth` of a server.
 
-use fanlight_settings::Secret;
+use crate::settings::Secret;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value as Json, json};
 

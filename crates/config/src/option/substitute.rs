@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 
-use fanlight_client_files::Input;
+use crate::client_files::Input;
 
 use crate::reference::SecretReference;
 use crate::report::problem::{MISSING_SECRET, MISSING_VARIABLE};

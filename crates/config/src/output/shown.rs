@@ -1,6 +1,6 @@
 //! A configuration as it may be shown: in the notation of the file, complete with defaults, without secrets.
 
-use fanlight_settings::{EndpointUrl, Secret, Transport};
+use crate::settings::{EndpointUrl, Secret, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::model::Config;

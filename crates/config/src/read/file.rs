@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_settings::ListenAddress;
+use crate::settings::ListenAddress;
 
 use crate::model::Config;
 use crate::model::auth::AuthChoice;

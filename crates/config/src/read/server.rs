@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fanlight_settings::{Endpoints, Transport};
+use crate::settings::{Endpoints, Transport};
 
 use crate::model::server::{MAX_NAME, Server};
 use crate::model::tools::{PATTERNS, ToolFilter};

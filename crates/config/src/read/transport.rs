@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_settings::{EndpointUrl, Secret, Transport};
+use crate::settings::{EndpointUrl, Secret, Transport};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 

@@ -1,7 +1,7 @@
 //! Which text of a line may be shown where the file could not be parsed.
 
 use super::harmless::{holds_secrets, is_harmless};
-use fanlight_document::{Source, Span, Syntax};
+use crate::document::{Source, Span, Syntax};
 
 /// A line of a broken file, each hidden character replaced by one asterisk.
 pub(super) fn mask(source: &Source, syntax: Syntax, line: Span) -> String {

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use fanlight_document::{Node, Source, Span, Syntax, Value};
+use crate::document::{Node, Source, Span, Syntax, Value};
 
 use super::harmless::{self, holds_secrets};
 use super::lexical;

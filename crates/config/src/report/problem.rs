@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use fanlight_document::{Position, Source, Span};
+use crate::document::{Position, Source, Span};
 
 use super::mask::Masked;
 

@@ -139,7 +139,7 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fanlight_document::Position;
+    use crate::document::Position;
 
     fn sample(line: &str, column: usize, underline: usize) -> Problem {
         Problem {

@@ -3,8 +3,8 @@
 use fanlight_auth::{
     ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
 };
+use fanlight_config::settings::Secret;
 use fanlight_config::{Config, Introspection, Issuer};
-use fanlight_settings::Secret;
 
 use crate::failure::Unusable;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Error;
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{self as client_files, Client, EditError, Entry};
+use fanlight_config::client_files::{self as client_files, Client, EditError, Entry};
 
 use crate::failure::Failure;
 use crate::replace::{self, NewFile};

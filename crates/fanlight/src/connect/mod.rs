@@ -6,7 +6,7 @@ mod target;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{Client, Entry, Places, System};
+use fanlight_config::client_files::{Client, Entry, Places, System};
 use serde_json::json;
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{Client, Credential, Entry, Places, Reach, System};
+use fanlight_config::client_files::{Client, Credential, Entry, Places, Reach, System};
 use serde_json::{Value, json};
 
 use crate::cli::NAME;

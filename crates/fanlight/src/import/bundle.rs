@@ -5,8 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{PackagedServer, System, manifest};
-use fanlight_document::{Source, Syntax};
+use fanlight_config::client_files::{PackagedServer, System, manifest};
+use fanlight_config::document::{Source, Syntax};
 use zip::ZipArchive;
 
 /// The size limit of the archive, in bytes.
@@ -43,7 +43,7 @@ impl Bundle {
         if text.len() as u64 > MAX_MANIFEST {
             return Err("its manifest is too large".to_owned());
         }
-        let parsed = fanlight_document::parse(&Source::new(&text), Syntax::Json);
+        let parsed = fanlight_config::document::parse(&Source::new(&text), Syntax::Json);
         let root = parsed
             .map_err(|error| format!("its manifest is {}", error.message))?
             .ok_or("its manifest is empty")?;

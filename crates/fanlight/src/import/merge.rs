@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::Item;
+use fanlight_config::client_files::Item;
 
 use super::sources::Source;
 use crate::cli::NAME;
@@ -117,7 +117,7 @@ fn free_name(name: &str, client: Option<&str>, taken: &[Taken]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_client_files::Client;
+    use fanlight_config::client_files::Client;
 
     use super::*;
 

@@ -10,7 +10,7 @@ mod text;
 
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{Places, System};
+use fanlight_config::client_files::{Places, System};
 
 use crate::cli::{ImportArgs, Secrets};
 use crate::connect::absolute;

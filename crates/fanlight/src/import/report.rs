@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_client_files::{Item, Places, System};
+use fanlight_config::client_files::{Item, Places, System};
 use serde_json::{Value, json};
 
 use super::merge::Taken;

@@ -1,6 +1,6 @@
 //! Moves secrets from an entry into variables.
 
-use fanlight_client_files::Item;
+use fanlight_config::client_files::Item;
 use fanlight_config::may_be_secret;
 
 /// The variables that replace secrets.

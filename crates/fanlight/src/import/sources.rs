@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use fanlight_client_files::{
+use fanlight_config::client_files::{
     Client, ClientFile, Item, PackagedServer, Places, System, server_json,
 };
+use fanlight_config::document::{Node, Source as Text, Syntax};
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
-use fanlight_document::{Node, Source as Text, Syntax};
 
 use super::bundle::Bundle;
 use crate::connect::absolute;
@@ -236,11 +236,11 @@ fn tree(path: &Path) -> Result<Node, String> {
     let text = String::from_utf8(bytes).map_err(|_| at(path, "is not UTF-8 text"))?;
     let source = Text::new(&text);
     let syntax = Syntax::of(path, source.text());
-    match fanlight_document::parse(&source, syntax) {
+    match fanlight_config::document::parse(&source, syntax) {
         Ok(Some(root)) => Ok(root),
         Ok(None) => Ok(Node {
-            span: fanlight_document::Span::new(0, 0),
-            value: fanlight_document::Value::Map(Vec::new()),
+            span: fanlight_config::document::Span::new(0, 0),
+            value: fanlight_config::document::Value::Map(Vec::new()),
         }),
         Err(error) => Err(format!(
             "{}:{}: {}",

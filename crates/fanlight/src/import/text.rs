@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_client_files::Item;
+use fanlight_config::client_files::Item;
 use fanlight_config::{Problem, parse};
 
 use super::merge::Taken;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
-use fanlight_oauth::{Challenge, PROOF_NONCE};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;

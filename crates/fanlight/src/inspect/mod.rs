@@ -15,12 +15,12 @@ mod validate;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_audit::AuditLog;
 use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal, Unresolved};
 use fanlight_config::{Config, StartChoice};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_protocol::json::{DEFAULT_NESTING, ObjectBuilder};
 use fanlight_protocol::{Json, Method};
+use fanlight_record::AuditLog;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 

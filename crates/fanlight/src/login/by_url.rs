@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
+use fanlight_grants::oauth::{Challenge, Requests, Trust};
 use fanlight_grants::{FILE, Grants, Message, NoAccess, Refused, UserAccess};
-use fanlight_oauth::{Challenge, Requests, Trust};
 use http::{HeaderMap, Method};
 use reqwest::Url;
 

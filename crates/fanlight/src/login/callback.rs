@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_grants::Begun;
-use fanlight_oauth::CallbackParameters;
+use fanlight_grants::oauth::CallbackParameters;
 use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;

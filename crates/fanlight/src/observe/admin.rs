@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use fanlight_config::MAX_FILE_SIZE;
-use fanlight_settings::read_bounded;
+use fanlight_config::settings::read_bounded;
 use reqwest::{Certificate, StatusCode};
 use serde_json::Value;
 

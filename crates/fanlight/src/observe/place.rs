@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use fanlight_config::settings::is_loopback;
 use fanlight_config::{ListenAddress, load_admin};
-use fanlight_settings::is_loopback;
 use reqwest::Url;
 
 use crate::admin::FURTHER_PORTS;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fanlight_canonical::PolicyKind;
-use fanlight_document::{Node, Source, Syntax, Value};
+use fanlight_config::document::{Node, Source, Syntax, Value};
 
 use super::question::Question;
 
@@ -46,14 +46,15 @@ pub(super) struct Case {
 /// The first problem, with its line.
 pub(super) fn read(origin: &Path, text: &str) -> Result<Vec<Case>, String> {
     let source = Source::new(text);
-    let root = fanlight_document::parse(&source, Syntax::of(origin, text)).map_err(|error| {
-        format!(
-            "{}:{}: {}",
-            origin.display(),
-            source.position(error.span.start).line,
-            error.message
-        )
-    })?;
+    let root =
+        fanlight_config::document::parse(&source, Syntax::of(origin, text)).map_err(|error| {
+            format!(
+                "{}:{}: {}",
+                origin.display(),
+                source.position(error.span.start).line,
+                error.message
+            )
+        })?;
     let wrong = |node: &Node, what: &str| {
         format!(
             "{}:{}: {what}",

@@ -7,12 +7,12 @@ mod question;
 use std::path::Path;
 
 use fanlight_canonical::PolicyKind;
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, MAX_FILE_SIZE};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_policy::{Listed, Policies};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::MAX_NESTING;
-use fanlight_settings::read_bounded;
 use serde_json::json;
 
 use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
 use fanlight_canonical::{
     CallContext, Caller, ClientEra, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome,
 };
 use fanlight_config::Config;
-use fanlight_identity::{Identity, Principal, Scopes, Source};
 use fanlight_policy::{Explanation, Policies};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};

@@ -7,14 +7,14 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_approvals::{
+use fanlight_canonical::identity::Principal;
+use fanlight_gateway::approvals::{
     ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
     CommonAsked, NotAsked, NotDecided, OpenQuestion, Pending, Question, Status,
 };
-use fanlight_identity::Principal;
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
-use fanlight_shared::{Script, Shared, SharedError};
+use fanlight_replicas::{Script, Shared, SharedError};
 use serde::{Deserialize, Serialize};
 
 use super::{CLOCKS, NESTING, digest, millis};
@@ -240,7 +240,7 @@ impl ApprovalsInCommon {
         })
     }
 
-    async fn run<T: fanlight_shared::FromRedisValue>(
+    async fn run<T: fanlight_replicas::FromRedisValue>(
         &self,
         script: &Script,
         arguments: &[&str],
@@ -249,7 +249,7 @@ impl ApprovalsInCommon {
     }
 
     /// Runs a script on the table of this name.
-    async fn run_on<T: fanlight_shared::FromRedisValue>(
+    async fn run_on<T: fanlight_replicas::FromRedisValue>(
         &self,
         entries: &str,
         script: &Script,
@@ -638,9 +638,9 @@ impl fmt::Debug for ApprovalsInCommon {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_config::settings::ValkeyUrl;
     use fanlight_protocol::seal::Keys;
-    use fanlight_settings::ValkeyUrl;
-    use fanlight_shared::{Certificates, Settings};
+    use fanlight_replicas::{Certificates, Settings};
 
     use super::*;
 

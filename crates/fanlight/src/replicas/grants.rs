@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
-use fanlight_shared::{Script, ScriptInvocation, Shared, SharedError};
+use fanlight_replicas::{Script, ScriptInvocation, Shared, SharedError};
 use futures_util::future::try_join_all;
 
 /// The prefix of the keys' tags. An owner's entries and the index with that owner change together,
@@ -128,7 +128,7 @@ impl GrantsInCommon {
         Ok(try_join_all((0..PARTS).map(owners)).await?.concat())
     }
 
-    async fn run<T: fanlight_shared::FromRedisValue>(
+    async fn run<T: fanlight_replicas::FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, CommonError> {

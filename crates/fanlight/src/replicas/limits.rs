@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fanlight_fair::{LogLimit, TooMany};
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
-use fanlight_shared::{Script, SharedError};
+use fanlight_replicas::{Script, SharedError};
 use tokio::runtime::Handle;
 
 use super::{Replicas, digest};

@@ -9,8 +9,8 @@ use fanlight_config::{Config, Tls};
 use fanlight_frontend::{
     BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets,
 };
-use fanlight_link::{Link, LinkTls, Members};
-use fanlight_shared::{LEASE, Member};
+use fanlight_replicas::link::{Link, LinkTls, Members};
+use fanlight_replicas::{LEASE, Member};
 use tokio::time::Instant;
 use tracing::info;
 

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
-use fanlight_approvals::Approvals;
 use fanlight_canonical::ProcessRun;
+use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_gateway::CommonTaskOwners;
+use fanlight_gateway::approvals::Approvals;
 use fanlight_grants::CommonEntries;
-use fanlight_settings::read_bounded;
-use fanlight_shared::{Certificates, Me, Membership, Settings, Shared};
+use fanlight_replicas::{Certificates, Me, Membership, Settings, Shared};
 use reqwest::{Certificate, Client, Identity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_auth::{NotKnown, UsedOnce};
-use fanlight_shared::Script;
+use fanlight_replicas::Script;
 
 use super::{CLOCKS, Replicas, digest, millis};
 

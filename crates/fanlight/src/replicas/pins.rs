@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_protocol::seal::{Keys, Seal};
-use fanlight_shared::{Script, Shared};
+use fanlight_replicas::{Script, Shared};
 use tracing::warn;
 
 use super::{digest, millis};

@@ -1,7 +1,7 @@
 //! The certificates for connections between replicas and to Valkey, which a reload reads again.
 
 use fanlight_config::{Config, ReplicaOptions};
-use fanlight_shared::{Certificates, Shared};
+use fanlight_replicas::{Certificates, Shared};
 use tracing::{info, warn};
 
 use super::linking::{LinkCertificates, RenewedLink};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
 use fanlight_frontend::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
-use fanlight_shared::{LEASE, Membership, Script, Shared, SharedError};
+use fanlight_replicas::{LEASE, Membership, Script, Shared, SharedError};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};

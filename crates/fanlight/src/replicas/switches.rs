@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use fanlight_shared::{Script, Shared};
+use fanlight_replicas::{Script, Shared};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
-use fanlight_shared::Member;
+use fanlight_replicas::Member;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values};
 
 use super::Replicas;

@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
+use fanlight_config::settings::is_own_variable;
 use fanlight_protocol::visible::escaped_lines;
-use fanlight_settings::is_own_variable;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fanlight_settings::{is_loopback, read_bounded};
+use fanlight_config::settings::{is_loopback, read_bounded};
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_http_edge::{Usage, UsageKind};
+use fanlight_http::{Usage, UsageKind};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
+use crate::forwarding::Opened;
 use bytes::Bytes;
 use fanlight_canonical::Peer;
-use fanlight_credentials::ConnectionFacts;
-use fanlight_forwarding::Opened;
+use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::StatusCode;
@@ -73,7 +73,7 @@ impl<'a> Arrived<'a> {
     ) -> Result<Bytes, Box<Refusal>> {
         let text = body::read(body, BodyLimits::new(settings, peer, self.active)).await?;
         if let Some(opened) = self.forwarded {
-            let refused = |error: fanlight_forwarding::Refused| {
+            let refused = |error: crate::forwarding::Refused| {
                 Refusal::invalid(StatusCode::MISDIRECTED_REQUEST, error.to_string())
             };
             opened.check_body(&text).map_err(refused)?;

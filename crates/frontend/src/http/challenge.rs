@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 use http::HeaderValue;
 
 /// A scope for refresh tokens, which no resource requires (2026-07-28 basic/authorization, Refresh

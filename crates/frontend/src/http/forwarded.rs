@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::forwarding::{ENVELOPE, Replicas};
 use fanlight_canonical::Core;
-use fanlight_credentials::ConnectionFacts;
+use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_fair::LogLimit;
-use fanlight_forwarding::{ENVELOPE, Replicas};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::forwarding::{LARGEST_WINDOW, LONGEST_ENVELOPE};
 use arc_swap::ArcSwap;
-use fanlight_forwarding::{LARGEST_WINDOW, LONGEST_ENVELOPE};
-use fanlight_http_edge::{AcceptLimits, Admissions};
+use fanlight_http::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
 use crate::settings::FrontendSettings;

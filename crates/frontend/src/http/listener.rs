@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_http_edge::{
+use fanlight_http::{
     AcceptedTogether, Admission, ClientStream, Endable, Ends, LiveTls, SocketReceiver, Usage,
     accept,
 };

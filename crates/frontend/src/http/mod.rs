@@ -24,7 +24,7 @@ mod workers;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fanlight_http_edge::{Ends, LiveTls, SocketReceiver};
+use fanlight_http::{Ends, LiveTls, SocketReceiver};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use fanlight_forwarding::ForwardedBody;
+use crate::forwarding::ForwardedBody;
 use http_body::{Body as _, SizeHint};
 use smallvec::smallvec;
 

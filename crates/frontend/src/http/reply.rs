@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::Peer;
-use fanlight_http_edge::Rejection;
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
+use fanlight_http::Rejection;
 use fanlight_protocol::json::Chunks;
 use fanlight_protocol::{Json, RpcError, code, partial, sse};
 use fanlight_telemetry::Metrics;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_credentials::ConnectionFacts;
+use fanlight_canonical::credentials::ConnectionFacts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::identity::Scopes;
 use fanlight_canonical::{Core, Decidable, Detail};
 use fanlight_fair::TooMany;
-use fanlight_identity::Scopes;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
 

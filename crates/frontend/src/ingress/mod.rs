@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_canonical::credentials::{ConnectionFacts, Credentials, Denial};
+use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Core, Endpoint, Holder, Keeper, Peer, ProcessRun};
-use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
-use fanlight_identity::Identity;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_credentials::resource_url;
-use fanlight_http_edge::PublicUrl;
+use fanlight_canonical::credentials::resource_url;
+use fanlight_http::PublicUrl;
 use tokio::sync::watch;
 
 pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use fanlight_canonical::identity::Scopes;
 use fanlight_canonical::{Decidable, Interest, Item};
-use fanlight_identity::Scopes;
 use fanlight_protocol::Method;
 
 /// Whether a rule applies to a tool; takes the server and its own name for the tool.

@@ -109,7 +109,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_identity::Principal;
+    use fanlight_canonical::identity::Principal;
 
     use super::*;
 

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
     CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest,
     ServerSessions, SessionKeeper, SessionKey,
 };
-use fanlight_identity::{Identity, Source};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fanlight_canonical::identity::{Identity, Scopes};
 use fanlight_canonical::{
     CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal,
     ProcessRun, ResolvedOperation, ServerMessages, ServerSession, ServerSessions, SessionAt,
     SessionKey, Unresolved,
 };
-use fanlight_identity::{Identity, Scopes};
 use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
 use tokio::sync::{RwLock, watch};

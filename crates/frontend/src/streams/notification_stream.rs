@@ -329,7 +329,7 @@ mod tests {
     use std::time::Duration;
 
     use fanlight_canonical::Listen;
-    use fanlight_identity::Scopes;
+    use fanlight_canonical::identity::Scopes;
     use tokio::time::{Instant, timeout};
 
     use super::*;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Principal;
-use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_canonical::identity::{Identity, Scopes, Source};
 use fanlight_frontend::{
     FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl,
     RefusedBody, ScopeSettings, ToolScopes,
 };
-use fanlight_identity::{Identity, Scopes, Source};
 
 use crate::client::{
     Client, Response, Server, legacy_call, modern_call, modern_headers, modern_request,

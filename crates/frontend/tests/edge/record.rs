@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use fanlight_audit::{AuditEvent, NotRecorded, Record};
 use fanlight_frontend::FrontendSettings;
+use fanlight_record::{AuditEvent, NotRecorded, Record};
 
 use crate::client::{Server, legacy_call, modern_call, modern_headers, modern_request};
 use crate::core::Happened;

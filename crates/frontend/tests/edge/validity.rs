@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::Principal;
-use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_canonical::identity::{Identity, Source, Validity};
 use fanlight_frontend::FrontendSettings;
-use fanlight_identity::{Identity, Source, Validity};
 
 use crate::client::{
     Client, Server, legacy_call, modern_call, modern_headers, modern_request, soon,

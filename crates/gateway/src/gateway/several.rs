@@ -153,9 +153,11 @@ impl Gateway {
                     return Ok((backend, response));
                 }
                 Ok(Some(Some((backend, Ok(response))))) => {
-                    drop(refusal.get_or_insert((backend, response)))
+                    refusal.get_or_insert((backend, response));
                 }
-                Ok(Some(Some((_, Err(error))))) => drop(not_asked.get_or_insert(error)),
+                Ok(Some(Some((_, Err(error))))) => {
+                    not_asked.get_or_insert(error);
+                }
                 Ok(Some(None)) | Err(_) => {}
                 Ok(None) => break,
             }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
     Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Principal, ServerMessages,
     SessionKey,
 };
 use fanlight_protocol::Method;
-use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 
 use super::fake::*;
 use crate::catalogue::ListKind;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use std::sync::LazyLock;
 
+use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _,
     Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent,
@@ -16,7 +17,6 @@ use fanlight_canonical::{
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Message, Method, Notification, Response};
-use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use tokio::sync::Semaphore;
 
 use crate::{

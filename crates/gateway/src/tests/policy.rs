@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
     Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal,
 };
-use fanlight_identity::{Identity, Source};
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
 use fanlight_protocol::Json;
 use proptest::prelude::*;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{CallContext, Caller, Endpoint, Holder, Principal};
-use fanlight_rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use proptest::prelude::*;
 
 use super::fake::*;

@@ -6,7 +6,7 @@
 //! the server's name and the URI, so every replica makes the same alias, and finds the original
 //! without any memory.
 
-use fanlight_rights::hash;
+use fanlight_canonical::rights::hash;
 
 /// The beginning of an alias's first segment.
 const MARK: &str = "fanlight--";

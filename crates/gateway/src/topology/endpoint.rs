@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
+use fanlight_canonical::rights::ItemFilter;
 use fanlight_protocol::Json;
-use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 
 use super::Member;

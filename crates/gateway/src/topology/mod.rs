@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 pub use endpoint::{EndpointEntry, EndpointSettings};
 pub(crate) use endpoint::{Endpoints, Filtered};
+use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{
     ApprovalRule, BackendClient, Caller, DefinitionGuard, Policy, PolicyKind,
 };
 use fanlight_protocol::Json;
-use fanlight_rights::ItemFilter;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};

@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 
 use fanlight_canonical::Rewritten;
+use fanlight_canonical::rights::{label, shortened};
 use fanlight_protocol::json::{Json, quote};
-use fanlight_rights::{label, shortened};
 
 use super::alias;
 

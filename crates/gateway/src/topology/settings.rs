@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{
     ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, RetryDelays,
 };
-use fanlight_rights::ItemFilter;
 
 use super::BackendId;
 use super::rewriting::Rewriting;

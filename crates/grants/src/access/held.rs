@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use fanlight_oauth::{ProofKey, TokenKind, TokenSet};
+use crate::oauth::{ProofKey, TokenKind, TokenSet};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fanlight_oauth::{Client, OAuthError, TokenSet};
+use crate::oauth::{Client, OAuthError, TokenSet};
 use http::HeaderValue;
 use tokio::time::{Instant, sleep};
 use tracing::{error, warn};

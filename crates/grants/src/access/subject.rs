@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
-use fanlight_settings::Secret;
+use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
+use fanlight_config::settings::Secret;
 
 use super::held::Held;
 use super::{NoAccess, UserAccess, Wanted, finished};

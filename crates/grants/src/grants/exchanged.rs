@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fanlight_oauth::{MachineAccess, OAuthError, SubjectToken, SubjectTokens};
-use fanlight_settings::Secret;
+use crate::oauth::{MachineAccess, OAuthError, SubjectToken, SubjectTokens};
+use fanlight_config::settings::Secret;
 use futures_util::future::BoxFuture;
 
 use super::{Grants, Shared};

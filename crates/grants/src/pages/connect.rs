@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::oauth::CallbackParameters;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use fanlight_credentials::Denial;
-use fanlight_identity::Identity;
-use fanlight_oauth::CallbackParameters;
+use fanlight_canonical::credentials::Denial;
+use fanlight_canonical::identity::Identity;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};

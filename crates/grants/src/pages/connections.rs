@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_credentials::Denial;
-use fanlight_identity::Identity;
+use fanlight_canonical::credentials::Denial;
+use fanlight_canonical::identity::Identity;
 use http::{Response, StatusCode};
 
 use super::connect::IDENTIFY;

@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_credentials::{Denial, IdToken, SignInError as Unidentified};
-use fanlight_fair::Reservation;
-use fanlight_identity::{Identity, Source};
-use fanlight_oauth::{
+use crate::oauth::{
     AuthorizationRequest, CallbackParameters, ClientRegistration, Scopes, TokenSet,
 };
-use fanlight_settings::Secret;
+use fanlight_canonical::credentials::{Denial, IdToken, SignInError as Unidentified};
+use fanlight_canonical::identity::{Identity, Source};
+use fanlight_config::settings::Secret;
+use fanlight_fair::Reservation;
 use http::Response;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};

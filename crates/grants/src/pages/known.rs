@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_identity::Identity;
+use fanlight_canonical::identity::Identity;
 
 /// How long a user need not identify themselves again.
 const USER_TIME: Duration = Duration::from_secs(600);
@@ -132,7 +132,7 @@ mod tests {
     fn one_user_takes_no_place_of_others() {
         let known = KnownUsers::default();
         let ann = Identity {
-            principal: fanlight_identity::Principal::named("a", "ann"),
+            principal: fanlight_canonical::identity::Principal::named("a", "ann"),
             ..Identity::anonymous()
         };
         let of_ann = known.remember(b"browser", Arc::new(ann), None).unwrap();

@@ -21,9 +21,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
+use crate::oauth::ClientMetadata;
+use fanlight_canonical::credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_fair::{Budget, Part};
-use fanlight_oauth::ClientMetadata;
 use fanlight_protocol::seal::Seal;
 use http::{Method, Response, StatusCode};
 use url::{Url, form_urlencoded};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use fanlight_settings::Secret;
+use fanlight_config::settings::Secret;
 
 /// The limit of remembered sign-ins. There is no option, since each takes some hundred bytes.
 /// Beyond the limit, the one that expires first is forgotten; only its own browser could bring it

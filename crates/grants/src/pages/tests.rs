@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use crate::oauth::{AuthorizationRequest, Provider, TokenTarget, Trust};
 use aws_lc_rs::digest::{SHA256, digest};
-use fanlight_credentials::{ConnectionFacts, Open};
-use fanlight_identity::Identity;
-use fanlight_oauth::{AuthorizationRequest, Provider, TokenTarget, Trust};
+use fanlight_canonical::credentials::{ConnectionFacts, Open};
+use fanlight_canonical::identity::Identity;
+use fanlight_config::settings::Secret;
 use fanlight_protocol::seal::Keys;
-use fanlight_settings::Secret;
 use futures_util::future::BoxFuture;
 use http::Request;
 use http::header::COOKIE;

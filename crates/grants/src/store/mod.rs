@@ -59,7 +59,7 @@ pub struct Owner {
 
 impl Owner {
     /// The owner of the records of a principal
-    /// ([`to_bytes`](fanlight_identity::Principal::to_bytes)) for a server.
+    /// ([`to_bytes`](fanlight_canonical::identity::Principal::to_bytes)) for a server.
     #[must_use]
     pub fn new(principal: &[u8], server: &str) -> Self {
         Self {

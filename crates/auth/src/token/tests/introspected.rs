@@ -1,6 +1,6 @@
 //! Tokens that issuers are asked about.
 
-use fanlight_settings::Secret;
+use fanlight_config::settings::Secret;
 use fanlight_testkit::issuer::CLIENT;
 
 use super::*;
@@ -29,7 +29,10 @@ async fn issuer_is_asked_about_opaque_tokens_once() {
     let token = issuer.opaque(issuer.claims("ann", AUDIENCE, "mcp:read"));
     let ann = show(&tokens, &token).await.unwrap();
     assert_eq!(ann.principal, Principal::named(issuer.url(), "ann"));
-    assert_eq!(ann.scopes, fanlight_identity::Scopes::parse("mcp:read"));
+    assert_eq!(
+        ann.scopes,
+        fanlight_canonical::identity::Scopes::parse("mcp:read")
+    );
     let exp = ann
         .validity
         .expires

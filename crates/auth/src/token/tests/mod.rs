@@ -7,7 +7,7 @@ mod proofs;
 
 use std::time::Duration;
 
-use fanlight_credentials::ConnectionFacts;
+use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_testkit::issuer::{
     Conduct, Issuer as FakeIssuer, Place, SigningKey, seconds_from_now,
 };
@@ -15,7 +15,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
-use fanlight_settings::Algorithm;
+use fanlight_config::settings::Algorithm;
 
 use super::*;
 use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
@@ -118,7 +118,7 @@ async fn token_of_a_trusted_issuer_is_an_identity() {
         (&*ann.groups[0], &ann.scopes),
         (
             "agents",
-            &fanlight_identity::Scopes::parse("mcp:read mcp:call")
+            &fanlight_canonical::identity::Scopes::parse("mcp:read mcp:call")
         )
     );
     let expires =

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_settings::read_bounded;
+use fanlight_config::settings::read_bounded;
 use reqwest::Certificate;
 
 use crate::log::excerpt;

@@ -1,4 +1,4 @@
-//! The HTTP client of one server. `fanlight_http_pool` serves plain `http:` without a proxy.
+//! The HTTP client of one server. `fanlight_http::client` serves plain `http:` without a proxy.
 //! `reqwest` serves TLS and proxies; it does more than a call on the hot path should pay for.
 //!
 //! Neither follows redirects, keeps cookies or decompresses, nor repeats a request of which
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use fanlight_http_pool::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
+use fanlight_http::client::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
 use futures_util::TryFutureExt as _;
 use futures_util::future::Either;
 use http::{HeaderMap, Method, StatusCode, Uri};
@@ -301,7 +301,7 @@ impl Target {
     fn is_loopback(&self) -> bool {
         self.url
             .host_str()
-            .is_some_and(fanlight_settings::is_loopback)
+            .is_some_and(fanlight_config::settings::is_loopback)
     }
 }
 
@@ -439,7 +439,7 @@ mod tests {
             connect_timeout: time,
             idle_timeout: time,
             max_idle: 4,
-            probes: fanlight_http_pool::TcpProbes {
+            probes: fanlight_http::client::TcpProbes {
                 interval: time,
                 unacknowledged: time,
             },

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use fanlight_http_pool::PoolSettings;
+use fanlight_http::client::PoolSettings;
 use fanlight_protocol::sse;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -351,7 +351,7 @@ mod tests {
             version: "1".into(),
         };
         let time = std::time::Duration::from_secs(1);
-        let probes = fanlight_http_pool::TcpProbes {
+        let probes = fanlight_http::client::TcpProbes {
             interval: time,
             unacknowledged: time,
         };

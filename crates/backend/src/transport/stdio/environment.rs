@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use fanlight_settings::is_own_variable;
+use fanlight_config::settings::is_own_variable;
 
 use crate::settings::{ProcessPolicy, Secret};
 

@@ -1,6 +1,6 @@
 //! Issuers of OAuth access tokens.
 
-use fanlight_settings::{Algorithm, Secret};
+use crate::settings::{Algorithm, Secret};
 use url::Url;
 
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fanlight_settings::Secret;
+use crate::settings::Secret;
 use ipnet::IpNet;
 use serde_json::json;
 use url::{Host, Url};

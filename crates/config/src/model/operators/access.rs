@@ -1,6 +1,6 @@
 //! Who may use the admin listener: roles, and sign-in with an OpenID Connect issuer.
 
-use fanlight_settings::Secret;
+use crate::settings::Secret;
 use serde_json::json;
 use url::{Host, Url};
 

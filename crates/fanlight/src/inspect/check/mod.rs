@@ -11,7 +11,7 @@ use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal
 use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
-use fanlight_oauth::Challenge;
+use fanlight_grants::oauth::Challenge;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Era, Json};
 use fanlight_telemetry::Telemetry;

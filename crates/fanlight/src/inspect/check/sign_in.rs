@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
-use fanlight_oauth::{Challenge, Discovered, OAuthError, Requests, discover};
+use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, Requests, discover};
 use futures_util::StreamExt as _;
 use http::header::AUTHORIZATION;
 use serde_json::{Value, json};

@@ -218,7 +218,7 @@ async fn detached_calls_are_bounded() {
 async fn call_ends_soon_after_its_credentials_expire() {
     use std::time::{Duration, SystemTime};
 
-    use fanlight_identity::{Identity, Source, Validity};
+    use fanlight_canonical::identity::{Identity, Source, Validity};
 
     let (core, mut outcomes) = probe(0);
     let expires = Some(SystemTime::now() + Duration::from_secs(100));

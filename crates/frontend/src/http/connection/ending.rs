@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_http_edge::UsageKind;
+use fanlight_http::UsageKind;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 

@@ -11,8 +11,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use fanlight_credentials::{ConnectionFacts, SocketPeer};
-use fanlight_http_edge::{
+use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
+use fanlight_http::{
     BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate,
 };
 use http::{Request, Response};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::credentials::{Denial, resource_url};
 use fanlight_canonical::{Core, Item};
-use fanlight_credentials::{Denial, resource_url};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};

@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::forwarding::Replicas;
 use fanlight_canonical::{Core, Decidable, Keeper, ProcessRun};
-use fanlight_forwarding::Replicas;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Json, Method, Request, Revision, RpcError};
 use tokio::time::timeout;

@@ -8,13 +8,13 @@ use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use fanlight_canonical::{Core, Keeper, ProcessRun};
-use fanlight_forwarding::{
+use crate::forwarding::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, Opened, Replicas,
     TASK_ELSEWHERE,
 };
-use fanlight_identity::Identity;
+use bytes::Bytes;
+use fanlight_canonical::identity::Identity;
+use fanlight_canonical::{Core, Keeper, ProcessRun};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};

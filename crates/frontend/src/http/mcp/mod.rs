@@ -15,10 +15,10 @@ mod well_known;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_canonical::{
     Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
 };
-use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};

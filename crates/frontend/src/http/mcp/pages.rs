@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use fanlight_canonical::Core;
-use fanlight_credentials::{ConnectionFacts, PageRequest, Pages};
-use fanlight_http_edge::peer_of;
+use fanlight_canonical::credentials::{ConnectionFacts, PageRequest, Pages};
+use fanlight_http::peer_of;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};

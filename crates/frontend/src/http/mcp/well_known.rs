@@ -4,10 +4,10 @@
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
 use fanlight_canonical::Core;
-use fanlight_credentials::resource_url;
+use fanlight_canonical::credentials::resource_url;
+use fanlight_config::settings::Algorithm;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, RpcError, code};
-use fanlight_settings::Algorithm;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};

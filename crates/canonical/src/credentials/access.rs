@@ -1,0 +1,71 @@
+//! The interface by which a listener authenticates clients.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::identity::Identity;
+
+use crate::credentials::sign_in::{IdToken, SignInError, Signing};
+use crate::credentials::{Credentials, Denial};
+
+/// A client's identity, which is known at once or needs requests to an issuer.
+pub enum Authentication<'a> {
+    /// The identity is known.
+    Ready(Result<Arc<Identity>, Denial>),
+    /// An issuer has to be asked.
+    Pending(Pin<Box<dyn Future<Output = Result<Arc<Identity>, Denial>> + Send + 'a>>),
+}
+
+impl Authentication<'_> {
+    /// Waits for the identity.
+    ///
+    /// # Errors
+    ///
+    /// If the request has no identity.
+    pub async fn outcome(self) -> Result<Arc<Identity>, Denial> {
+        match self {
+            Self::Ready(outcome) => outcome,
+            Self::Pending(outcome) => outcome.await,
+        }
+    }
+}
+
+impl fmt::Debug for Authentication<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(outcome) => f.debug_tuple("Ready").field(outcome).finish(),
+            Self::Pending(_) => f.write_str("Pending"),
+        }
+    }
+}
+
+/// Authenticates requests.
+pub trait Authenticate: Send + Sync + fmt::Debug {
+    /// The identity of a request with these credentials. Called once for each request.
+    fn authenticate<'a>(&'a self, credentials: &Credentials<'a>) -> Authentication<'a>;
+
+    /// The identity of a user by an ID token that an issuer has given to Fanlight as its client.
+    /// The principal is the same as with that issuer's access tokens.
+    fn identify<'a>(&'a self, shown: IdToken<'a>) -> Signing<'a, Arc<Identity>> {
+        let _ = shown;
+        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    }
+}
+
+/// Gives everyone the identity [`Identity::anonymous`].
+#[derive(Clone, Debug)]
+pub struct Open(Arc<Identity>);
+
+impl Default for Open {
+    fn default() -> Self {
+        Self(Arc::new(Identity::anonymous()))
+    }
+}
+
+impl Authenticate for Open {
+    fn authenticate<'a>(&'a self, _: &Credentials<'a>) -> Authentication<'a> {
+        Authentication::Ready(Ok(Arc::clone(&self.0)))
+    }
+}

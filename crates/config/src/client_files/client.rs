@@ -1,0 +1,173 @@
+//! The clients whose files are known.
+
+use crate::client_files::item::Language;
+
+/// A client with a configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// Claude Desktop.
+    ClaudeDesktop,
+    /// Claude Code.
+    ClaudeCode,
+    /// Cursor.
+    Cursor,
+    /// Visual Studio Code.
+    VsCode,
+    /// Windsurf.
+    Windsurf,
+    /// Cline.
+    Cline,
+    /// Roo Code.
+    Roo,
+    /// Gemini CLI.
+    Gemini,
+    /// Codex.
+    Codex,
+    /// Zed.
+    Zed,
+    /// Goose.
+    Goose,
+    /// OpenCode.
+    OpenCode,
+    /// Continue.
+    Continue,
+    /// LM Studio.
+    LmStudio,
+}
+
+impl Client {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::ClaudeDesktop,
+        Self::ClaudeCode,
+        Self::Cursor,
+        Self::VsCode,
+        Self::Windsurf,
+        Self::Cline,
+        Self::Roo,
+        Self::Gemini,
+        Self::Codex,
+        Self::Zed,
+        Self::Goose,
+        Self::OpenCode,
+        Self::Continue,
+        Self::LmStudio,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::ClaudeDesktop => "claude-desktop",
+            Self::ClaudeCode => "claude-code",
+            Self::Cursor => "cursor",
+            Self::VsCode => "vscode",
+            Self::Windsurf => "windsurf",
+            Self::Cline => "cline",
+            Self::Roo => "roo",
+            Self::Gemini => "gemini",
+            Self::Codex => "codex",
+            Self::Zed => "zed",
+            Self::Goose => "goose",
+            Self::OpenCode => "opencode",
+            Self::Continue => "continue",
+            Self::LmStudio => "lm-studio",
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::ClaudeDesktop => "Claude Desktop",
+            Self::ClaudeCode => "Claude Code",
+            Self::Cursor => "Cursor",
+            Self::VsCode => "VS Code",
+            Self::Windsurf => "Windsurf",
+            Self::Cline => "Cline",
+            Self::Roo => "Roo Code",
+            Self::Gemini => "Gemini CLI",
+            Self::Codex => "Codex",
+            Self::Zed => "Zed",
+            Self::Goose => "Goose",
+            Self::OpenCode => "OpenCode",
+            Self::Continue => "Continue",
+            Self::LmStudio => "LM Studio",
+        }
+    }
+
+    /// The client of this name; case, spaces, `-` and `_` do not count.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let plain = |text: &str| text.replace(['-', '_', ' '], "").to_lowercase();
+        let name = plain(name);
+        Self::ALL
+            .into_iter()
+            .find(|client| name == plain(client.id()) || name == plain(client.title()))
+    }
+
+    /// The notation of its file.
+    #[must_use]
+    pub fn language(self) -> Language {
+        match self {
+            Self::Codex => Language::Toml,
+            Self::Goose | Self::Continue => Language::Yaml,
+            _ => Language::Json,
+        }
+    }
+
+    /// The files of a project in which it looks for servers. The first is where it puts them.
+    #[must_use]
+    pub fn project_files(self) -> &'static [&'static str] {
+        match self {
+            Self::ClaudeCode => &[".mcp.json"],
+            Self::Cursor => &[".cursor/mcp.json"],
+            Self::VsCode => &[".vscode/mcp.json"],
+            Self::Roo => &[".roo/mcp.json"],
+            Self::Gemini => &[".gemini/settings.json"],
+            Self::Codex => &[".codex/config.toml"],
+            Self::Zed => &[".zed/settings.json"],
+            Self::OpenCode => &["opencode.json", "opencode.jsonc"],
+            Self::ClaudeDesktop
+            | Self::Windsurf
+            | Self::Cline
+            | Self::Goose
+            | Self::Continue
+            | Self::LmStudio => &[],
+        }
+    }
+
+    /// Where in its file the servers are.
+    #[must_use]
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::VsCode => "servers",
+            Self::Codex => "mcp_servers",
+            Self::Zed => "context_servers",
+            Self::Goose => "extensions",
+            Self::OpenCode => "mcp",
+            _ => "mcpServers",
+        }
+    }
+
+    /// Whether its file can name a server by a URL.
+    #[must_use]
+    pub fn speaks_http(self) -> bool {
+        self != Self::ClaudeDesktop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_is_found_by_id_or_title() {
+        for client in Client::ALL {
+            assert_eq!(Client::named(client.id()), Some(client));
+            assert_eq!(Client::named(client.title()), Some(client));
+        }
+        assert_eq!(Client::named("VS-Code"), Some(Client::VsCode));
+        assert_eq!(Client::named("emacs"), None);
+    }
+}

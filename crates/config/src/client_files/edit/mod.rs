@@ -1,0 +1,293 @@
+//! Putting an entry into the text of a client's file, and taking it out, with every other byte in its place.
+//!
+//! A change is made in the text, then the text is read again: it is right only if the servers are what they should be and
+//! everything else is as it was. What cannot be changed so is left to the user.
+
+mod json;
+mod toml;
+mod yaml;
+
+use std::collections::HashSet;
+
+use crate::document::{Entry as Member, Node, Source, Syntax, Value};
+
+use crate::client_files::client::Client;
+use crate::client_files::entry::Entry;
+use crate::client_files::item::{Item, Language};
+
+/// Why a text was not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EditError {
+    /// It has a mistake: its line, and what it is.
+    Malformed(usize, String),
+    /// Its form is one that has to be changed by hand.
+    ByHand,
+}
+
+/// The text of a client's file with an entry, which replaces one of the same name. An empty text is that of a new file.
+///
+/// # Errors
+///
+/// A text that cannot be changed.
+pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditError> {
+    let plain = text.trim_start_matches('\u{feff}');
+    if plain.trim().is_empty() {
+        return Ok(entry.snippet().text);
+    }
+    let before = parse(client, text)?;
+    let path = section(client, &before);
+    if at(&before, &path)
+        .and_then(|servers| find(servers, &entry.name))
+        .map(item)
+        .as_ref()
+        == Some(&entry.value)
+    {
+        return Ok(text.to_owned());
+    }
+    let changed = match client.language() {
+        Language::Json => json::add(plain, &before, &path, &entry.name, &entry.value),
+        Language::Toml => toml::add(plain, &path, &entry.name, &entry.value),
+        Language::Yaml => yaml::add(plain, &before, &path, &entry.name, &entry.value),
+    };
+    checked(
+        client,
+        text,
+        &before,
+        changed,
+        &entry.name,
+        Some(&entry.value),
+    )
+}
+
+/// The text of a client's file without the entry of this name.
+///
+/// # Errors
+///
+/// A text that cannot be changed.
+pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditError> {
+    let plain = text.trim_start_matches('\u{feff}');
+    let before = parse(client, text)?;
+    let path = section(client, &before);
+    let changed = match client.language() {
+        Language::Json => json::remove(plain, &before, &path, name),
+        Language::Toml => toml::remove(plain, &path, name),
+        Language::Yaml => yaml::remove(plain, &before, &path, name),
+    };
+    checked(client, text, &before, changed, name, None)
+}
+
+/// The entry of this name in the text of a client's file.
+///
+/// # Errors
+///
+/// A text with a mistake.
+pub fn has(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditError> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let root = parse(client, text)?;
+    let servers = at(&root, &section(client, &root));
+    Ok(servers.and_then(|servers| find(servers, name)).map(item))
+}
+
+fn parse(client: Client, text: &str) -> Result<Node, EditError> {
+    let syntax = match client.language() {
+        Language::Json => Syntax::Json,
+        Language::Yaml => Syntax::Yaml,
+        Language::Toml => Syntax::Toml,
+    };
+    let source = Source::new(text);
+    match crate::document::parse(&source, syntax) {
+        // Of two values with one key, readers take one or the other.
+        Ok(Some(root)) if matches!(root.value, Value::Map(_)) && !repeats_key(&root) => Ok(root),
+        Ok(_) => Err(EditError::ByHand),
+        Err(error) => Err(EditError::Malformed(
+            source.position(error.span.start).line,
+            error.message,
+        )),
+    }
+}
+
+/// Whether a mapping in it has a key twice.
+fn repeats_key(node: &Node) -> bool {
+    match &node.value {
+        Value::Map(members) => {
+            let mut keys = HashSet::new();
+            members
+                .iter()
+                .any(|member| !keys.insert(member.key.as_str()) || repeats_key(&member.value))
+        }
+        Value::List(items) => items.iter().any(repeats_key),
+        _ => false,
+    }
+}
+
+/// The keys that lead to the servers.
+fn section(client: Client, root: &Node) -> Vec<&'static str> {
+    // Version 2 of OpenCode has them one level deeper.
+    let nested = root.field("mcp").and_then(|mcp| mcp.field("servers"));
+    let is_nested = nested.is_some_and(|servers| servers.field("type").is_none());
+    if client == Client::OpenCode && is_nested {
+        vec!["mcp", "servers"]
+    } else {
+        vec![client.section()]
+    }
+}
+
+fn at<'n>(root: &'n Node, path: &[&str]) -> Option<&'n Node> {
+    path.iter().try_fold(root, |node, key| node.field(key))
+}
+
+/// A server by its name, in a mapping or in a list of mappings with names.
+fn find<'n>(servers: &'n Node, name: &str) -> Option<&'n Node> {
+    match &servers.value {
+        Value::Map(_) => servers.field(name),
+        Value::List(items) => items.iter().find(|item| is_named(item, name)),
+        _ => None,
+    }
+}
+
+fn is_named(item: &Node, name: &str) -> bool {
+    item.field("name")
+        .is_some_and(|node| matches!(&node.value, Value::String(text) if text == name))
+}
+
+/// The changed text with the byte order mark of the old one, if it says what it should.
+fn checked(
+    client: Client,
+    text: &str,
+    before: &Node,
+    changed: Option<String>,
+    name: &str,
+    value: Option<&Item>,
+) -> Result<String, EditError> {
+    let changed = changed.ok_or(EditError::ByHand)?;
+    let after = match parse(client, &changed) {
+        Ok(after) => item(&after),
+        // Nothing is left.
+        Err(_) if value.is_none() && changed.trim().is_empty() => Item::Map(Vec::new()),
+        Err(_) => return Err(EditError::ByHand),
+    };
+    let path = section(client, before);
+    let found = member(&after, &path).and_then(|servers| named(servers, name));
+    let others_are_same = without(&item(before), &path, name) == without(&after, &path, name);
+    if found != value || !others_are_same {
+        return Err(EditError::ByHand);
+    }
+    let mark = if text.starts_with('\u{feff}') {
+        "\u{feff}"
+    } else {
+        ""
+    };
+    Ok(format!("{mark}{changed}"))
+}
+
+fn member<'i>(item: &'i Item, path: &[&str]) -> Option<&'i Item> {
+    path.iter().try_fold(item, |item, key| item.member(key))
+}
+
+fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
+    match servers {
+        Item::List(items) => items
+            .iter()
+            .find(|item| item.member("name") == Some(&Item::text(name))),
+        _ => servers.member(name),
+    }
+}
+
+/// A file without a server, and without its section if that is empty then.
+fn without(file: &Item, path: &[&str], name: &str) -> Item {
+    let Some((key, rest)) = path.split_first() else {
+        return match file {
+            Item::Map(members) => Item::Map(
+                members
+                    .iter()
+                    .filter(|(key, _)| key != name)
+                    .cloned()
+                    .collect(),
+            ),
+            Item::List(items) => {
+                let is_other = |item: &&Item| item.member("name") != Some(&Item::text(name));
+                Item::List(items.iter().filter(is_other).cloned().collect())
+            }
+            other => other.clone(),
+        };
+    };
+    let Item::Map(members) = file else {
+        return file.clone();
+    };
+    let is_empty = |item: &Item| match item {
+        Item::Map(members) => members.is_empty(),
+        Item::List(items) => items.is_empty(),
+        other => *other == Item::Null,
+    };
+    let reduced = members.iter().filter_map(|(known, value)| {
+        let value = if known == key {
+            Some(without(value, rest, name)).filter(|value| !is_empty(value))
+        } else {
+            Some(value.clone())
+        };
+        Some((known.clone(), value?))
+    });
+    Item::Map(reduced.collect())
+}
+
+/// A tree without positions.
+pub(crate) fn item(node: &Node) -> Item {
+    match &node.value {
+        Value::Null => Item::Null,
+        Value::Bool(flag) => Item::Flag(*flag),
+        Value::Number(digits) => Item::Number(digits.clone()),
+        Value::String(text) => Item::text(text.clone()),
+        Value::List(items) => Item::List(items.iter().map(item).collect()),
+        Value::Map(members) => Item::map(
+            members
+                .iter()
+                .map(|Member { key, value, .. }| (key.clone(), item(value))),
+        ),
+    }
+}
+
+/// The start of the line that holds a byte.
+fn line_start(text: &str, at: usize) -> usize {
+    text.get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map_or(0, |found| found + 1)
+}
+
+/// The end of the line that holds a byte, behind its line break.
+fn line_end(text: &str, at: usize) -> usize {
+    text.get(at..)
+        .and_then(|after| after.find('\n'))
+        .map_or(text.len(), |found| at + found + 1)
+}
+
+/// The white space that a line begins with.
+fn indent_of(text: &str, at: usize) -> &str {
+    let line = text.get(line_start(text, at)..).unwrap_or_default();
+    let end = line.find(|c| c != ' ' && c != '\t').unwrap_or(line.len());
+    line.get(..end).unwrap_or_default()
+}
+
+/// The line break of a text.
+fn line_break(text: &str) -> &'static str {
+    if text.contains("\r\n") { "\r\n" } else { "\n" }
+}
+
+/// A text with `new` at a place.
+fn inserted(text: &str, at: usize, new: &str) -> String {
+    let (before, after) = text.split_at(at);
+    format!("{before}{new}{after}")
+}
+
+/// A text with `new` instead of what is between two places.
+fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
+    format!(
+        "{}{new}{}",
+        text.get(..start).unwrap_or_default(),
+        text.get(end..).unwrap_or_default()
+    )
+}
+
+#[cfg(test)]
+mod tests;

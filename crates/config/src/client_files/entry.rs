@@ -1,0 +1,362 @@
+//! The entry for Fanlight in the file of a client.
+
+use crate::client_files::client::Client;
+use crate::client_files::item::{Item, Language, toml_key};
+
+/// The variable that a client takes a token for Fanlight from.
+const VARIABLE: &str = "FANLIGHT_TOKEN";
+/// What stands for a token where a client reads no variables.
+const PLACEHOLDER: &str = "YOUR_TOKEN";
+
+/// How a client reaches Fanlight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Over HTTP.
+    Http {
+        /// The URL of the endpoint.
+        url: String,
+        /// What the endpoint wants of clients.
+        credential: Credential,
+    },
+    /// The client starts it.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+}
+
+/// What an endpoint wants of clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// Nothing.
+    None,
+    /// A token, which is not known here.
+    Unknown,
+    /// This token.
+    Token(String),
+}
+
+/// The entry for Fanlight in the file of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    client: Client,
+    /// Its name among the servers.
+    pub name: String,
+    /// The entry.
+    pub value: Item,
+    reach: Option<Reach>,
+}
+
+/// An entry with what is around it, to be pasted by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snippet {
+    /// The notation.
+    pub language: Language,
+    /// The text.
+    pub text: String,
+    /// A command of the client that adds the entry, if it has one.
+    pub command: Option<String>,
+}
+
+impl Entry {
+    /// The entry of a client; `reach` is one that the client can have.
+    #[must_use]
+    pub fn new(client: Client, name: &str, reach: Reach) -> Self {
+        let value = match &reach {
+            Reach::Http { url, credential } => of_url(client, name, url, credential),
+            Reach::Stdio { command, args } => of_command(client, name, command, args),
+        };
+        Self {
+            client,
+            name: name.to_owned(),
+            value,
+            reach: Some(reach),
+        }
+    }
+
+    /// An entry as a file has it.
+    #[must_use]
+    pub fn existing(client: Client, name: &str, value: Item) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            value,
+            reach: None,
+        }
+    }
+
+    /// Whether a token has to be put in by hand, since the client reads no variables.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        self.wants_token() && variable(self.client).is_none()
+    }
+
+    /// The variable that the client takes the token from.
+    #[must_use]
+    pub fn variable(&self) -> Option<&'static str> {
+        (self.wants_token() && variable(self.client).is_some()).then_some(VARIABLE)
+    }
+
+    fn wants_token(&self) -> bool {
+        matches!(
+            &self.reach,
+            Some(Reach::Http {
+                credential: Credential::Unknown,
+                ..
+            })
+        )
+    }
+
+    /// The entry with what is around it.
+    #[must_use]
+    pub fn snippet(&self) -> Snippet {
+        let Self {
+            client,
+            name,
+            value,
+            ..
+        } = self;
+        let section = client.section();
+        let text = match client.language() {
+            Language::Json => {
+                Item::map([(section, Item::map([(name, value.clone())]))]).to_json("", "  ") + "\n"
+            }
+            Language::Toml => format!("[{section}.{}]\n{}", toml_key(name), value.to_toml()),
+            Language::Yaml if *client == Client::Continue => {
+                format!("{section}:\n{}", value.to_yaml_item("  "))
+            }
+            Language::Yaml => {
+                Item::map([(section, Item::map([(name, value.clone())]))]).to_yaml("")
+            }
+        };
+        Snippet {
+            language: client.language(),
+            text,
+            command: self.command(),
+        }
+    }
+
+    /// A command of the client that adds the entry.
+    fn command(&self) -> Option<String> {
+        let Some(Reach::Http { url, credential }) = &self.reach else {
+            return None;
+        };
+        let (name, url) = (shell(&self.name), shell(url));
+        let header =
+            authorization(self.client, credential).map(|value| format!("Authorization: {value}"));
+        let header = header.map_or_else(String::new, |header| {
+            format!(" --header {}", shell(&header))
+        });
+        match self.client {
+            Client::ClaudeCode => Some(format!(
+                "claude mcp add --transport http {name} {url}{header}"
+            )),
+            Client::Gemini => Some(format!(
+                "gemini mcp add --transport http {name} {url}{header}"
+            )),
+            Client::Codex => {
+                let token = match credential {
+                    Credential::None => String::new(),
+                    _ => format!(" --bearer-token-env-var {VARIABLE}"),
+                };
+                Some(format!("codex mcp add {name} --url {url}{token}"))
+            }
+            Client::VsCode => {
+                let Item::Map(mut members) = self.value.clone() else {
+                    return None;
+                };
+                members.insert(0, ("name".to_owned(), Item::text(self.name.clone())));
+                Some(format!(
+                    "code --add-mcp {}",
+                    shell(&Item::Map(members).to_flow())
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A word of a shell.
+fn shell(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+fn of_url(client: Client, name: &str, url: &str, credential: &Credential) -> Item {
+    let text = |text: &str| Item::text(text);
+    let mut entry: Vec<(&str, Item)> = match client {
+        Client::ClaudeCode | Client::VsCode => vec![("type", text("http")), ("url", text(url))],
+        Client::Windsurf => vec![("serverUrl", text(url))],
+        Client::Cline => vec![("type", text("streamableHttp")), ("url", text(url))],
+        Client::Roo => vec![("type", text("streamable-http")), ("url", text(url))],
+        Client::Gemini => vec![("httpUrl", text(url))],
+        Client::OpenCode => vec![
+            ("type", text("remote")),
+            ("url", text(url)),
+            ("enabled", Item::Flag(true)),
+        ],
+        Client::Continue => vec![
+            ("name", text(name)),
+            ("type", text("streamable-http")),
+            ("url", text(url)),
+        ],
+        Client::Goose => of_goose(name, "streamable_http", vec![("uri", text(url))]),
+        Client::ClaudeDesktop | Client::Cursor | Client::Codex | Client::Zed | Client::LmStudio => {
+            vec![("url", text(url))]
+        }
+    };
+    if let (Client::Codex, Credential::Unknown) = (client, credential) {
+        entry.push(("bearer_token_env_var", text(VARIABLE)));
+        return Item::map(entry);
+    }
+    let Some(value) = authorization(client, credential) else {
+        return Item::map(entry);
+    };
+    let headers = Item::map([("Authorization", Item::Text(value))]);
+    match client {
+        Client::Codex => entry.push(("http_headers", headers)),
+        Client::Continue => entry.push(("requestOptions", Item::map([("headers", headers)]))),
+        Client::Goose => {
+            if *credential == Credential::Unknown {
+                entry.push(("env_keys", Item::texts([VARIABLE])));
+            }
+            entry.push(("headers", headers));
+        }
+        _ => entry.push(("headers", headers)),
+    }
+    Item::map(entry)
+}
+
+fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Item {
+    let program = Item::text(command);
+    let list = Item::texts(args.iter().cloned());
+    match client {
+        Client::OpenCode => {
+            let words = std::iter::once(command.to_owned()).chain(args.iter().cloned());
+            Item::map([
+                ("type", Item::text("local")),
+                ("command", Item::texts(words)),
+                ("enabled", Item::Flag(true)),
+            ])
+        }
+        Client::Goose => Item::map(of_goose(
+            name,
+            "stdio",
+            vec![("cmd", program), ("args", list)],
+        )),
+        Client::Continue => Item::map([
+            ("name", Item::text(name)),
+            ("command", program),
+            ("args", list),
+        ]),
+        Client::VsCode | Client::ClaudeCode => Item::map([
+            ("type", Item::text("stdio")),
+            ("command", program),
+            ("args", list),
+        ]),
+        _ => Item::map([("command", program), ("args", list)]),
+    }
+}
+
+/// What Goose writes itself into each entry, with the members of one kind of entry among it.
+fn of_goose<'a>(name: &str, kind: &'a str, members: Vec<(&'a str, Item)>) -> Vec<(&'a str, Item)> {
+    let mut entry = vec![
+        ("enabled", Item::Flag(true)),
+        ("type", Item::text(kind)),
+        ("name", Item::text(name)),
+    ];
+    entry.extend(members);
+    entry.push(("description", Item::text("Fanlight")));
+    entry.push(("timeout", Item::Number("300".to_owned())));
+    entry
+}
+
+/// The value of the header `Authorization`.
+fn authorization(client: Client, credential: &Credential) -> Option<String> {
+    let token = match credential {
+        Credential::None => return None,
+        Credential::Token(token) => token.clone(),
+        Credential::Unknown => variable(client).unwrap_or_else(|| PLACEHOLDER.to_owned()),
+    };
+    Some(format!("Bearer {token}"))
+}
+
+/// How a client writes the variable in its file, if it reads variables there.
+fn variable(client: Client) -> Option<String> {
+    Some(match client {
+        Client::ClaudeCode | Client::Goose | Client::Gemini => format!("${{{VARIABLE}}}"),
+        Client::Cursor | Client::VsCode | Client::Windsurf | Client::Roo => {
+            format!("${{env:{VARIABLE}}}")
+        }
+        Client::OpenCode => format!("{{env:{VARIABLE}}}"),
+        Client::Continue => format!("${{{{ secrets.{VARIABLE} }}}}"),
+        Client::Codex => VARIABLE.to_owned(),
+        Client::ClaudeDesktop | Client::Cline | Client::Zed | Client::LmStudio => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(client: Client, credential: Credential) -> Snippet {
+        let url = "http://127.0.0.1:8080/mcp".to_owned();
+        Entry::new(client, "fanlight", Reach::Http { url, credential }).snippet()
+    }
+
+    #[test]
+    fn snippet_is_in_the_notation_of_each_client() {
+        let none = |client| http(client, Credential::None).text;
+        assert_eq!(
+            none(Client::Windsurf),
+            "{\n  \"mcpServers\": {\n    \"fanlight\": {\n      \"serverUrl\": \"http://127.0.0.1:8080/mcp\"\n    }\n  }\n}\n"
+        );
+        assert_eq!(
+            none(Client::Codex),
+            "[mcp_servers.fanlight]\nurl = \"http://127.0.0.1:8080/mcp\"\n"
+        );
+        assert_eq!(
+            none(Client::Continue),
+            "mcpServers:\n  - name: fanlight\n    type: streamable-http\n    url: \"http://127.0.0.1:8080/mcp\"\n"
+        );
+        assert!(none(Client::Goose).starts_with(
+            "extensions:\n  fanlight:\n    enabled: true\n    type: streamable_http\n"
+        ));
+    }
+
+    #[test]
+    fn token_is_a_variable_where_the_client_reads_variables() {
+        let unknown = |client| http(client, Credential::Unknown);
+        assert!(
+            unknown(Client::Cursor)
+                .text
+                .contains("\"Bearer ${env:FANLIGHT_TOKEN}\"")
+        );
+        assert!(
+            unknown(Client::Codex)
+                .text
+                .contains("bearer_token_env_var = \"FANLIGHT_TOKEN\"")
+        );
+        assert!(unknown(Client::Zed).text.contains("\"Bearer YOUR_TOKEN\""));
+        let command = unknown(Client::ClaudeCode).command.unwrap();
+        assert_eq!(
+            command,
+            "claude mcp add --transport http fanlight http://127.0.0.1:8080/mcp --header 'Authorization: Bearer \
+             ${FANLIGHT_TOKEN}'"
+        );
+        let known = http(Client::Cline, Credential::Token("abc".to_owned()));
+        assert!(known.text.contains("\"Bearer abc\""));
+    }
+
+    #[test]
+    fn command_quotes_what_a_shell_would_read() {
+        assert_eq!(shell("it's"), "'it'\\''s'");
+        assert_eq!(shell("http://h:1/mcp"), "http://h:1/mcp");
+    }
+}

@@ -1,0 +1,186 @@
+//! A server of a client's file as an entry in a configuration of Fanlight's own.
+
+use std::path::Path;
+
+use crate::client_files::edit::item;
+use crate::client_files::item::Item;
+use crate::client_files::read::{ClientFile, Input, expressions};
+
+/// Members of an entry, in the order in which they are written.
+const ORDER: [&str; 10] = [
+    "enabled",
+    "type",
+    "command",
+    "args",
+    "url",
+    "headers",
+    "env",
+    "envFile",
+    "inheritEnv",
+    "cwd",
+];
+
+impl ClientFile {
+    /// The servers by their names, for a configuration of Fanlight's own that may be anywhere. `is_option` says which members
+    /// of a server Fanlight knows; others are left out. `path` is where the client's file is.
+    #[must_use]
+    pub fn own_entries(
+        &self,
+        path: &Path,
+        is_option: &dyn Fn(&str) -> bool,
+    ) -> Vec<(String, Item)> {
+        let folder = self
+            .project
+            .as_deref()
+            .or(path.parent())
+            .unwrap_or(Path::new(""));
+        let Some(Item::Map(servers)) = self.root.field("mcpServers").map(item) else {
+            return Vec::new();
+        };
+        let entry = |(name, value): (String, Item)| {
+            let value = filled(&value, self.project.as_deref());
+            (
+                name,
+                own_entry(value, folder, self.project.is_some(), is_option),
+            )
+        };
+        servers.into_iter().map(entry).collect()
+    }
+}
+
+/// An entry without other names of options, and with absolute paths.
+fn own_entry(
+    value: Item,
+    folder: &Path,
+    is_of_project: bool,
+    is_option: &dyn Fn(&str) -> bool,
+) -> Item {
+    let Item::Map(members) = value else {
+        return value;
+    };
+    let mut own: Vec<(String, Item)> = Vec::new();
+    let (mut allow, mut deny) = (None, Vec::new());
+    for (key, value) in members {
+        let absolute = |value: &Item| match value {
+            Item::Text(path) if !path.starts_with("${") => {
+                Item::text(folder.join(path).display().to_string())
+            }
+            other => other.clone(),
+        };
+        match (key.as_str(), &value) {
+            (_, Item::Null) => {}
+            ("disabled", Item::Flag(false)) | ("enabled", Item::Flag(true)) => {}
+            ("disabled", Item::Flag(true)) => own.push(("enabled".to_owned(), Item::Flag(false))),
+            ("type", Item::Text(kind)) if kind != "sse" => {}
+            ("serverUrl" | "httpUrl", _) => own.push(("url".to_owned(), value)),
+            ("includeTools", _) => allow = Some(value),
+            ("disabledTools" | "excludeTools", Item::List(names)) => deny.extend(names.clone()),
+            ("cwd" | "envFile", _) => own.push((key, absolute(&value))),
+            ("args" | "inheritEnv", Item::List(items)) if items.is_empty() => {}
+            ("env" | "headers", Item::Map(pairs)) if pairs.is_empty() => {}
+            _ if is_option(&key) => own.push((key, value)),
+            _ => {}
+        }
+    }
+    let has = |own: &[(String, Item)], key: &str| own.iter().any(|(known, _)| known == key);
+    // The client starts it in the folder of the project. Of other files a relative path says that their own folder is meant.
+    let starts_in_folder = is_of_project || own.iter().any(|(key, value)| is_relative(key, value));
+    if starts_in_folder && has(&own, "command") && !has(&own, "cwd") {
+        own.push(("cwd".to_owned(), Item::text(folder.display().to_string())));
+    }
+    if (allow.is_some() || !deny.is_empty()) && !has(&own, "tools") {
+        let mut tools = Vec::new();
+        tools.extend(allow.map(|names| ("allow", names)));
+        tools.extend((!deny.is_empty()).then_some(("deny", Item::List(deny))));
+        own.push(("tools".to_owned(), Item::map(tools)));
+    }
+    own.sort_by_key(|(key, _)| {
+        ORDER
+            .iter()
+            .position(|known| known == key)
+            .unwrap_or(ORDER.len())
+    });
+    Item::Map(own)
+}
+
+/// Whether a command or an argument is written as a path of the folder in which it is started.
+fn is_relative(key: &str, value: &Item) -> bool {
+    let is_path = |text: &str| text.starts_with("./") || text.starts_with("../");
+    match (key, value) {
+        ("command", Item::Text(command)) => is_path(command),
+        ("args", Item::List(items)) => items
+            .iter()
+            .any(|item| matches!(item, Item::Text(text) if is_path(text))),
+        _ => false,
+    }
+}
+
+/// A value with what editors fill in, as variables that Fanlight knows.
+fn filled(value: &Item, project: Option<&Path>) -> Item {
+    match value {
+        Item::Text(text) => {
+            let text = expressions(text, "${env:", "}", &|name| Some(format!("${{{name}}}")));
+            let text = expressions(&text, "${input:", "}", &|id| {
+                Some(format!("${{{}}}", Input::variable(id)))
+            });
+            let text = text.replace("${userHome}", "${HOME}");
+            let Some(project) = project else {
+                return Item::Text(text);
+            };
+            let name = project
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            let text = text.replace("${workspaceFolder}", &project.display().to_string());
+            Item::Text(text.replace("${workspaceFolderBasename}", &name))
+        }
+        Item::List(items) => Item::List(items.iter().map(|item| filled(item, project)).collect()),
+        Item::Map(members) => Item::map(
+            members
+                .iter()
+                .map(|(key, value)| (key.clone(), filled(value, project))),
+        ),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::document::{Source, Syntax};
+
+    use super::*;
+
+    #[test]
+    fn entry_has_the_names_of_options_and_absolute_paths() {
+        let text = r#"{"inputs": [], "servers": {"a": {"type": "stdio", "env": {"K": "${input:my key}", "E": "${env:E}"}, "dev": {},
+            "command": "${workspaceFolder}/x", "args": [], "disabled": true, "disabledTools": ["d"], "envFile": "a.env"}}}"#;
+        let root = crate::document::parse(&Source::new(text), Syntax::Json)
+            .unwrap()
+            .unwrap();
+        let path = Path::new("/p/.vscode/mcp.json");
+        let file = ClientFile::read(path, &root).unwrap();
+        let entries = file.own_entries(path, &|key| key != "dev");
+        assert_eq!(entries.len(), 1);
+        assert_eq!(
+            entries[0].1.to_flow(),
+            r#"{"enabled": false, "command": "/p/x", "env": {"K": "${INPUT_MY_KEY}", "E": "${E}"}, "envFile": "/p/a.env", "cwd": "/p", "tools": {"deny": ["d"]}}"#
+        );
+    }
+
+    #[test]
+    fn server_with_a_relative_path_starts_in_the_folder_of_its_file() {
+        let text = r#"{"mcpServers": {"a": {"command": "node", "args": ["./weather.js"]}, "b": {"command": "node"}}}"#;
+        let root = crate::document::parse(&Source::new(text), Syntax::Json)
+            .unwrap()
+            .unwrap();
+        let path = Path::new("/home/me/Claude/claude_desktop_config.json");
+        let file = ClientFile::read(path, &root).unwrap();
+        let entries: Vec<_> = file
+            .own_entries(path, &|_| true)
+            .into_iter()
+            .map(|(_, entry)| entry.to_flow())
+            .collect();
+        let relative = r#"{"command": "node", "args": ["./weather.js"], "cwd": "/home/me/Claude"}"#;
+        assert_eq!(entries, [relative, r#"{"command": "node"}"#]);
+    }
+}

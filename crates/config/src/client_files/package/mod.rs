@@ -1,0 +1,95 @@
+//! Servers as packages describe them: `server.json` of the MCP registry, and the manifest of an `.mcpb` bundle.
+
+mod manifest;
+mod server_json;
+
+use crate::document::{Node, Value};
+
+use crate::client_files::item::Item;
+pub use manifest::manifest;
+pub use server_json::server_json;
+
+/// A server of a package, in the notation of Fanlight's own file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackagedServer {
+    /// Its name.
+    pub name: String,
+    /// Its entry in `mcpServers`.
+    pub value: Item,
+    /// Variables that its entry names, with what they are.
+    pub variables: Vec<(String, String)>,
+    /// What a user should know.
+    pub notes: Vec<String>,
+}
+
+/// A name of letters, digits and `-`, of the last part of a longer one.
+fn short_name(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = last.chars().map(plain).take(64).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() {
+        "server".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// The name of a variable.
+fn variable_name(text: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    let name: String = text.chars().map(plain).collect();
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{name}")
+    } else {
+        name
+    }
+}
+
+/// `${NAME}`, or with a default `${NAME:-default}`.
+fn reference(name: &str, default: Option<&str>) -> String {
+    match default {
+        // A brace would end the expression.
+        Some(default) if !default.contains(['{', '}']) => format!("${{{name}:-{default}}}"),
+        _ => format!("${{{name}}}"),
+    }
+}
+
+/// A member of a mapping as text; numbers and booleans count.
+fn text<'n>(node: &'n Node, key: &str) -> Option<std::borrow::Cow<'n, str>> {
+    match &node.field(key)?.value {
+        Value::String(text) | Value::Number(text) => Some(text.into()),
+        Value::Bool(flag) => Some(flag.to_string().into()),
+        _ => None,
+    }
+}
+
+/// The items of a list.
+fn items<'n>(node: &'n Node, key: &str) -> &'n [Node] {
+    match node.field(key).map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn is_true(node: &Node, key: &str) -> bool {
+    matches!(
+        node.field(key).map(|node| &node.value),
+        Some(Value::Bool(true))
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Where clients keep their files on each operating system.
+
+use std::path::{Path, PathBuf};
+
+use crate::client_files::client::Client;
+
+/// An operating system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// Linux and other Unix systems.
+    Linux,
+    /// macOS.
+    MacOs,
+    /// Windows.
+    Windows,
+}
+
+impl System {
+    /// The system that this program was built for.
+    #[must_use]
+    pub fn current() -> Self {
+        if cfg!(windows) {
+            Self::Windows
+        } else if cfg!(target_os = "macos") {
+            Self::MacOs
+        } else {
+            Self::Linux
+        }
+    }
+}
+
+/// The folders in which programs of a user keep their files.
+#[derive(Debug, Clone)]
+pub struct Places {
+    system: System,
+    home: PathBuf,
+    /// `~/.config`, or what XDG_CONFIG_HOME says.
+    config: PathBuf,
+    /// Where desktop programs have a folder each.
+    programs: PathBuf,
+    codex: PathBuf,
+}
+
+impl Places {
+    /// The folders of the user whose environment this is; `None` without a home folder.
+    #[must_use]
+    pub fn new(system: System, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
+        let folder = |name: &str| {
+            env(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let home = match system {
+            System::Windows => folder("USERPROFILE").or_else(|| folder("HOME")),
+            _ => folder("HOME"),
+        }?;
+        let config = folder("XDG_CONFIG_HOME")
+            .filter(|path| path.is_absolute())
+            .unwrap_or_else(|| home.join(".config"));
+        let programs = match system {
+            System::Linux => config.clone(),
+            System::MacOs => home.join("Library/Application Support"),
+            System::Windows => folder("APPDATA").unwrap_or_else(|| home.join("AppData/Roaming")),
+        };
+        let codex = folder("CODEX_HOME").unwrap_or_else(|| home.join(".codex"));
+        Some(Self {
+            system,
+            home,
+            config,
+            programs,
+            codex,
+        })
+    }
+
+    /// The folder of the user.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// The files in which a client has the servers of a user. The first is where it puts them today.
+    #[must_use]
+    pub fn of_user(&self, client: Client) -> Vec<PathBuf> {
+        let in_home = |file: &str| vec![self.home.join(file)];
+        let windows = self.system == System::Windows;
+        match client {
+            Client::ClaudeDesktop => vec![self.programs.join("Claude/claude_desktop_config.json")],
+            Client::ClaudeCode => in_home(".claude.json"),
+            Client::Cursor => in_home(".cursor/mcp.json"),
+            Client::VsCode => self.of_editors("mcp.json"),
+            Client::Windsurf => in_home(".codeium/windsurf/mcp_config.json"),
+            Client::Cline => {
+                let name = "settings/cline_mcp_settings.json";
+                let mut files =
+                    self.of_editors(&format!("globalStorage/saoudrizwan.claude-dev/{name}"));
+                files.push(self.home.join(".cline/data").join(name));
+                files
+            }
+            Client::Roo => {
+                let folder = "globalStorage/rooveterinaryinc.roo-cline/settings";
+                let mut files = self.of_editors(&format!("{folder}/mcp_settings.json"));
+                files.extend(self.of_editors(&format!("{folder}/cline_mcp_settings.json")));
+                files
+            }
+            Client::Gemini => in_home(".gemini/settings.json"),
+            Client::Codex => vec![self.codex.join("config.toml")],
+            Client::Zed if windows => vec![self.programs.join("Zed/settings.json")],
+            Client::Zed if self.system == System::MacOs => in_home(".config/zed/settings.json"),
+            Client::Zed => vec![self.config.join("zed/settings.json")],
+            Client::Goose if windows => vec![self.programs.join("Block/goose/config/config.yaml")],
+            Client::Goose => vec![self.config.join("goose/config.yaml")],
+            Client::OpenCode => ["opencode.json", "opencode.jsonc", "config.json"]
+                .map(|name| self.config.join("opencode").join(name))
+                .to_vec(),
+            Client::Continue => in_home(".continue/config.yaml"),
+            Client::LmStudio => in_home(".lmstudio/mcp.json"),
+        }
+    }
+
+    /// A file of each editor of the family of VS Code.
+    fn of_editors(&self, file: &str) -> Vec<PathBuf> {
+        ["Code", "Code - Insiders", "VSCodium"]
+            .map(|editor| self.programs.join(editor).join("User").join(file))
+            .to_vec()
+    }
+
+    /// A path with `~` for the home folder.
+    #[must_use]
+    pub fn shown(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.home) {
+            Ok(rest) => Path::new("~").join(rest).display().to_string(),
+            Err(_) => path.display().to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(system: System) -> Places {
+        let env = |name: &str| match name {
+            "HOME" => Some("/home/me".to_owned()),
+            "APPDATA" => Some("/appdata".to_owned()),
+            _ => None,
+        };
+        Places::new(system, &env).unwrap()
+    }
+
+    #[test]
+    fn files_are_where_each_system_has_them() {
+        let first = |system, client| {
+            places(system)
+                .of_user(client)
+                .remove(0)
+                .display()
+                .to_string()
+        };
+        let desktop = "Claude/claude_desktop_config.json";
+        assert_eq!(
+            first(System::Linux, Client::ClaudeDesktop),
+            format!("/home/me/.config/{desktop}")
+        );
+        assert_eq!(
+            first(System::MacOs, Client::ClaudeDesktop),
+            format!("/home/me/Library/Application Support/{desktop}")
+        );
+        assert_eq!(
+            first(System::Windows, Client::ClaudeDesktop),
+            format!("/appdata/{desktop}")
+        );
+        assert_eq!(
+            first(System::Windows, Client::VsCode),
+            "/appdata/Code/User/mcp.json"
+        );
+        assert_eq!(
+            first(System::Linux, Client::Codex),
+            "/home/me/.codex/config.toml"
+        );
+        assert_eq!(
+            first(System::MacOs, Client::Zed),
+            "/home/me/.config/zed/settings.json"
+        );
+    }
+
+    #[test]
+    fn home_folder_is_shown_as_a_tilde() {
+        let places = places(System::Linux);
+        assert_eq!(
+            places.shown(Path::new("/home/me/.cursor/mcp.json")),
+            "~/.cursor/mcp.json"
+        );
+        assert_eq!(places.shown(Path::new("/home/melon")), "/home/melon");
+    }
+}

@@ -1,0 +1,130 @@
+//! Claude Code: `.mcp.json` of a project, and `~/.claude.json` with the servers of a user and of each project.
+
+use std::path::Path;
+
+use crate::document::{Entry, Node, Value};
+
+use super::build::{entries, find, map_texts, replaced, servers_entry, text};
+use super::servers::server;
+use crate::client_files::client::Client;
+
+/// The servers of the user, then those of the projects. A name that two of them have gets the folder of the project.
+pub(super) fn servers(root: &Node) -> Entry {
+    let section = find(root, "mcpServers");
+    if let Some(section) = section.filter(|section| !matches!(section.value.value, Value::Map(_))) {
+        return section.clone();
+    }
+    let mut servers: Vec<Entry> = Vec::new();
+    for entry in section
+        .map(|section| entries(&section.value))
+        .unwrap_or_default()
+    {
+        servers.push(server(Client::ClaudeCode, entry));
+    }
+    let projects = find(root, "projects")
+        .map(|projects| entries(&projects.value))
+        .unwrap_or_default();
+    for project in projects {
+        let disabled = names(&project.value, "disabledMcpServers");
+        for entry in find(&project.value, "mcpServers")
+            .map(|section| entries(&section.value))
+            .unwrap_or_default()
+        {
+            let mut entry = in_folder(&server(Client::ClaudeCode, entry), &project.key);
+            if disabled.contains(&entry.key.as_str()) {
+                switch_off(&mut entry);
+            }
+            if servers
+                .iter()
+                .any(|known| known.key == entry.key && is_same(&known.value, &entry.value))
+            {
+                continue;
+            }
+            if servers.iter().any(|known| known.key == entry.key) {
+                let folder = Path::new(&project.key)
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned());
+                entry.key = free_name(
+                    &servers,
+                    &format!("{}-{}", entry.key, folder.unwrap_or_default()),
+                );
+            }
+            servers.push(entry);
+        }
+    }
+    servers_entry(section, root, servers)
+}
+
+/// A server of a project, which Claude Code starts in the project's folder.
+fn in_folder(entry: &Entry, folder: &str) -> Entry {
+    let mut entry = Entry {
+        value: map_texts(&entry.value, &|text| {
+            text.replace("${CLAUDE_PROJECT_DIR}", folder)
+        }),
+        ..entry.clone()
+    };
+    let is_command = find(&entry.value, "command").is_some() && find(&entry.value, "cwd").is_none();
+    let cwd = replaced(&entry, "cwd", Value::String(folder.to_owned()));
+    if let Value::Map(members) = &mut entry.value.value
+        && is_command
+    {
+        members.push(cwd);
+    }
+    entry
+}
+
+fn switch_off(entry: &mut Entry) {
+    let disabled = replaced(entry, "disabled", Value::Bool(true));
+    if let Value::Map(members) = &mut entry.value.value {
+        members.retain(|member| member.key != "disabled");
+        members.push(disabled);
+    }
+}
+
+fn free_name(servers: &[Entry], name: &str) -> String {
+    let is_free = |name: &str| servers.iter().all(|server| server.key != name);
+    let numbered = |number: usize| {
+        if number == 1 {
+            name.to_owned()
+        } else {
+            format!("{name}-{number}")
+        }
+    };
+    (1..)
+        .map(numbered)
+        .find(|name| is_free(name))
+        .unwrap_or_default()
+}
+
+fn names<'n>(node: &'n Node, key: &str) -> Vec<&'n str> {
+    match find(node, key).map(|entry| &entry.value.value) {
+        Some(Value::List(items)) => items.iter().filter_map(text).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether two values are equal, wherever they are.
+fn is_same(left: &Node, right: &Node) -> bool {
+    match (&left.value, &right.value) {
+        (Value::Null, Value::Null) => true,
+        (Value::Bool(left), Value::Bool(right)) => left == right,
+        (Value::Number(left), Value::Number(right))
+        | (Value::String(left), Value::String(right)) => left == right,
+        (Value::List(left), Value::List(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| is_same(left, right))
+        }
+        (Value::Map(left), Value::Map(right)) => {
+            let has = |entry: &Entry| {
+                right
+                    .iter()
+                    .any(|other| other.key == entry.key && is_same(&entry.value, &other.value))
+            };
+            left.len() == right.len() && left.iter().all(has)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,106 @@
+//! A config file as a tree of values, each with its span in the text.
+
+use crate::document::source::Span;
+
+/// Levels of nesting of a config file. Fanlight's own format needs six. No option: it holds before options are known.
+pub const MAX_DEPTH: usize = 64;
+
+/// One value and its span.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Where it is in the text.
+    pub span: Span,
+    /// The value.
+    pub value: Value,
+}
+
+/// A value as written: numbers keep their digits, strings are not yet substituted.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A number, by its digits.
+    Number(String),
+    /// A string.
+    String(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping.
+    Map(Vec<Entry>),
+}
+
+/// One key with its value. Entries stay in the order of the file.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key is in the text.
+    pub key_span: Span,
+    /// The value of the key.
+    pub value: Node,
+}
+
+impl Node {
+    /// The kind of the value, as a message names it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+
+    /// The value of a key, where this is a mapping. Of a duplicate key, which is an error, the last.
+    #[must_use]
+    pub fn field(&self, key: &str) -> Option<&Node> {
+        let Value::Map(entries) = &self.value else {
+            return None;
+        };
+        entries
+            .iter()
+            .rev()
+            .find(|entry| entry.key == key)
+            .map(|entry| &entry.value)
+    }
+
+    /// Whether it is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// The cost of a copy: one for each value and key, and one more for every 64 bytes of text in it.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let of_text = |text: &str| 1 + text.len() / 64;
+        match &self.value {
+            Value::Null | Value::Bool(_) => 1,
+            Value::Number(text) | Value::String(text) => of_text(text),
+            Value::List(items) => 1 + items.iter().map(Node::weight).sum::<usize>(),
+            Value::Map(entries) => {
+                let of_entry = |entry: &Entry| of_text(&entry.key) + entry.value.weight();
+                1 + entries.iter().map(of_entry).sum::<usize>()
+            }
+        }
+    }
+
+    /// Its levels of nesting; a scalar is one.
+    #[must_use]
+    pub fn height(&self) -> usize {
+        1 + match &self.value {
+            Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| entry.value.height())
+                .max()
+                .unwrap_or(0),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! How a server is reached.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use url::Url;
+
+use crate::settings::Secret;
+
+/// How a server is reached. `Debug` shows no argument, no value of a variable or header, and no URL path.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Transport {
+    /// A child process that speaks over its standard input and output.
+    Stdio {
+        /// The program, looked up in `PATH` if it has no slash.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables set in addition to the inherited ones, in the order of the file.
+        env: Vec<(String, Secret)>,
+        /// Its working directory; Fanlight's own if absent. A relative one in the file is relative to the file's folder.
+        cwd: Option<PathBuf>,
+    },
+    /// A Streamable HTTP server. One of the deprecated HTTP+SSE transport is recognised.
+    Http {
+        /// Its endpoint; `http` or `https`, with a host.
+        url: String,
+        /// Headers sent with each request, in the order of the file; names in lower case. Those that the protocol itself
+        /// defines are ignored.
+        headers: Vec<(String, Secret)>,
+    },
+    /// A server that is said to be of the deprecated HTTP+SSE transport of 2024-11-05. Should it be none, it is reached as
+    /// [`Transport::Http`] is.
+    Sse {
+        /// Where its event stream is; as for [`Transport::Http`].
+        url: String,
+        /// Headers sent with each request; as for [`Transport::Http`].
+        headers: Vec<(String, Secret)>,
+    },
+    /// Its entry in the configuration needs a value that is not there, such as a variable that is not set. The server cannot
+    /// be used, others can.
+    Incomplete {
+        /// Whether it would be a process.
+        is_process: bool,
+        /// What is missing, for operators.
+        why: String,
+    },
+}
+
+impl Transport {
+    /// Whether a server that is reached in one of the two ways is reached in the other as well, though the secrets that
+    /// headers refer to may have been rotated.
+    #[must_use]
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Http { url, headers },
+                Self::Http {
+                    url: other_url,
+                    headers: others,
+                },
+            )
+            | (
+                Self::Sse { url, headers },
+                Self::Sse {
+                    url: other_url,
+                    headers: others,
+                },
+            ) => {
+                let is_same =
+                    |((name, value), (other_name, other)): (
+                        &(String, Secret),
+                        &(String, Secret),
+                    )| { name == other_name && value.is_written_as(other) };
+                url == other_url
+                    && headers.len() == others.len()
+                    && headers.iter().zip(others).all(is_same)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// The same at another URL, if it is reached over HTTP.
+    #[must_use]
+    pub fn at(self, url: &str) -> Self {
+        match self {
+            Self::Http { headers, .. } => Self::Http {
+                url: url.to_owned(),
+                headers,
+            },
+            Self::Sse { headers, .. } => Self::Sse {
+                url: url.to_owned(),
+                headers,
+            },
+            other => other,
+        }
+    }
+
+    /// The headers sent with each request, to a server that is reached over HTTP.
+    #[must_use]
+    pub fn headers(&self) -> Option<&[(String, Secret)]> {
+        match self {
+            Self::Http { headers, .. } | Self::Sse { headers, .. } => Some(headers),
+            Self::Stdio { .. } | Self::Incomplete { .. } => None,
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+            } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", &format_args!("[{} hidden]", args.len()))
+                .field("env", env)
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } | Self::Sse { url, headers } => f
+                .debug_struct(if matches!(self, Self::Sse { .. }) {
+                    "Sse"
+                } else {
+                    "Http"
+                })
+                .field("url", &format_args!("{}", origin_of(url)))
+                .field("headers", headers)
+                .finish(),
+            Self::Incomplete { is_process, why } => f
+                .debug_struct("Incomplete")
+                .field("is_process", is_process)
+                .field("why", why)
+                .finish(),
+        }
+    }
+}
+
+/// Scheme, host and port of a URL; user information, path and query may hold secrets.
+#[must_use]
+pub fn origin_of(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) if url.has_host() => url.origin().ascii_serialization(),
+        _ => "***".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_form_shows_no_secret() {
+        let stdio = Transport::Stdio {
+            command: "run".into(),
+            args: vec!["--key=s3cret".into()],
+            env: vec![("TOKEN".into(), Secret::new("s3cret"))],
+            cwd: None,
+        };
+        let url = "https://me:s3cret@host/s3cret?key=s3cret";
+        let headers = || vec![("authorization".into(), Secret::new("s3cret"))];
+        let http = Transport::Http {
+            url: url.into(),
+            headers: headers(),
+        };
+        let sse = Transport::Sse {
+            url: url.into(),
+            headers: headers(),
+        };
+        let shown = format!("{stdio:?} {http:?} {sse:?} {}", Secret::new("s3cret"));
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(
+            shown.contains("TOKEN") && shown.contains("https://host"),
+            "{shown}"
+        );
+        assert_eq!(origin_of("not a url with s3cret"), "***");
+    }
+}

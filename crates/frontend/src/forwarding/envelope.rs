@@ -1,0 +1,402 @@
+//! What is passed on, sealed.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use fanlight_canonical::ProcessRun;
+use fanlight_protocol::seal::{KeyError, Keys, Seal};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ForwardedRequest;
+use crate::forwarding::client::WrittenClient;
+use crate::forwarding::window::Window;
+
+/// Sealed into every envelope, so that a change of their form makes others unknown.
+const PURPOSE: &[u8] = b"forwarded request 1";
+/// How far the clocks of two replicas may differ. No option: it bounds how long a request can be held back on its way, and
+/// clocks that differ by more break other things first.
+const LARGEST_SKEW: Duration = Duration::from_secs(90);
+/// Senders whose numbers are known at once; beyond that, requests of new ones are refused. No option: far more than replicas
+/// that one keeps in step with.
+const MOST_SENDERS: usize = 4096;
+
+/// Why an envelope is refused. Its sender is told no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No replica with the same keys has made it for this run of this replica, or it was changed.
+    #[error("it is not sealed for this replica")]
+    NotForThis,
+    /// The clocks differ by too much, or it was held back.
+    #[error(
+        "it was sent at another time: the clocks of the replicas differ by more than 90 seconds, or it was held back"
+    )]
+    OtherTime,
+    /// It has been used already.
+    #[error("it has been used already")]
+    Used,
+    /// Its body is another one.
+    #[error("its body is not the one that was sent")]
+    OtherBody,
+}
+
+/// Makes and opens envelopes.
+pub struct Envelopes {
+    seal: Seal,
+    run: ProcessRun,
+    /// The number of the last envelope made here.
+    last: AtomicU64,
+    senders: Mutex<HashMap<ProcessRun, Sender>>,
+}
+
+/// What is known of a sender.
+#[derive(Debug)]
+struct Sender {
+    used: Window,
+    /// When its last envelope was opened.
+    seen: SystemTime,
+}
+
+/// An envelope as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    from: [u8; 8],
+    /// Counts the envelopes of the sender.
+    number: u64,
+    sent: SystemTime,
+    method: Cow<'a, str>,
+    target: Cow<'a, str>,
+    /// Each byte of a value as one character.
+    headers: Vec<(Cow<'a, str>, String)>,
+    body: [u8; SHA256_OUTPUT_LEN],
+    client: WrittenClient<'a>,
+}
+
+/// An envelope that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The request.
+    pub request: ForwardedRequest,
+    body: [u8; SHA256_OUTPUT_LEN],
+}
+
+impl Opened {
+    /// Checks that `body` is the one of the request, which must not be acted on before.
+    ///
+    /// # Errors
+    ///
+    /// If it is another one.
+    pub fn check_body(&self, body: &[u8]) -> Result<(), Refused> {
+        if digest_of(body) == self.body {
+            Ok(())
+        } else {
+            Err(Refused::OtherBody)
+        }
+    }
+}
+
+impl Envelopes {
+    /// Those of this process.
+    ///
+    /// # Errors
+    ///
+    /// If a key cannot be used, or the system has no random numbers.
+    pub fn new(keys: &Keys) -> Result<Self, KeyError> {
+        Ok(Self::of(Seal::new(keys, PURPOSE)?, ProcessRun::current()?))
+    }
+
+    fn of(seal: Seal, run: ProcessRun) -> Self {
+        Self {
+            seal,
+            run,
+            last: AtomicU64::default(),
+            senders: Mutex::default(),
+        }
+    }
+
+    /// The envelope of a request to `to`; `None` if the cipher fails, which it has no reason to.
+    #[must_use]
+    pub fn seal(
+        &self,
+        to: ProcessRun,
+        request: &ForwardedRequest,
+        body: &[u8],
+    ) -> Option<HeaderValue> {
+        let characters = |value: &HeaderValue| {
+            value
+                .as_bytes()
+                .iter()
+                .map(|byte| char::from(*byte))
+                .collect()
+        };
+        let fields = request
+            .headers
+            .iter()
+            .map(|(name, value)| (Cow::Borrowed(name.as_str()), characters(value)));
+        let envelope = Envelope {
+            from: self.run.to_bytes(),
+            number: self.last.fetch_add(1, Ordering::Relaxed) + 1,
+            sent: SystemTime::now(),
+            method: Cow::Borrowed(request.method.as_str()),
+            target: Cow::Owned(request.target.to_string()),
+            headers: fields.collect(),
+            body: digest_of(body),
+            client: WrittenClient::of(&request.client),
+        };
+        let sealed = self
+            .seal
+            .seal_for(&serde_json::to_vec(&envelope).ok()?, &to.to_bytes())?;
+        let mut value = HeaderValue::try_from(sealed).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Opens an envelope, which is good once. The caller bounds its length.
+    ///
+    /// # Errors
+    ///
+    /// If no replica has sent it to this one just now.
+    pub fn open(&self, text: &str) -> Result<Opened, Refused> {
+        let plain = self
+            .seal
+            .open_for(text, &self.run.to_bytes())
+            .ok_or(Refused::NotForThis)?;
+        let envelope: Envelope<'_> =
+            serde_json::from_slice(&plain).map_err(|_| Refused::NotForThis)?;
+        let now = SystemTime::now();
+        let apart = now
+            .duration_since(envelope.sent)
+            .unwrap_or_else(|ahead| ahead.duration());
+        if apart > LARGEST_SKEW {
+            return Err(Refused::OtherTime);
+        }
+        let (from, number) = (ProcessRun::from_bytes(envelope.from), envelope.number);
+        let opened = envelope.read().ok_or(Refused::NotForThis)?;
+        if self.use_up(from, number, now) {
+            Ok(opened)
+        } else {
+            Err(Refused::Used)
+        }
+    }
+
+    /// Whether the number of a sender is used for the first time.
+    fn use_up(&self, from: ProcessRun, number: u64, now: SystemTime) -> bool {
+        // Nothing that can panic runs under this lock.
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        if !senders.contains_key(&from) && senders.len() >= MOST_SENDERS {
+            // What these have sent last is out of time by now.
+            let is_recent = |seen| {
+                now.duration_since(seen)
+                    .is_ok_and(|age| age <= 2 * LARGEST_SKEW)
+            };
+            senders.retain(|_, sender| is_recent(sender.seen));
+            if senders.len() >= MOST_SENDERS {
+                return false;
+            }
+        }
+        let sender = senders.entry(from).or_insert_with(|| Sender {
+            used: Window::default(),
+            seen: now,
+        });
+        sender.seen = now;
+        sender.used.take(number)
+    }
+}
+
+impl Envelope<'_> {
+    fn read(self) -> Option<Opened> {
+        let mut headers = HeaderMap::with_capacity(self.headers.len());
+        for (name, value) in self.headers {
+            let bytes: Vec<u8> = value
+                .chars()
+                .map(u8::try_from)
+                .collect::<Result<_, _>>()
+                .ok()?;
+            headers.append(
+                HeaderName::try_from(&*name).ok()?,
+                HeaderValue::try_from(bytes).ok()?,
+            );
+        }
+        let request = ForwardedRequest {
+            method: Method::try_from(&*self.method).ok()?,
+            target: self.target.parse().ok()?,
+            headers,
+            client: self.client.read()?,
+        };
+        Some(Opened {
+            request,
+            body: self.body,
+        })
+    }
+}
+
+impl fmt::Debug for Envelopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelopes")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}
+
+fn digest_of(body: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut bytes = [0; SHA256_OUTPUT_LEN];
+    bytes
+        .iter_mut()
+        .zip(digest(&SHA256, body).as_ref())
+        .for_each(|(slot, byte)| *slot = *byte);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fanlight_canonical::identity::Identity;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::forwarding::ForwardedClient;
+
+    const A: ProcessRun = ProcessRun::from_bytes([1; 8]);
+    const B: ProcessRun = ProcessRun::from_bytes([2; 8]);
+
+    fn at(run: ProcessRun, key: u8) -> Envelopes {
+        Envelopes::of(Seal::new(&Keys::new([[key; 32]]), PURPOSE).unwrap(), run)
+    }
+
+    fn request() -> ForwardedRequest {
+        let identity = Arc::new(Identity::anonymous());
+        let mut headers = HeaderMap::new();
+        headers.append("mcp-session-id", HeaderValue::from_static("s"));
+        headers.append(
+            "mcp-param-x",
+            HeaderValue::from_bytes(b"\xe9t\xe9").unwrap(),
+        );
+        headers.append("mcp-param-x", HeaderValue::from_static(""));
+        let client = ForwardedClient {
+            identity,
+            address: None,
+            user: None,
+        };
+        ForwardedRequest {
+            method: Method::POST,
+            target: "/mcp?a=b".parse().unwrap(),
+            headers,
+            client,
+        }
+    }
+
+    fn sealed(by: &Envelopes, to: ProcessRun) -> String {
+        by.seal(to, &request(), b"body")
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    #[test]
+    fn request_arrives_as_it_was_sent_with_its_body() {
+        let opened = at(B, 9).open(&sealed(&at(A, 9), B)).unwrap();
+        let (sent, arrived) = (request(), &opened.request);
+        assert_eq!(
+            (&arrived.method, &arrived.target, &arrived.headers),
+            (&sent.method, &sent.target, &sent.headers)
+        );
+        assert_eq!(
+            (opened.check_body(b"body"), opened.check_body(b"bodx")),
+            (Ok(()), Err(Refused::OtherBody))
+        );
+    }
+
+    #[test]
+    fn envelope_is_good_once_at_one_run_with_its_keys() {
+        let (from, to) = (at(A, 9), at(B, 9));
+        let text = sealed(&from, B);
+        assert_eq!(
+            at(A, 9).open(&text).unwrap_err(),
+            Refused::NotForThis,
+            "for another run"
+        );
+        assert_eq!(
+            at(B, 8).open(&text).unwrap_err(),
+            Refused::NotForThis,
+            "with other keys"
+        );
+        assert!(to.open(&text).is_ok());
+        assert_eq!(to.open(&text).unwrap_err(), Refused::Used);
+        // Of another sender the same number is another one.
+        assert!(
+            to.open(&sealed(&from, B)).is_ok()
+                && to
+                    .open(&sealed(&at(ProcessRun::from_bytes([3; 8]), 9), B))
+                    .is_ok()
+        );
+    }
+
+    #[test]
+    fn envelope_of_another_time_is_refused() {
+        let (from, to) = (at(A, 9), at(B, 9));
+        for (seconds, expected) in [
+            (-100, Some(Refused::OtherTime)),
+            (-30, None),
+            (30, None),
+            (100, Some(Refused::OtherTime)),
+        ] {
+            let plain = from
+                .seal
+                .open_for(&sealed(&from, B), &B.to_bytes())
+                .unwrap();
+            let mut envelope: Envelope<'_> = serde_json::from_slice(&plain).unwrap();
+            let by = Duration::from_secs(u64::from(i32::unsigned_abs(seconds)));
+            envelope.sent = if seconds < 0 {
+                envelope.sent - by
+            } else {
+                envelope.sent + by
+            };
+            let text = from
+                .seal
+                .seal_for(&serde_json::to_vec(&envelope).unwrap(), &B.to_bytes())
+                .unwrap();
+            assert_eq!(to.open(&text).err(), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn other_sealed_text_is_no_envelope() {
+        let seal = Seal::new(&Keys::new([[9; 32]]), b"another purpose").unwrap();
+        let plain = at(A, 9)
+            .seal
+            .open_for(&sealed(&at(A, 9), B), &B.to_bytes())
+            .unwrap();
+        let text = seal.seal_for(&plain, &B.to_bytes()).unwrap();
+        assert_eq!(at(B, 9).open(&text).unwrap_err(), Refused::NotForThis);
+        let text = at(A, 9).seal.seal_for(b"{}", &B.to_bytes()).unwrap();
+        assert_eq!(at(B, 9).open(&text).unwrap_err(), Refused::NotForThis);
+    }
+
+    #[test]
+    fn senders_are_bounded() {
+        let (to, now) = (at(B, 9), SystemTime::now());
+        let run = |number: usize| ProcessRun::from_bytes((number as u64).to_be_bytes());
+        assert!((0..MOST_SENDERS).all(|sender| to.use_up(run(sender), 1, now)));
+        assert!(!to.use_up(run(MOST_SENDERS), 1, now) && to.use_up(run(0), 2, now));
+        assert!(to.use_up(run(MOST_SENDERS), 1, now + 3 * LARGEST_SKEW));
+    }
+
+    proptest! {
+        #[test]
+        fn changed_envelope_is_refused(at_index in any::<prop::sample::Index>(), replacement in "[A-Za-z0-9_-]") {
+            let text = sealed(&at(A, 9), B);
+            let place = at_index.index(text.len() - 1);
+            let mut forged = text.clone();
+            forged.replace_range(place..=place, &replacement);
+            prop_assert!(forged == text || at(B, 9).open(&forged).is_err());
+        }
+    }
+}

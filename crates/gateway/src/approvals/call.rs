@@ -1,0 +1,65 @@
+//! The call that an approval is for, and the question about it.
+
+use std::sync::Arc;
+
+use fanlight_canonical::identity::Principal;
+use fanlight_protocol::Json;
+
+/// The properties of a call that an approval is bound to. A call that differs in any of them is
+/// another call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallToApprove {
+    /// The caller.
+    pub principal: Principal,
+    /// The path of the endpoint.
+    pub endpoint: Arc<str>,
+    /// The server's name in the configuration.
+    pub server: Box<str>,
+    /// The server's own name for the tool.
+    pub tool: Box<str>,
+    /// The `arguments` for the server.
+    pub arguments: Option<Json>,
+    /// The `arguments` that the client sent, without those that the configuration adds.
+    pub own: Option<Json>,
+    /// The number of the rule that requires approval.
+    pub rules: u64,
+}
+
+impl CallToApprove {
+    /// A copy of the call that does not keep the received message in memory.
+    pub(crate) fn detached(&self) -> Self {
+        let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
+        Self {
+            arguments: detached(&self.arguments),
+            own: detached(&self.own),
+            ..self.clone()
+        }
+    }
+
+    /// The bytes that an approver is shown.
+    pub(crate) fn len(&self) -> usize {
+        self.server.len()
+            + self.tool.len()
+            + self.arguments.as_ref().map_or(0, |json| json.bytes().len())
+    }
+}
+
+/// The question that approvers see beside the call.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The text of the rule.
+    pub text: Arc<str>,
+    /// The client's name for people.
+    pub client: Arc<str>,
+    /// The approvers who may answer.
+    pub approver: ApproverRule,
+}
+
+/// The approvers who may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApproverRule {
+    /// Every approver.
+    Any,
+    /// An approver who is certainly not the caller.
+    Other,
+}

@@ -1,0 +1,305 @@
+//! Limits requests that follow a server's metadata. Otherwise a server could make Fanlight send
+//! requests to anything that Fanlight can reach.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tokio::net::lookup_host;
+use url::{Host, Url};
+
+use crate::oauth::zone::Zone;
+
+/// The trusted server, and the places to which its metadata may lead.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// The URL of the server.
+    pub server: Url,
+    /// Further configured URLs, such as a token endpoint.
+    pub configured: Vec<Url>,
+    /// Certificate authorities in PEM, trusted besides the system's.
+    pub authorities: Option<Vec<u8>>,
+}
+
+impl Trust {
+    /// Trusts the server at `server`, and nothing else.
+    #[must_use]
+    pub fn in_server(server: Url) -> Self {
+        Self {
+            server,
+            configured: Vec::new(),
+            authorities: None,
+        }
+    }
+}
+
+/// Decides which URLs and addresses may get requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    server: Url,
+    configured: Vec<Url>,
+}
+
+impl Guard {
+    pub(crate) fn new(trust: &Trust) -> Self {
+        Self {
+            server: trust.server.clone(),
+            configured: trust.configured.clone(),
+        }
+    }
+
+    /// Whether a URL may get requests, and be shown to a user's browser. This checks what is
+    /// visible without resolving its name.
+    pub(crate) fn check(&self, url: &Url) -> Result<(), &'static str> {
+        let is_local = is_loopback(url) && self.is_local();
+        match url.scheme() {
+            "https" => {}
+            "http" if is_local => {}
+            "http" => {
+                return Err(
+                    "http is used only where the server is on this machine, too; it has to be https",
+                );
+            }
+            _ => return Err("its scheme is not https"),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("it has a user name");
+        }
+        match literal(url) {
+            Some(address) if Zone::of(address) == Zone::Special && !self.is_own(url) => {
+                Err(NOT_PUBLIC)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a literal address in a URL may be connected to.
+    pub(crate) async fn check_literal(&self, url: &Url) -> Result<(), &'static str> {
+        match literal(url) {
+            Some(address) if !self.is_own(url) && !self.permits(address).await => Err(NOT_PUBLIC),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a configured URL is on this machine.
+    fn is_local(&self) -> bool {
+        self.own().any(is_loopback)
+    }
+
+    fn own(&self) -> impl Iterator<Item = &Url> {
+        self.configured.iter().chain([&self.server])
+    }
+
+    /// Whether a configured URL has the same host, which gets requests anyway.
+    fn is_own(&self, url: &Url) -> bool {
+        self.own().any(|own| own.host_str() == url.host_str())
+    }
+
+    /// Whether an address that is not configured may be connected to.
+    async fn permits(&self, address: IpAddr) -> bool {
+        match Zone::of(address) {
+            Zone::Public => true,
+            Zone::Loopback => self.is_local(),
+            Zone::Private => self.is_in_private_network().await,
+            Zone::Special => false,
+        }
+    }
+
+    /// Whether the server is in a private network. Its authorization server may then be there, too.
+    async fn is_in_private_network(&self) -> bool {
+        for own in self.own() {
+            let is_private = match (literal(own), own.host_str()) {
+                (Some(address), _) => are_private([address]),
+                (None, Some(name)) => lookup_host((name, 0))
+                    .await
+                    .is_ok_and(|found| are_private(found.map(|at| at.ip()))),
+                (None, None) => false,
+            };
+            if is_private {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The permitted addresses of a name.
+    async fn resolve(
+        &self,
+        name: &str,
+    ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
+        let found = lookup_host((name, 0)).await?;
+        if self.own().any(|own| own.host_str() == Some(name)) {
+            return Ok(found.collect());
+        }
+        let mut permitted = Vec::new();
+        for address in found {
+            if self.permits(address.ip()).await {
+                permitted.push(address);
+            }
+        }
+        if permitted.is_empty() {
+            Err(Box::new(NotPublic))
+        } else {
+            Ok(permitted)
+        }
+    }
+}
+
+const NOT_PUBLIC: &str = "it is at an address that is not public, where the server itself is not";
+
+/// A name has no permitted address.
+#[derive(Debug, thiserror::Error)]
+#[error("{NOT_PUBLIC}")]
+pub(crate) struct NotPublic;
+
+/// Resolves names to permitted addresses, so that only checked addresses are connected to.
+pub(crate) struct GuardedResolver(pub(crate) Arc<Guard>);
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let guard = Arc::clone(&self.0);
+        Box::pin(async move {
+            let addresses = guard.resolve(name.as_str()).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Whether all of a server's addresses are private. A single public address would suffice to reach
+/// the server, and its name could then list any private ones besides.
+fn are_private(addresses: impl IntoIterator<Item = IpAddr>) -> bool {
+    let mut addresses = addresses.into_iter().peekable();
+    addresses.peek().is_some() && addresses.all(|address| Zone::of(address) == Zone::Private)
+}
+
+fn literal(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+/// Whether a URL's host is this machine, without resolving it.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    url.host_str()
+        .is_some_and(fanlight_config::settings::is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(server: &str) -> Guard {
+        Guard::new(&Trust::in_server(server.parse().unwrap()))
+    }
+
+    async fn may_ask(server: &str, url: &str) -> bool {
+        let (guard, url) = (guard(server), url.parse().unwrap());
+        guard.check(&url).is_ok() && guard.check_literal(&url).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn public_server_leads_to_public_addresses_by_https() {
+        let server = "https://1.1.1.1/mcp";
+        for url in [
+            "https://8.8.8.8/token",
+            "https://id.example.com",
+            "https://[2606:4700::1111]/",
+        ] {
+            assert!(may_ask(server, url).await, "{url}");
+        }
+        let refused = [
+            "http://id.example.com/",
+            "http://127.0.0.1/",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://10.0.0.1/",
+            "https://192.168.0.1:8443/",
+            "https://169.254.169.254/latest/meta-data/",
+            "https://[::ffff:169.254.169.254]/",
+            "https://[fd00:ec2::254]/",
+            "https://[2002:a00:1::]/",
+            "https://[64:ff9b::a00:1]/",
+            "https://0x7f.1/",
+            "https://2130706433/",
+            "https://user@id.example.com/",
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "ftp://id.example.com/",
+        ];
+        for url in refused {
+            assert!(!may_ask(server, url).await, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn server_on_this_machine_or_in_a_private_network_leads_there() {
+        for url in [
+            "http://localhost:1/",
+            "http://127.0.0.1:2/",
+            "http://[::1]/",
+            "https://127.0.0.1/",
+            "https://1.1.1.1",
+        ] {
+            assert!(may_ask("http://localhost:9/mcp", url).await, "{url}");
+        }
+        assert!(may_ask("https://10.0.0.1/mcp", "https://10.0.0.2/token").await);
+        assert!(may_ask("https://169.254.1.1/mcp", "https://169.254.1.1:8443/token").await);
+        assert!(!may_ask("https://10.0.0.1/mcp", "https://127.0.0.1/token").await);
+        assert!(!may_ask("https://10.0.0.1/mcp", "https://169.254.169.254/").await);
+        assert!(!may_ask("http://localhost:9/mcp", "https://10.0.0.1/token").await);
+        assert!(!may_ask("http://localhost:9/mcp", "http://10.0.0.1/token").await);
+    }
+
+    #[test]
+    fn name_with_a_public_address_is_in_no_private_network() {
+        let are_private =
+            |found: &[&str]| are_private(found.iter().map(|address| address.parse().unwrap()));
+        assert!(are_private(&["10.0.0.1"]) && are_private(&["10.0.0.1", "fd12::1"]));
+        for found in [
+            &["1.1.1.1", "10.0.0.1"][..],
+            &["10.0.0.1", "2606:4700::1111"],
+            &["10.0.0.1", "127.0.0.1"],
+            &[],
+        ] {
+            assert!(!are_private(found), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn name_is_resolved_to_permitted_addresses_only() {
+        let refused = guard("https://1.1.1.1/mcp")
+            .resolve("localhost")
+            .await
+            .unwrap_err();
+        assert!(refused.downcast_ref::<NotPublic>().is_some(), "{refused}");
+        assert!(
+            !guard("http://127.0.0.1/mcp")
+                .resolve("localhost")
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    #[tokio::test]
+    async fn places_that_the_operator_names_are_asked() {
+        let mut trust = Trust::in_server("https://1.1.1.1/mcp".parse().unwrap());
+        trust
+            .configured
+            .push("https://10.0.0.5/token".parse().unwrap());
+        let guard = Guard::new(&trust);
+        assert_eq!(
+            guard
+                .check_literal(&"https://10.0.0.5/token".parse().unwrap())
+                .await,
+            Ok(())
+        );
+        assert!(
+            guard
+                .check(&"http://127.0.0.1/token".parse().unwrap())
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! Requests a token without a browser, by each kind of grant.
+
+use fanlight_config::settings::Secret;
+use serde::Deserialize;
+
+use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
+use super::subject::{SubjectToken, SubjectTokens};
+use crate::oauth::authorization::TokenTarget;
+use crate::oauth::discovery::Discovered;
+use crate::oauth::error::OAuthError;
+use crate::oauth::proof::ProofKey;
+use crate::oauth::provider::Provider;
+use crate::oauth::registration::ClientRegistration;
+use crate::oauth::requests::Requests;
+use crate::oauth::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken};
+use crate::oauth::unverified::unverified;
+
+/// A request for a token at an authorization server.
+pub(super) struct Asking<'a> {
+    pub(super) settings: &'a MachineSettings,
+    pub(super) requests: &'a Requests,
+    pub(super) authority: &'a Discovered,
+    pub(super) proof_key: Option<&'a ProofKey>,
+    /// The user that the token is for.
+    pub(super) user: Option<&'a dyn SubjectTokens>,
+}
+
+/// A token to exchange, and its origin if it is a user's.
+struct Exchanged {
+    token: Secret,
+    kind: &'static str,
+    origin: Option<(Provider, ClientRegistration)>,
+}
+
+impl Exchanged {
+    fn of_user(
+        SubjectToken {
+            token,
+            provider,
+            registration,
+        }: SubjectToken,
+        kind: &'static str,
+    ) -> Self {
+        Self {
+            token,
+            kind,
+            origin: Some((provider, registration)),
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Requests a token for this target.
+    pub(super) async fn token(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
+        let registration =
+            ClientRegistration::configured(&self.authority.provider, &self.settings.client);
+        let client = self.client(&registration);
+        match &self.settings.grant {
+            MachineGrant::ClientCredentials => client.client_credentials(target).await,
+            MachineGrant::Assertion(file) => {
+                let assertion = file.read().await?;
+                self.check_audience(&assertion)?;
+                client.redeem_assertion(&assertion, target).await
+            }
+            MachineGrant::Exchange { subject, .. } | MachineGrant::Enterprise { subject, .. } => {
+                self.for_subject(subject, &registration, target).await
+            }
+        }
+    }
+
+    /// Exchanges the subject token; retries once with a fresh one if the authorization server
+    /// rejects it.
+    async fn for_subject(
+        &self,
+        subject: &Subject,
+        registration: &ClientRegistration,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let kind = subject.kind;
+        if let Some(file) = &subject.file {
+            let token = Exchanged {
+                token: file.read().await?,
+                kind,
+                origin: None,
+            };
+            return self.exchange(&token, registration, target).await;
+        }
+        let user = self.user.ok_or(OAuthError::NoSubject)?;
+        let first = Exchanged::of_user(user.token(kind, None).await?, kind);
+        match self.exchange(&first, registration, target).await {
+            Err(error)
+                if error
+                    .refusal()
+                    .is_some_and(|code| OF_SUBJECT.contains(&code)) =>
+            {
+                let other = Exchanged::of_user(user.token(kind, Some(&first.token)).await?, kind);
+                if other.token == first.token {
+                    return Err(error);
+                }
+                self.exchange(&other, registration, target).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn exchange(
+        &self,
+        subject: &Exchanged,
+        registration: &ClientRegistration,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        match &self.settings.grant {
+            MachineGrant::Enterprise { idp, .. } => {
+                let assertion = self
+                    .identity_assertion(subject, idp.as_ref(), target)
+                    .await?;
+                self.client(registration)
+                    .redeem_assertion(&assertion, target)
+                    .await
+            }
+            MachineGrant::Exchange {
+                actor, audience, ..
+            } => {
+                let (actor, audience) = (actor.as_ref(), audience.as_deref());
+                let actor = actor.map(|token| TypedToken {
+                    token,
+                    kind: ACCESS_TOKEN,
+                });
+                let client = self.client(self.known_as(registration, subject));
+                let subject = TypedToken {
+                    token: &subject.token,
+                    kind: subject.kind,
+                };
+                client
+                    .exchange(&TokenExchange {
+                        subject,
+                        actor,
+                        audience,
+                        requested_type: None,
+                        target,
+                    })
+                    .await
+            }
+            MachineGrant::ClientCredentials | MachineGrant::Assertion(_) => {
+                Err(OAuthError::NoSubject)
+            }
+        }
+    }
+
+    /// The client for an exchange: the configured one, or else the client of the user's token, if
+    /// the exchange is at the user's own identity provider.
+    fn known_as<'a>(
+        &self,
+        configured: &'a ClientRegistration,
+        token: &'a Exchanged,
+    ) -> &'a ClientRegistration {
+        let own = token
+            .origin
+            .as_ref()
+            .filter(|(provider, _)| provider.issuer == self.authority.provider.issuer);
+        match own {
+            Some((_, registration)) if self.settings.client.id.is_empty() => registration,
+            _ => configured,
+        }
+    }
+
+    fn client<'a>(&'a self, registration: &'a ClientRegistration) -> Client<'a> {
+        let provider = &self.authority.provider;
+        Client {
+            requests: self.requests,
+            provider,
+            registration,
+            proof_key: self.proof_key,
+        }
+    }
+
+    /// Requests the identity provider's assertion about the subject for the server's authorization
+    /// server.
+    async fn identity_assertion(
+        &self,
+        subject: &Exchanged,
+        idp: Option<&IdentityProvider>,
+        target: &TokenTarget,
+    ) -> Result<Secret, OAuthError> {
+        let Exchanged {
+            token,
+            kind,
+            origin,
+        } = subject;
+        let (provider, registration) = match (origin, idp) {
+            (Some(origin), _) => origin.clone(),
+            (None, Some(idp)) => self.at_identity_provider(idp).await?,
+            (None, None) => return Err(OAuthError::NoSubject),
+        };
+        let client = Client {
+            requests: self.requests,
+            provider: &provider,
+            registration: &registration,
+            proof_key: None,
+        };
+        let subject = TypedToken { token, kind };
+        // The parameter is required here, even if the server's authorization server refuses it.
+        let target = TokenTarget {
+            resource: Some(self.authority.resource.clone()),
+            ..target.clone()
+        };
+        client
+            .identity_assertion(subject, &self.authority.provider.issuer, &target)
+            .await
+    }
+
+    async fn at_identity_provider(
+        &self,
+        idp: &IdentityProvider,
+    ) -> Result<(Provider, ClientRegistration), OAuthError> {
+        let provider = match &idp.token_endpoint {
+            Some(endpoint) => Provider::of_token_endpoint(idp.issuer.clone(), endpoint.clone()),
+            None => Provider::discover(self.requests, &idp.issuer).await?,
+        };
+        let registration = ClientRegistration::configured(&provider, &idp.client);
+        Ok((provider, registration))
+    }
+
+    /// Checks that an assertion is meant for an authorization server that only the server has
+    /// named. Otherwise a server could have it sent to itself, and use it elsewhere.
+    fn check_audience(&self, assertion: &Secret) -> Result<(), OAuthError> {
+        let issuer = &self.authority.provider.issuer;
+        if self.settings.names_authority()
+            || audiences(assertion)
+                .iter()
+                .any(|audience| audience == issuer)
+        {
+            return Ok(());
+        }
+        Err(OAuthError::Key(format!(
+            "the token of the workload is not for the authorization server {issuer} that the server names; write its `issuer`, \
+             if it may get it"
+        )))
+    }
+}
+
+/// The codes with which an authorization server rejects the subject token (RFC 8693, 2.2.2, and RFC
+/// 6749, 5.2).
+const OF_SUBJECT: [&str; 3] = ["invalid_grant", "invalid_request", "invalid_token"];
+
+/// The claim `aud` of an assertion, unverified: its recipient verifies it.
+fn audiences(assertion: &Secret) -> Vec<String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Audience {
+        One(String),
+        Many(Vec<String>),
+    }
+    #[derive(Deserialize)]
+    struct Claims {
+        aud: Audience,
+    }
+    match unverified::<Claims>(assertion).map(|claims| claims.aud) {
+        Some(Audience::One(audience)) => vec![audience],
+        Some(Audience::Many(audiences)) => audiences,
+        None => Vec::new(),
+    }
+}

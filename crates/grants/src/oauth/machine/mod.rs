@@ -1,0 +1,305 @@
+//! Access to a server for Fanlight itself, or for a user who has signed in at an identity provider.
+//! One request at a time fetches a token, and renews it before it expires.
+
+mod grant;
+mod held;
+mod plan;
+mod progress;
+mod refused;
+mod settings;
+mod subject;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Method};
+use url::Url;
+
+pub use refused::RefusedMessage;
+pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
+pub use subject::{SubjectToken, SubjectTokens};
+
+use crate::oauth::error::OAuthError;
+use crate::oauth::proof::ProvenRequest;
+use crate::oauth::scopes::Scopes;
+use held::Held;
+use plan::{Plan, Sender};
+use progress::{Attempt, Obtained, Progress, Remedy};
+
+/// The time limit of an attempt, which may be several requests. There is no option, since calls
+/// wait for it.
+const ATTEMPT: Duration = Duration::from_secs(30);
+
+/// Headers that are not available yet.
+pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
+
+/// Access to one server.
+pub struct MachineAccess {
+    settings: Mutex<Arc<Sender>>,
+    /// The user that the access is for, if any.
+    user: Option<Arc<dyn SubjectTokens>>,
+    held: ArcSwapOption<Held>,
+    progress: Mutex<Progress>,
+}
+
+/// The headers for a message.
+pub enum Headers {
+    /// The headers. They are empty if the server has to state its requirements first.
+    Ready(HeaderMap),
+    /// Headers with a token that is being fetched.
+    Wait(PendingHeaders),
+}
+
+impl MachineAccess {
+    /// Access with these settings. The first message causes the first request.
+    #[must_use]
+    pub fn new(settings: MachineSettings) -> Arc<Self> {
+        Self::of(settings, None)
+    }
+
+    /// A user's access with these settings.
+    #[must_use]
+    pub fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
+        Self::of(settings, Some(user))
+    }
+
+    fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
+        let settings = Mutex::new(Arc::new(Sender::new(settings)));
+        Arc::new(Self {
+            settings,
+            user,
+            held: ArcSwapOption::empty(),
+            progress: Mutex::default(),
+        })
+    }
+
+    /// Forgets the token and running attempts, because the user has signed in or out.
+    pub fn forget(&self) {
+        let mut progress = lock(&self.progress);
+        progress.failed = None;
+        progress.forgotten += 1;
+        self.held.store(None);
+    }
+
+    /// Takes over rotated secrets for the next token. Returns false and changes nothing if other
+    /// settings differ, such as the server, since tokens would then be different.
+    #[must_use]
+    pub fn change(&self, settings: MachineSettings) -> bool {
+        let mut sender = lock(&self.settings);
+        if !settings.give_the_tokens_of(&sender.settings) {
+            return false;
+        }
+        *sender = Arc::new(Sender::new(settings));
+        drop(sender);
+        lock(&self.progress).failed = None;
+        true
+    }
+
+    /// The headers for a message.
+    pub fn headers(self: &Arc<Self>, method: &Method, url: &Url) -> Headers {
+        match self.held.load_full().filter(|held| held.is_good()) {
+            Some(held) => {
+                if held.is_old() {
+                    // The attempt's task stores the new token. A failure matters only once this
+                    // token has expired.
+                    let _ = self.attempt(&mut lock(&self.progress), None);
+                }
+                match self.shown(&held, method, url) {
+                    Ok(headers) => Headers::Ready(headers),
+                    Err(error) => Headers::Wait(std::future::ready(Err(error)).boxed()),
+                }
+            }
+            None if lock(&self.progress).is_silent() => Headers::Ready(HeaderMap::new()),
+            None => Headers::Wait(self.wait(method.clone(), url.clone())),
+        }
+    }
+
+    /// Other headers for a refused message; `None` if the refusal stands.
+    pub fn replace(self: &Arc<Self>, refused: RefusedMessage<'_>) -> Option<PendingHeaders> {
+        let current = self
+            .held
+            .load_full()
+            .filter(|held| held.is_shown_in(refused.shown));
+        let remedy = lock(&self.progress).judge(&refused, current.as_deref());
+        let RefusedMessage { method, url, .. } = refused;
+        match (remedy, current) {
+            (Remedy::None, _) => return None,
+            (Remedy::StepUp(wanted), Some(held)) => {
+                return Some(Arc::clone(self).step_up(held, wanted, method, url).boxed());
+            }
+            (Remedy::Renew, _) => self.held.store(None),
+            (Remedy::StepUp(_) | Remedy::Retry, _) => {}
+        }
+        Some(self.wait(method, url))
+    }
+
+    /// The headers with a token that has more scopes (2026-07-28 basic/authorization, Step-Up
+    /// Authorization Flow). If there is none, returns the refused token's headers, so that the
+    /// server states again what is missing.
+    async fn step_up(
+        self: Arc<Self>,
+        refused: Arc<Held>,
+        wanted: Scopes,
+        method: Method,
+        url: Url,
+    ) -> Result<HeaderMap, OAuthError> {
+        let running = lock(&self.progress).running.clone();
+        if let Some(running) = running {
+            let _ = running.await;
+        }
+        let held = self.held.load_full().filter(|held| held.has(&wanted));
+        let held = match held {
+            Some(held) => Some(held),
+            None => {
+                let attempt = self.attempt(&mut lock(&self.progress), Some(wanted));
+                let extended = async { attempt?.await };
+                extended.await.ok().flatten()
+            }
+        };
+        self.shown(&held.unwrap_or(refused), &method, &url)
+    }
+
+    /// Waits for a token, if there is none.
+    fn wait(self: &Arc<Self>, method: Method, url: Url) -> PendingHeaders {
+        let access = Arc::clone(self);
+        async move {
+            let held = match access.held.load_full().filter(|held| held.is_good()) {
+                Some(held) => Some(held),
+                None => {
+                    let attempt = access.attempt(&mut lock(&access.progress), None);
+                    attempt?.await?
+                }
+            };
+            held.map_or_else(
+                || Ok(HeaderMap::new()),
+                |held| access.shown(&held, &method, &url),
+            )
+        }
+        .boxed()
+    }
+
+    fn shown(&self, held: &Held, method: &Method, url: &Url) -> Result<HeaderMap, OAuthError> {
+        let nonce = held
+            .proof_key
+            .as_ref()
+            .and_then(|_| lock(&self.progress).nonce.clone());
+        held.headers(ProvenRequest {
+            method,
+            url,
+            nonce: nonce.as_deref(),
+        })
+    }
+
+    /// The running attempt, or else a new one in a separate task, so that abandoned calls do not
+    /// end it. The `wanted` scopes are requested in addition.
+    fn attempt(
+        self: &Arc<Self>,
+        progress: &mut Progress,
+        wanted: Option<Scopes>,
+    ) -> Result<Attempt, OAuthError> {
+        if let Some(running) = &progress.running {
+            return Ok(running.clone());
+        }
+        if let Some(error) = progress.standing_failure() {
+            return Err(error.clone());
+        }
+        let held = self
+            .held
+            .load()
+            .as_ref()
+            .and_then(|held| held.token.scopes.clone())
+            .unwrap_or_default();
+        let further = match &wanted {
+            Some(wanted) => progress.further.with(&held).with(wanted),
+            None => progress.further.clone(),
+        };
+        let (access, outcome) = (Arc::clone(self), Err(OAuthError::Exhausted(ENDED)));
+        let mut ending = Ending {
+            access,
+            wanted,
+            outcome,
+            forgotten: progress.forgotten,
+        };
+        let plan = Plan {
+            sender: Arc::clone(&lock(&self.settings)),
+            user: self.user.clone(),
+            challenge: progress.challenge.clone(),
+            authority: progress.authority.clone(),
+            issuer: progress.issuer.clone(),
+            further,
+            proof_key: self
+                .held
+                .load()
+                .as_ref()
+                .and_then(|held| held.proof_key.clone()),
+        };
+        let task = tokio::spawn(async move {
+            let outcome = tokio::time::timeout(ATTEMPT, plan.carry_out()).await;
+            ending.outcome =
+                outcome.unwrap_or(Err(OAuthError::Exhausted("no token could be had in time")));
+            let held = ending
+                .outcome
+                .as_ref()
+                .map(|obtained| obtained.as_ref().map(|(held, _)| Arc::clone(held)));
+            held.map_err(Clone::clone)
+        });
+        let ended = |joined: Result<_, tokio::task::JoinError>| {
+            joined.unwrap_or(Err(OAuthError::Exhausted(ENDED)))
+        };
+        Ok(progress
+            .running
+            .insert(task.map(ended).boxed().shared())
+            .clone())
+    }
+}
+
+const ENDED: &str = "the attempt to get a token has ended without a result";
+
+/// Ends the running attempt with its outcome when dropped, however the task ends.
+struct Ending {
+    access: Arc<MachineAccess>,
+    wanted: Option<Scopes>,
+    outcome: Result<Option<Obtained>, OAuthError>,
+    /// The counter of forgotten tokens when the attempt began.
+    forgotten: u64,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut progress = lock(&self.access.progress);
+        let ended = progress.running.take();
+        let had_failed = progress.failed.is_some();
+        progress.end(&self.outcome, self.wanted.as_ref());
+        if let Ok(Some((held, _))) = &self.outcome
+            && progress.forgotten == self.forgotten
+        {
+            self.access.held.store(Some(Arc::clone(held)));
+        }
+        drop(progress);
+        // Dropped after the lock is released.
+        drop(ended);
+        self.log(had_failed);
+    }
+}
+
+impl Ending {
+    /// Logs once that no token is available, and once that one is available again.
+    fn log(&self, had_failed: bool) {
+        let backend = &lock(&self.access.settings).settings.name.clone();
+        match &self.outcome {
+            Err(OAuthError::NoSubject) => {}
+            Err(error) if !had_failed && self.wanted.is_none() => {
+                tracing::warn!(backend, %error, "no token can be had for a server");
+            }
+            Ok(_) if had_failed => tracing::info!(backend, "tokens can be had for a server again"),
+            _ => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,215 @@
+//! An authorization server: discovering its metadata (RFC 8414; OpenID Connect Discovery 1.0).
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::oauth::error::{OAuthError, visible};
+use crate::oauth::requests::Requests;
+
+/// The metadata of an authorization server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provider {
+    /// The issuer, compared character by character.
+    pub issuer: String,
+    /// The URL to send browsers to.
+    pub authorization_endpoint: Option<Url>,
+    /// The token endpoint.
+    pub token_endpoint: Url,
+    /// The endpoint where clients register (RFC 7591).
+    #[serde(default)]
+    pub registration_endpoint: Option<Url>,
+    /// The endpoint for revoking tokens (RFC 7009).
+    #[serde(default)]
+    pub revocation_endpoint: Option<Url>,
+    /// The supported scopes.
+    #[serde(default)]
+    pub scopes_supported: Option<Vec<String>>,
+    /// The supported methods of PKCE.
+    #[serde(default)]
+    pub code_challenge_methods_supported: Option<Vec<String>>,
+    /// The clients' authentication methods at the token endpoint; if absent, `client_secret_basic`.
+    #[serde(default)]
+    pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    /// The supported kinds of grants; if absent, codes.
+    #[serde(default)]
+    pub grant_types_supported: Option<Vec<String>>,
+    /// Whether each answer through the browser names the issuer (RFC 9207).
+    #[serde(default)]
+    pub authorization_response_iss_parameter_supported: bool,
+    /// Whether it accepts the URL of a client's metadata as the client's id.
+    #[serde(default)]
+    pub client_id_metadata_document_supported: bool,
+    /// The algorithms for DPoP proofs (RFC 9449).
+    #[serde(default)]
+    pub dpop_signing_alg_values_supported: Option<Vec<String>>,
+}
+
+/// The places where an issuer may publish its metadata, in the order of 2026-07-28
+/// basic/authorization/authorization-server-discovery. The list is empty if the issuer is not a
+/// URL.
+#[must_use]
+pub fn metadata_places(issuer: &str) -> Vec<String> {
+    let Ok(url) = Url::parse(issuer) else {
+        return Vec::new();
+    };
+    let origin = url.origin().ascii_serialization();
+    let path = url.path().trim_end_matches('/');
+    let mut places = vec![
+        format!("{origin}/.well-known/oauth-authorization-server{path}"),
+        format!("{origin}/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{origin}{path}/.well-known/openid-configuration"));
+    }
+    places
+}
+
+impl Provider {
+    /// Reads the metadata of the authorization server with this issuer.
+    ///
+    /// # Errors
+    ///
+    /// If no place has metadata, they name another issuer, or there is no answer.
+    pub async fn discover(requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
+        for place in metadata_places(issuer) {
+            let place = Url::parse(&place).map_err(|_| no_metadata(issuer))?;
+            match requests.get_json::<Self>(&place).await {
+                Ok(provider) => return provider.checked(requests, issuer),
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(no_metadata(issuer))
+    }
+
+    /// An authorization server with a configured token endpoint, and nothing else known.
+    #[must_use]
+    pub fn of_token_endpoint(issuer: String, token_endpoint: Url) -> Self {
+        Self {
+            issuer,
+            authorization_endpoint: None,
+            token_endpoint,
+            registration_endpoint: None,
+            revocation_endpoint: None,
+            scopes_supported: None,
+            code_challenge_methods_supported: None,
+            token_endpoint_auth_methods_supported: None,
+            grant_types_supported: None,
+            authorization_response_iss_parameter_supported: false,
+            client_id_metadata_document_supported: false,
+            dpop_signing_alg_values_supported: None,
+        }
+    }
+
+    /// The authorization server that a server without metadata has at its own origin (2025-03-26
+    /// basic/authorization, 2.3.3). PKCE is required there.
+    pub(crate) fn at_default_places(origin: &str) -> Option<Self> {
+        let at = |path: &str| Url::parse(&format!("{origin}{path}")).ok();
+        let known = Self::of_token_endpoint(origin.to_owned(), at("/token")?);
+        Some(Self {
+            authorization_endpoint: at("/authorize"),
+            registration_endpoint: at("/register"),
+            ..known.with_pkce()
+        })
+    }
+
+    /// Whether codes are protected by PKCE with S256.
+    #[must_use]
+    pub fn has_pkce(&self) -> bool {
+        self.code_challenge_methods_supported
+            .as_ref()
+            .is_some_and(|methods| methods.iter().any(|one| one == "S256"))
+    }
+
+    /// Assumes PKCE even if the metadata do not mention it: a server that does not know its
+    /// parameters ignores them (RFC 7636, 5).
+    #[must_use]
+    pub fn with_pkce(self) -> Self {
+        Self {
+            code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
+            ..self
+        }
+    }
+
+    /// Whether it binds tokens to clients' keys with an algorithm of [`crate::ProofKey`].
+    #[must_use]
+    pub fn has_dpop(&self) -> bool {
+        self.dpop_signing_alg_values_supported
+            .as_ref()
+            .is_some_and(|known| known.iter().any(|one| one == "ES256"))
+    }
+
+    /// Whether clients may authenticate by this method.
+    #[must_use]
+    pub fn accepts_authentication(&self, method: &str) -> bool {
+        match &self.token_endpoint_auth_methods_supported {
+            Some(methods) => methods.iter().any(|one| one == method),
+            None => method == "client_secret_basic",
+        }
+    }
+
+    /// Returns the metadata if they are the issuer's own and name no forbidden places. The issuer
+    /// "MUST be identical" (RFC 8414, 3.3), since one issuer could otherwise present its endpoints
+    /// as another's.
+    fn checked(self, requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
+        if self.issuer != issuer {
+            let named = visible(&self.issuer, 200);
+            return Err(OAuthError::OtherIssuer {
+                issuer: issuer.to_owned(),
+                named,
+            });
+        }
+        requests.permits(&self.token_endpoint)?;
+        for endpoint in [
+            &self.authorization_endpoint,
+            &self.registration_endpoint,
+            &self.revocation_endpoint,
+        ] {
+            endpoint
+                .iter()
+                .try_for_each(|endpoint| requests.permits(endpoint))?;
+        }
+        Ok(self)
+    }
+}
+
+fn no_metadata(issuer: &str) -> OAuthError {
+    OAuthError::NoMetadata {
+        issuer: issuer.to_owned(),
+    }
+}
+
+/// Whether an answer means that the document is not here, but maybe elsewhere. A failed server does
+/// not mean that: the next place could be another's.
+pub(crate) fn is_absent(error: &OAuthError) -> bool {
+    match error {
+        OAuthError::Status { status, .. } => status.is_client_error() && !error.is_temporary(),
+        // Some servers answer every path with a page.
+        OAuthError::Malformed { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_are_at_these_places() {
+        assert_eq!(
+            metadata_places("https://id.example.com"),
+            [
+                "https://id.example.com/.well-known/oauth-authorization-server",
+                "https://id.example.com/.well-known/openid-configuration",
+            ]
+        );
+        assert_eq!(
+            metadata_places("https://id.example.com:8443/tenant/1/"),
+            [
+                "https://id.example.com:8443/.well-known/oauth-authorization-server/tenant/1",
+                "https://id.example.com:8443/.well-known/openid-configuration/tenant/1",
+                "https://id.example.com:8443/tenant/1/.well-known/openid-configuration",
+            ]
+        );
+    }
+}

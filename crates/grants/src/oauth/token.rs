@@ -1,0 +1,603 @@
+//! The token endpoint: requests for each kind of grant, and their answers (RFC 6749, 5 and 6; RFC
+//! 7523; RFC 8693).
+
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fanlight_config::settings::Secret;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+use url::Url;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
+use crate::oauth::error::{OAuthError, shown, visible};
+use crate::oauth::proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
+use crate::oauth::provider::Provider;
+use crate::oauth::registration::{ClientAuthentication, ClientRegistration};
+use crate::oauth::requests::{Answer, Requests};
+use crate::oauth::scopes::Scopes;
+use crate::oauth::sealed;
+use crate::oauth::unverified::unverified;
+
+/// A client at its authorization server.
+#[derive(Clone, Copy)]
+pub struct Client<'a> {
+    /// The HTTP client.
+    pub requests: &'a Requests,
+    /// The authorization server.
+    pub provider: &'a Provider,
+    /// The client's registration there.
+    pub registration: &'a ClientRegistration,
+    /// The key to bind tokens to, if the authorization server supports that.
+    pub proof_key: Option<&'a ProofKey>,
+}
+
+/// An exchange of a token for another (RFC 8693, 2.1).
+#[derive(Clone, Copy, Debug)]
+pub struct TokenExchange<'a> {
+    /// The token of the represented party.
+    pub subject: TypedToken<'a>,
+    /// The token of the acting party.
+    pub actor: Option<TypedToken<'a>>,
+    /// The authorization server's name for the recipient of the new token.
+    pub audience: Option<&'a str>,
+    /// The type of the new token.
+    pub requested_type: Option<&'a str>,
+    /// The server and the scopes of the new token.
+    pub target: &'a TokenTarget,
+}
+
+/// A token and the URI of its type (RFC 8693, 3).
+#[derive(Clone, Copy, Debug)]
+pub struct TypedToken<'a> {
+    /// The token.
+    pub token: &'a Secret,
+    /// The type, such as [`ID_TOKEN`].
+    pub kind: &'a str,
+}
+
+/// The type of an access token.
+pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// The type of an ID token of OpenID Connect.
+pub const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
+
+/// The type of a refresh token.
+pub const REFRESH_TOKEN: &str = "urn:ietf:params:oauth:token-type:refresh_token";
+
+/// The type of any other JWT.
+pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+
+/// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
+pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+
+/// Tokens. Store them sealed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TokenSet {
+    /// The access token for the server.
+    #[serde(with = "sealed")]
+    pub access_token: Secret,
+    /// The way of sending the access token.
+    pub kind: TokenKind,
+    /// The token for fetching new ones.
+    #[serde(with = "sealed::optional")]
+    pub refresh_token: Option<Secret>,
+    /// When the access token expires; `None` if unknown.
+    pub expires_at: Option<SystemTime>,
+    /// The granted scopes; the requested ones if the answer names none.
+    pub scopes: Option<Scopes>,
+    /// The ID token with the user's identity, for OpenID Connect.
+    #[serde(with = "sealed::optional")]
+    pub id_token: Option<Secret>,
+}
+
+/// The way of sending an access token to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenKind {
+    /// Alone (RFC 6750).
+    Bearer,
+    /// With a DPoP proof (RFC 9449).
+    Dpop,
+}
+
+/// The answer of a token endpoint.
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    token_type: String,
+    #[serde(default)]
+    expires_in: Option<Seconds>,
+    #[serde(default)]
+    refresh_token: Option<String>,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    id_token: Option<String>,
+    #[serde(default)]
+    issued_token_type: Option<String>,
+}
+
+/// A number, which some servers write as text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seconds {
+    Number(f64),
+    Text(String),
+}
+
+/// A longer lifetime counts as unknown, so that years have four digits in readable dates.
+const LONGEST_LIFE: Duration = Duration::from_secs(1000 * 365 * 24 * 3600);
+
+/// The claim about when an ID token expires.
+#[derive(Deserialize)]
+struct Ending {
+    exp: Seconds,
+}
+
+/// The claims about the user of an ID token.
+#[derive(PartialEq, Eq, Deserialize)]
+struct Named {
+    iss: String,
+    sub: String,
+}
+
+/// The answer of an endpoint that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+impl Client<'_> {
+    /// Redeems the code that a browser brought from the authorization server of `request`.
+    ///
+    /// # Errors
+    ///
+    /// If the code is from elsewhere, or the authorization server refuses or does not answer.
+    pub async fn redeem(
+        &self,
+        request: &AuthorizationRequest,
+        callback: &CallbackParameters,
+    ) -> Result<TokenSet, OAuthError> {
+        let code = request.code(callback)?;
+        if self.provider.issuer != request.issuer {
+            return Err(OAuthError::ForeignCallback(
+                "the server has another authorization server now",
+            ));
+        }
+        let parameters = [
+            ("grant_type", "authorization_code"),
+            ("code", code.expose()),
+            ("redirect_uri", request.redirect_uri.as_str()),
+            ("code_verifier", request.verifier.expose()),
+        ];
+        // The code determines the scopes.
+        let resource = TokenTarget {
+            scopes: None,
+            ..request.target.clone()
+        };
+        let granted = self.ask(&parameters, &resource).await?;
+        Ok(TokenSet {
+            scopes: granted.scopes.or_else(|| request.target.scopes.clone()),
+            ..granted
+        })
+    }
+
+    /// Fetches new tokens. If the answer has no refresh token, the old one is kept. The scopes are
+    /// absent unless they have changed.
+    ///
+    /// # Errors
+    ///
+    /// If the authorization server refuses or does not answer.
+    pub async fn refresh(
+        &self,
+        refresh_token: &Secret,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let parameters = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh_token.expose()),
+        ];
+        // Without scopes, the request concerns the granted ones, which may be fewer than the
+        // requested ones (RFC 6749, 6).
+        let granted = self
+            .ask(
+                &parameters,
+                &TokenTarget {
+                    scopes: None,
+                    ..target.clone()
+                },
+            )
+            .await?;
+        let refresh_token = granted
+            .refresh_token
+            .or_else(|| Some(refresh_token.clone()));
+        Ok(TokenSet {
+            refresh_token,
+            ..granted
+        })
+    }
+
+    /// A token for the client itself (RFC 6749, 4.4).
+    ///
+    /// # Errors
+    ///
+    /// If the authorization server refuses or does not answer.
+    pub async fn client_credentials(&self, target: &TokenTarget) -> Result<TokenSet, OAuthError> {
+        self.ask(&[("grant_type", "client_credentials")], target)
+            .await
+    }
+
+    /// A token for an assertion signed by another issuer (RFC 7523, 2.1).
+    ///
+    /// # Errors
+    ///
+    /// If the authorization server refuses or does not answer.
+    pub async fn redeem_assertion(
+        &self,
+        assertion: &Secret,
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let grant = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+        self.ask(
+            &[("grant_type", grant), ("assertion", assertion.expose())],
+            target,
+        )
+        .await
+    }
+
+    /// A token in exchange for another.
+    ///
+    /// # Errors
+    ///
+    /// If the authorization server refuses or does not answer.
+    pub async fn exchange(&self, exchange: &TokenExchange<'_>) -> Result<TokenSet, OAuthError> {
+        self.ask(&exchange.parameters(), exchange.target).await
+    }
+
+    /// An identity assertion for the authorization server `audience`, where
+    /// [`Self::redeem_assertion`] redeems it (ext-auth, enterprise-managed authorization, 4). This
+    /// client is the one at the identity provider.
+    ///
+    /// # Errors
+    ///
+    /// If the identity provider refuses, does not answer, or answers with something else.
+    pub async fn identity_assertion(
+        &self,
+        subject: TypedToken<'_>,
+        audience: &str,
+        target: &TokenTarget,
+    ) -> Result<Secret, OAuthError> {
+        let (audience, requested_type) = (Some(audience), Some(ID_JAG));
+        let exchange = TokenExchange {
+            subject,
+            actor: None,
+            audience,
+            requested_type,
+            target,
+        };
+        let endpoint = &self.provider.token_endpoint;
+        let granted = self
+            .post(endpoint, &exchange.parameters(), target)
+            .await?
+            .granted(endpoint)?;
+        match granted.issued_token_type.as_deref() {
+            Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
+            _ => Err(OAuthError::malformed(
+                endpoint,
+                "it is no identity assertion",
+            )),
+        }
+    }
+
+    /// Revokes a token (RFC 7009), if the authorization server has an endpoint for it.
+    ///
+    /// # Errors
+    ///
+    /// If it refuses or does not answer.
+    pub async fn revoke(&self, token: &Secret, kind: &str) -> Result<(), OAuthError> {
+        let Some(endpoint) = &self.provider.revocation_endpoint else {
+            return Ok(());
+        };
+        let parameters = [("token", token.expose()), ("token_type_hint", kind)];
+        let answer = self
+            .post(endpoint, &parameters, &TokenTarget::default())
+            .await?;
+        if answer.status.is_success() {
+            Ok(())
+        } else {
+            Err(answer.refusal(endpoint))
+        }
+    }
+
+    async fn ask(
+        &self,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<TokenSet, OAuthError> {
+        let endpoint = &self.provider.token_endpoint;
+        let answer = self.post(endpoint, parameters, target).await?;
+        let granted = answer.granted(endpoint)?;
+        let scopes = granted
+            .scope
+            .as_deref()
+            .map(Scopes::read)
+            .or_else(|| target.scopes.clone());
+        let lifetime = granted.expires_in.as_ref().and_then(Seconds::duration);
+        Ok(TokenSet {
+            kind: TokenKind::named(&granted.token_type).ok_or_else(|| {
+                OAuthError::malformed(endpoint, "it is a token of an unknown type")
+            })?,
+            access_token: Secret::new(granted.access_token),
+            refresh_token: granted
+                .refresh_token
+                .filter(|token| !token.is_empty())
+                .map(Secret::new),
+            expires_at: lifetime.and_then(|lifetime| SystemTime::now().checked_add(lifetime)),
+            scopes,
+            id_token: granted.id_token.map(Secret::new),
+        })
+    }
+
+    /// Sends a form as this client. If the authorization server requires a nonce in the proof,
+    /// sends it again, since the first request had no effect (RFC 9449, 8).
+    async fn post(
+        &self,
+        url: &Url,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<Answer, OAuthError> {
+        let answer = self.post_with(url, parameters, target, None).await?;
+        let nonce = answer
+            .headers
+            .get(PROOF_NONCE)
+            .and_then(|nonce| nonce.to_str().ok());
+        match nonce.filter(|_| self.proof_key.is_some() && answer.wants_nonce(url)) {
+            Some(nonce) => self.post_with(url, parameters, target, Some(nonce)).await,
+            None => Ok(answer),
+        }
+    }
+
+    async fn post_with(
+        &self,
+        url: &Url,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+        nonce: Option<&str>,
+    ) -> Result<Answer, OAuthError> {
+        let mut headers = HeaderMap::new();
+        let form = self.form(&mut headers, parameters, target)?;
+        if let Some(key) = self.proof_key {
+            headers.insert(
+                PROOF,
+                key.prove(
+                    ProvenRequest {
+                        method: &Method::POST,
+                        url,
+                        nonce,
+                    },
+                    None,
+                )?,
+            );
+        }
+        self.requests.post_form(url, headers, form).await
+    }
+
+    fn form(
+        &self,
+        headers: &mut HeaderMap,
+        parameters: &[(&str, &str)],
+        target: &TokenTarget,
+    ) -> Result<String, OAuthError> {
+        let mut form = Serializer::new(String::new());
+        form.extend_pairs(parameters)
+            .extend_pairs(target.parameters());
+        self.authenticate(headers, &mut form)?;
+        Ok(form.finish())
+    }
+
+    /// Adds the client's authentication (RFC 6749, 2.3.1; RFC 7523, 2.2).
+    fn authenticate(
+        &self,
+        headers: &mut HeaderMap,
+        form: &mut Serializer<'_, String>,
+    ) -> Result<(), OAuthError> {
+        let id = &self.registration.client_id;
+        match &self.registration.authentication {
+            // An assertion already names its issuer, so the client needs no id.
+            ClientAuthentication::None if id.is_empty() => {}
+            ClientAuthentication::None => {
+                form.append_pair("client_id", id);
+            }
+            ClientAuthentication::Basic(secret) => {
+                headers.insert(AUTHORIZATION, basic(id, secret)?);
+            }
+            ClientAuthentication::Post(secret) => {
+                form.append_pair("client_id", id)
+                    .append_pair("client_secret", secret.expose());
+            }
+            ClientAuthentication::PrivateKey(key) => {
+                let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+                let assertion = key.client_assertion(id, &self.provider.issuer)?;
+                form.append_pair("client_id", id)
+                    .append_pair("client_assertion_type", kind)
+                    .append_pair("client_assertion", assertion.expose());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The header with a client's id and secret, both form-encoded.
+fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
+    let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+    let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret.expose())));
+    let value = HeaderValue::try_from(format!("Basic {credentials}"));
+    let mut value =
+        value.map_err(|_| OAuthError::Key("the client's secret cannot be sent".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+impl TokenSet {
+    /// The header fields with the token, including a proof for this request if necessary.
+    ///
+    /// # Errors
+    ///
+    /// If the token has characters that are not allowed in a header, or its key is missing.
+    pub fn headers(
+        &self,
+        request: ProvenRequest<'_>,
+        key: Option<&ProofKey>,
+    ) -> Result<HeaderMap, OAuthError> {
+        let value = self.shown_as(match self.kind {
+            TokenKind::Bearer => "Bearer",
+            TokenKind::Dpop => "DPoP",
+        })?;
+        let mut headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+        if self.kind == TokenKind::Dpop {
+            let key = key.ok_or_else(|| {
+                OAuthError::Key("the key that the token is bound to is missing".to_owned())
+            })?;
+            headers.insert(PROOF, key.prove(request, Some(&self.access_token))?);
+        }
+        Ok(headers)
+    }
+
+    /// The header field with the token, without a proof.
+    pub(crate) fn bearer(&self) -> Result<HeaderValue, OAuthError> {
+        match self.kind {
+            TokenKind::Bearer => self.shown_as("Bearer"),
+            TokenKind::Dpop => Err(OAuthError::Key(
+                "the key that the token is bound to is missing".to_owned(),
+            )),
+        }
+    }
+
+    fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
+        let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
+        let mut value =
+            value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// Makes these tokens expire with their ID token, if that is earlier.
+    #[must_use]
+    pub fn ending_with_id_token(self) -> Self {
+        let end = self.id_token.as_ref().and_then(unverified::<Ending>);
+        let end = end.and_then(|claims| SystemTime::UNIX_EPOCH.checked_add(claims.exp.duration()?));
+        Self {
+            expires_at: self.expires_at.into_iter().chain(end).min(),
+            ..self
+        }
+    }
+
+    /// Whether the ID tokens before and after a renewal are about the same user (OpenID Connect
+    /// Core 1.0, 12.2).
+    #[must_use]
+    pub fn are_of_the_user_of(&self, before: &Self) -> bool {
+        let subject = |tokens: &Self| tokens.id_token.as_ref().and_then(unverified::<Named>);
+        self.id_token.is_none() || before.id_token.is_none() || subject(self) == subject(before)
+    }
+
+    /// Whether the access token expires within `margin`, so that it has to be renewed before a
+    /// request.
+    #[must_use]
+    pub fn ends_within(&self, margin: Duration) -> bool {
+        self.expires_at.is_some_and(|end| {
+            SystemTime::now()
+                .checked_add(margin)
+                .is_none_or(|soon| end <= soon)
+        })
+    }
+}
+
+impl TokenExchange<'_> {
+    fn parameters(&self) -> Vec<(&str, &str)> {
+        let grant = "urn:ietf:params:oauth:grant-type:token-exchange";
+        let subject = [
+            ("subject_token", self.subject.token.expose()),
+            ("subject_token_type", self.subject.kind),
+        ];
+        let actor = self.actor.map(|actor| {
+            [
+                ("actor_token", actor.token.expose()),
+                ("actor_token_type", actor.kind),
+            ]
+        });
+        let audience = self.audience.map(|audience| ("audience", audience));
+        let requested = self
+            .requested_type
+            .map(|kind| ("requested_token_type", kind));
+        let optional = actor.into_iter().flatten().chain(audience).chain(requested);
+        [("grant_type", grant)]
+            .into_iter()
+            .chain(subject)
+            .chain(optional)
+            .collect()
+    }
+}
+
+impl TokenKind {
+    fn named(name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("Bearer") {
+            return Some(Self::Bearer);
+        }
+        name.eq_ignore_ascii_case("DPoP").then_some(Self::Dpop)
+    }
+}
+
+impl Seconds {
+    fn duration(&self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Number(number) => *number,
+            Self::Text(text) => text.parse().ok()?,
+        };
+        Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| *time <= LONGEST_LIFE)
+    }
+}
+
+impl Answer {
+    /// The granted tokens. Some servers refuse with a status of success.
+    fn granted(&self, url: &Url) -> Result<Granted, OAuthError> {
+        if !self.status.is_success() || self.json::<Refusal>(url).is_ok() {
+            return Err(self.refusal(url));
+        }
+        let granted: Granted = self.json(url)?;
+        if granted.access_token.is_empty() {
+            return Err(OAuthError::malformed(url, "its token is empty"));
+        }
+        Ok(granted)
+    }
+
+    /// Whether the server requires the nonce of the header in a proof.
+    fn wants_nonce(&self, url: &Url) -> bool {
+        self.json::<Refusal>(url)
+            .is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
+    }
+
+    /// The refusal in the answer.
+    pub(crate) fn refusal(&self, url: &Url) -> OAuthError {
+        match self.json::<Refusal>(url) {
+            Ok(Refusal {
+                error,
+                error_description,
+            }) => OAuthError::Refused {
+                url: shown(url),
+                code: visible(&error, 64),
+                explanation: error_description.map(|text| visible(&text, 200)),
+            },
+            Err(_) => OAuthError::Status {
+                url: shown(url),
+                status: self.status,
+            },
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Making connections to one server.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::timeout;
+use tower_service::Service as _;
+
+use crate::client::TcpProbes;
+use crate::client::connection::PooledConnection;
+
+/// Probes that may fail. No option: with `timeouts.tcpProbe` the time until a connection is closed can be chosen.
+const PROBES: u32 = 3;
+
+/// Makes connections within a time that includes the look-up of the address.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    http: HttpConnector,
+    origin: Uri,
+    timeout: Duration,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address was not found, or the server refused.
+    #[error("{0}")]
+    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// The time was up.
+    #[error("no connection in time")]
+    Timeout,
+    /// The runtime that was to make it has ended.
+    #[error("the runtime has ended")]
+    Stopped,
+}
+
+impl ConnectError {
+    /// Whether the process, or the system, has as many files open as it may: others will be closed.
+    pub(crate) fn is_out_of_files(&self) -> bool {
+        match self {
+            Self::Refused(error) => is_out_of_files(&**error),
+            Self::Timeout | Self::Stopped => false,
+        }
+    }
+}
+
+/// Whether an error was caused by as many open files as the process, or the system, may have.
+#[must_use]
+pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    /// `ENFILE` and `EMFILE`, equal on all Unix systems.
+    const OUT_OF_FILES: [i32; 2] = [23, 24];
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let code = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
+        if code.is_some_and(|code| OUT_OF_FILES.contains(&code)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+impl Connector {
+    pub(crate) fn new(origin: Uri, timeout: Duration, probes: TcpProbes) -> Self {
+        let mut http = HttpConnector::new();
+        http.set_connect_timeout(Some(timeout));
+        http.set_nodelay(true);
+        http.set_keepalive(Some(probes.interval));
+        http.set_keepalive_interval(Some(probes.interval));
+        http.set_keepalive_retries(Some(PROBES));
+        #[cfg(target_os = "linux")]
+        http.set_tcp_user_timeout(Some(probes.unacknowledged));
+        Self {
+            http,
+            origin,
+            timeout,
+        }
+    }
+
+    pub(crate) async fn connect(mut self) -> Result<Box<PooledConnection>, ConnectError> {
+        let connecting = async {
+            let refused = |error| ConnectError::Refused(Box::new(error));
+            std::future::poll_fn(|cx| self.http.poll_ready(cx))
+                .await
+                .map_err(refused)?;
+            let io = self.http.call(self.origin).await.map_err(refused)?;
+            PooledConnection::over(io.into_inner(), false)
+                .await
+                .map_err(|error| ConnectError::Refused(error.into()))
+        };
+        timeout(self.timeout, connecting)
+            .await
+            .unwrap_or(Err(ConnectError::Timeout))
+    }
+}

@@ -1,0 +1,314 @@
+//! The idle connections of one worker to one server, and the requests that wait for a connection.
+//!
+//! The connection used last is used first. A task, the reaper, closes those that the server has closed, and those that
+//! have not been used for long, and all that are idle while something waits for a file.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::client::Supply;
+use crate::client::connection::PooledConnection;
+use crate::client::connector::{ConnectError, Connector};
+use crate::client::shortage::{announce_shortage, shortages};
+
+/// Idle connections that are kept for the whole idle timeout. Each takes some 25 KiB, so that more of them are closed soon
+/// after a burst of requests. No option: those beyond are closed when a burst has passed, and opened by the next.
+const KEPT: usize = 16;
+/// How often those beyond are closed that have not been used since the last time. No option: those that a burst needed
+/// are opened again by the next.
+const SURPLUS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long to wait before another attempt to connect when the process has as many files open as it may.
+const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
+
+/// The pool of one worker.
+pub(crate) struct Pool {
+    connector: Connector,
+    /// An unused connection is closed after at most this time, and after at least half of it.
+    idle_timeout: Duration,
+    max_idle: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
+    /// [`PooledConnection::rest`] called with the reaper's waker, or has been polled by the reaper since.
+    idle: Vec<(Box<PooledConnection>, u64)>,
+    /// How many connections at the beginning of `idle` have not been used since surplus ones were closed last.
+    unused: usize,
+    /// The number of the current period; a period is half of the idle timeout.
+    period: u64,
+    /// Requests without a connection, in order of arrival.
+    waiting: VecDeque<oneshot::Sender<Supply>>,
+    /// How many connections are being made. They go to waiting requests in order, whichever they were begun for.
+    connecting: usize,
+    /// Wakes the reaper; `None` if there is no reaper. Replaced only by the reaper, under this lock, which then polls
+    /// all idle connections with the new waker.
+    reaper: Option<Waker>,
+}
+
+/// A connection being made.
+struct Attempt(Arc<Pool>);
+
+/// The reaper. It ends with the pool or with its runtime.
+struct Reaper(Weak<Pool>);
+
+impl Pool {
+    pub(crate) fn new(connector: Connector, idle_timeout: Duration, max_idle: usize) -> Arc<Self> {
+        Arc::new(Self {
+            connector,
+            idle_timeout,
+            max_idle,
+            state: Mutex::default(),
+        })
+    }
+
+    /// An idle connection.
+    pub(crate) fn take(&self) -> Option<Box<PooledConnection>> {
+        let mut state = self.state();
+        let (connection, _) = state.idle.pop()?;
+        state.unused = state.unused.min(state.idle.len());
+        Some(connection)
+    }
+
+    /// Whether a connection that has served a stream is worth keeping: there are few idle ones. Many streams may end at
+    /// the same time.
+    pub(crate) fn has_few_idle(&self) -> bool {
+        self.state().idle.len() < KEPT.min(self.max_idle)
+    }
+
+    /// Takes back a connection that can be used again.
+    pub(crate) fn give(&self, connection: Box<PooledConnection>) {
+        let surplus = self.state().put(connection, self.max_idle);
+        // Closed without the lock.
+        drop(surplus);
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn close_idle(&self) {
+        let idle = std::mem::take(&mut self.state().idle);
+        // Closed without the lock.
+        drop(idle);
+    }
+
+    /// Waits for a connection: the first that is given back, or made. Needs a tokio runtime.
+    pub(crate) fn wait(self: &Arc<Self>) -> oneshot::Receiver<Supply> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        state.waiting.push_back(sender);
+        if state.connecting < state.waiting.len() {
+            state.connecting += 1;
+            drop(state);
+            tokio::spawn(Attempt(Arc::clone(self)).make());
+        }
+        receiver
+    }
+
+    /// Whether a request waits for a connection.
+    fn is_awaited(&self) -> bool {
+        let mut state = self.state();
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        !state.waiting.is_empty()
+    }
+
+    /// Starts the reaper if there is none. Needs a tokio runtime.
+    fn start_reaper(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.reaper.is_none() {
+            // Its first poll puts its waker here, and polls the connections that have come until then.
+            state.reaper = Some(Waker::noop().clone());
+            drop(state);
+            tokio::spawn(Reaper(Arc::downgrade(self)).run(self.idle_timeout / 2));
+        }
+    }
+
+    /// Closes idle connections that have ended or expired. `cx` is the reaper's.
+    fn reap(&self, cx: &mut Context<'_>, period_passed: bool) {
+        let mut state = self.state();
+        if !state
+            .reaper
+            .as_ref()
+            .is_some_and(|reaper| reaper.will_wake(cx.waker()))
+        {
+            state.reaper = Some(cx.waker().clone());
+        }
+        state.period += u64::from(period_passed);
+        let period = state.period;
+        let is_useless = |(connection, since): &mut (Box<PooledConnection>, u64)| {
+            *since + 2 <= period || !connection.poll_is_open(cx)
+        };
+        let closed: Vec<_> = state.idle.extract_if(.., is_useless).collect();
+        state.unused = state.unused.min(state.idle.len());
+        drop(state);
+        drop(closed);
+    }
+
+    /// Whether there are idle connections that are not kept for long.
+    fn has_surplus(&self) -> bool {
+        self.state().idle.len() > KEPT
+    }
+
+    /// Closes idle connections that have not been used lately, except for a few.
+    fn close_surplus(&self) {
+        let mut state = self.state();
+        let surplus = state.unused.saturating_sub(KEPT);
+        let closed: Vec<_> = state.idle.drain(..surplus).collect();
+        state.unused = state.idle.len();
+        state.idle.shrink_to(2 * KEPT);
+        drop(state);
+        drop(closed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(reaper) = self.state().reaper.take() {
+            reaper.wake();
+        }
+    }
+}
+
+impl State {
+    /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too many.
+    fn put(
+        &mut self,
+        mut connection: Box<PooledConnection>,
+        max_idle: usize,
+    ) -> Option<Box<PooledConnection>> {
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.send(Ok(connection)) {
+                Err(Ok(unwanted)) => connection = unwanted,
+                _ => return None,
+            }
+        }
+        let Some(reaper) = self.reaper.as_ref().filter(|_| self.idle.len() < max_idle) else {
+            return Some(connection);
+        };
+        if connection.rest(reaper) {
+            reaper.wake_by_ref();
+        }
+        self.idle.push((connection, self.period));
+        if self.idle.len() == KEPT + 1 {
+            reaper.wake_by_ref();
+        }
+        None
+    }
+
+    /// Fails the request that has waited longest.
+    fn fail(&mut self, mut error: ConnectError) {
+        while let Some(waiting) = self.waiting.pop_front() {
+            match waiting.send(Err(error)) {
+                Err(Err(undelivered)) => error = undelivered,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Attempt {
+    async fn make(self) {
+        loop {
+            match self.0.connector.clone().connect().await {
+                Ok(connection) => {
+                    self.0.start_reaper();
+                    return self.0.give(connection);
+                }
+                // Other connections will be closed, or given back. The requests bound their own time.
+                Err(error) if error.is_out_of_files() => {
+                    if !self.0.is_awaited() {
+                        return;
+                    }
+                    announce_shortage();
+                    sleep(RETRY_WITHOUT_FILES).await;
+                }
+                Err(error) => return self.0.state().fail(error),
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.connecting -= 1;
+        // The runtime has ended: there will be no connection for these requests.
+        if state.connecting < state.waiting.len() {
+            state.fail(ConnectError::Stopped);
+        }
+    }
+}
+
+impl Reaper {
+    /// Runs until the pool has gone.
+    async fn run(self, period: Duration) {
+        let mut shortages = shortages();
+        tokio::select! {
+            () = self.reap(period) => {}
+            // Idle connections are files that something else waits for.
+            () = async {
+                while shortages.changed().await.is_ok() {
+                    self.0.upgrade().iter().for_each(|pool| pool.close_idle());
+                }
+                std::future::pending::<()>().await;
+            } => {}
+        }
+    }
+
+    async fn reap(&self, period: Duration) {
+        let mut timer = pin!(sleep(period));
+        // Runs while there is a surplus.
+        let mut surplus_timer = pin!(None);
+        poll_fn(|cx| {
+            let Some(pool) = self.0.upgrade() else {
+                return Poll::Ready(());
+            };
+            let mut period_passed = false;
+            while timer.as_mut().poll(cx).is_ready() {
+                period_passed = true;
+                timer.as_mut().reset(Instant::now() + period);
+            }
+            pool.reap(cx, period_passed);
+            while pool.has_surplus() {
+                if surplus_timer.is_none() {
+                    surplus_timer.set(Some(sleep(SURPLUS_INTERVAL)));
+                }
+                let Some(timer) = surplus_timer.as_mut().as_pin_mut() else {
+                    break;
+                };
+                if timer.poll(cx).is_pending() {
+                    break;
+                }
+                surplus_timer.set(None);
+                pool.close_surplus();
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        // The sockets of the runtime have ended with it.
+        if let Some(pool) = self.0.upgrade() {
+            let mut state = pool.state();
+            state.reaper = None;
+            let idle = std::mem::take(&mut state.idle);
+            drop(state);
+            drop(idle);
+        }
+    }
+}

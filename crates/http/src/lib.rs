@@ -1,0 +1,32 @@
+//! The parts that every HTTP listener needs: an [accept loop](accept) with a connection limit, fairness among peers
+//! and graceful shutdown, sockets of TCP and Unix, [TLS](TlsServer),
+//! [HTTP/1.1 on one connection](serve_http1) with timeouts, and a [`Guard`] for `Host` and `Origin`.
+
+mod accept;
+pub mod client;
+mod connection;
+mod connections;
+mod guard;
+mod limit;
+mod socket;
+mod tls;
+mod usage;
+mod waiting;
+
+pub use accept::{
+    AcceptLimits, AcceptedTogether, Admission, Admissions, AdmittedConnection, Ends, Remaining,
+    accept, accept_and_spawn,
+};
+pub use connection::{BoxedStream, Http1Limits, OpenedStream, Stream, open, serve_http1};
+pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
+pub use fanlight_config::settings::ListenAddress;
+pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
+pub use limit::{ConcurrencyLimit, Permit};
+pub use socket::{
+    BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets,
+};
+pub use tls::{
+    ClientCa, HandshakeError, HttpVersions, LiveTls, TlsError, TlsFiles, TlsServer, accept_tls,
+    client_certificate,
+};
+pub use usage::ConnectionUse;

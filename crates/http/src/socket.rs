@@ -1,0 +1,269 @@
+//! Listening sockets of TCP and Unix, and the connections that are accepted on them.
+
+mod exchange;
+mod unix;
+
+use std::io;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::time::Duration;
+
+use fanlight_config::settings::ListenAddress;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
+use tokio::time::sleep;
+
+use crate::connections::{ConnectionPeer, peer_of};
+
+pub(crate) use self::exchange::Exchange;
+pub use self::exchange::{SocketReceiver, SocketSender, sockets};
+use self::unix::UnixSocket;
+
+/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
+const BACKLOG: u32 = 1024;
+/// How long handshakes may take that have begun before a socket is closed which shares its address. No option: the
+/// connections of most clients take less, and new ones are delayed meanwhile.
+const HANDSHAKES: Duration = Duration::from_millis(100);
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    socket: Socket,
+    /// Whether another process has it, too: then connections that wait in its queue stay there.
+    is_passed: bool,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+/// How a socket is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindOptions {
+    /// Whether other sockets may listen at the same address; of TCP.
+    pub reuse_port: bool,
+    /// The permissions of the file of a Unix socket.
+    pub mode: u32,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        Self {
+            reuse_port: false,
+            mode: 0o660,
+        }
+    }
+}
+
+/// A connection that has been accepted.
+#[derive(Debug)]
+pub enum ClientStream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+impl ListeningSocket {
+    /// Listens at `address`. Creates the file of a Unix socket; a file that no process listens at is replaced.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not allow that.
+    pub fn bind(address: &ListenAddress, options: BindOptions) -> io::Result<Self> {
+        let address = match address {
+            ListenAddress::Ip(address) => *address,
+            ListenAddress::Unix(path) => {
+                let socket = Socket::Unix(UnixSocket::bind(path, options.mode, BACKLOG)?);
+                return Ok(Self {
+                    socket,
+                    is_passed: false,
+                });
+            }
+        };
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        // As `TcpListener::bind` does: connections of an earlier process may still be in `TIME_WAIT`.
+        socket.set_reuseaddr(true)?;
+        socket.set_reuseport(options.reuse_port)?;
+        socket.bind(address)?;
+        Ok(Self::own(socket.listen(BACKLOG)?))
+    }
+
+    fn own(socket: TcpListener) -> Self {
+        Self {
+            socket: Socket::Tcp(socket),
+            is_passed: false,
+        }
+    }
+
+    /// A socket that the service manager has opened, and keeps.
+    #[must_use]
+    pub fn passed(socket: TcpListener) -> Self {
+        Self {
+            socket: Socket::Tcp(socket),
+            is_passed: true,
+        }
+    }
+
+    /// A Unix socket that the service manager has opened, and keeps with its file.
+    ///
+    /// # Errors
+    ///
+    /// If it has no file.
+    pub fn passed_unix(socket: StdUnixListener) -> io::Result<Self> {
+        Ok(Self {
+            socket: Socket::Unix(UnixSocket::passed(socket)?),
+            is_passed: true,
+        })
+    }
+
+    /// Whether the service manager has opened it.
+    #[must_use]
+    pub fn is_passed(&self) -> bool {
+        self.is_passed
+    }
+
+    /// Its address.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not know it.
+    pub fn address(&self) -> io::Result<ListenAddress> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().map(ListenAddress::Ip),
+            Socket::Unix(socket) => Ok(ListenAddress::Unix(socket.path().to_owned())),
+        }
+    }
+
+    /// Whether other sockets may listen at the same address (`SO_REUSEPORT`).
+    #[must_use]
+    pub fn shares_port(&self) -> bool {
+        match &self.socket {
+            Socket::Tcp(socket) => SockRef::from(socket).reuse_port().unwrap_or(false),
+            Socket::Unix(_) => false,
+        }
+    }
+
+    /// Changes how it is open.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not allow that.
+    pub fn change(&self, options: BindOptions) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(_) if self.shares_port() == options.reuse_port => {}
+            Socket::Tcp(socket) => SockRef::from(socket).set_reuse_port(options.reuse_port)?,
+            Socket::Unix(socket) => socket.set_mode(options.mode)?,
+        }
+        Ok(())
+    }
+
+    /// The next connection. Cancel safe.
+    pub(crate) async fn accept(&self) -> io::Result<(ClientStream, ConnectionPeer)> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, address) = socket.accept().await?;
+                Ok((
+                    ClientStream::Tcp(stream),
+                    ConnectionPeer::Address(peer_of(address.ip())),
+                ))
+            }
+            Socket::Unix(socket) => {
+                let (stream, user) = socket.accept().await?;
+                Ok((ClientStream::Unix(stream), ConnectionPeer::User(user)))
+            }
+        }
+    }
+
+    /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
+    ///
+    /// If several sockets share the address, the system has decided with the first packet of a connection which of them
+    /// gets it, and resets it if that one is closed before the handshake has ended. So new connections are ignored first:
+    /// their clients send the packet again after a second, and reach the other socket.
+    pub(crate) async fn close(self, mut begin: impl FnMut(ClientStream, ConnectionPeer)) {
+        if self.is_passed {
+            return;
+        }
+        let shares_port = self.shares_port();
+        // tokio learns of connections a moment later than the system.
+        let socket = match self.socket {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(socket) => {
+                return socket.close(|stream, user| {
+                    begin(ClientStream::Unix(stream), ConnectionPeer::User(user))
+                });
+            }
+        };
+        let Ok(socket) = socket.into_std() else {
+            return;
+        };
+        let mut accept_all = || {
+            accept_waiting(
+                || socket.accept(),
+                |(stream, address)| {
+                    let stream = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| TcpStream::from_std(stream));
+                    let peer = ConnectionPeer::Address(peer_of(address.ip()));
+                    stream
+                        .into_iter()
+                        .for_each(|stream| begin(ClientStream::Tcp(stream), peer));
+                },
+            );
+        };
+        if shares_port && ignore_new(&socket) {
+            accept_all();
+            sleep(HANDSHAKES).await;
+        }
+        accept_all();
+    }
+}
+
+/// Hands the connections that wait in the queue of a socket to `begin`.
+fn accept_waiting<T>(mut accept: impl FnMut() -> io::Result<T>, mut begin: impl FnMut(T)) {
+    for _ in 0..BACKLOG {
+        match accept() {
+            Ok(accepted) => begin(accepted),
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(_) => break,
+        }
+    }
+}
+
+/// Has the system drop the first packet of new connections; returns whether it does.
+#[cfg(target_os = "linux")]
+fn ignore_new(socket: &std::net::TcpListener) -> bool {
+    use socket2::SockFilter;
+    // Classic BPF on the TCP header (linux/filter.h): SYN and no ACK among the flags in byte 13.
+    let filter = [
+        // BPF_LD | BPF_B | BPF_ABS
+        SockFilter::new(0x30, 0, 0, 13),
+        // BPF_ALU | BPF_AND | BPF_K
+        SockFilter::new(0x54, 0, 0, 0x12),
+        // BPF_JMP | BPF_JEQ | BPF_K
+        SockFilter::new(0x15, 0, 1, 0x02),
+        // BPF_RET | BPF_K: nothing of the packet is kept, or all of it.
+        SockFilter::new(0x06, 0, 0, 0),
+        SockFilter::new(0x06, 0, 0, u32::MAX),
+    ];
+    SockRef::from(socket).attach_filter(&filter).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ignore_new(_: &std::net::TcpListener) -> bool {
+    false
+}
+
+/// Whether an error of accepting a connection concerns no other.
+pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}

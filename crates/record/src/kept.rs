@@ -1,0 +1,427 @@
+//! The audit log in files: translates each event into an entry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
+use fanlight_canonical::identity::Identity;
+use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
+use fanlight_fair::LogLimit;
+use fanlight_protocol::{Json, Method, Response};
+
+use crate::event::{
+    Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
+    RecordedRequest, RequestEnd,
+};
+use crate::masked::masked;
+
+/// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.
+const ARGUMENTS: usize = 16 << 10;
+
+/// The form in which arguments are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArgumentsKept {
+    /// They are not kept.
+    #[default]
+    None,
+    /// As a digest of their text.
+    Digest,
+    /// As text, with secrets masked.
+    Full,
+}
+
+/// The audit log in files.
+#[derive(Clone, Debug)]
+pub struct KeptRecord {
+    /// Writes the files.
+    pub ledger: Arc<Ledger>,
+    /// Whether a request may run only after its entry is on the disk.
+    pub is_required: bool,
+    /// The form in which arguments are kept.
+    pub arguments: ArgumentsKept,
+    /// Members of arguments that are masked.
+    pub redact: Vec<String>,
+    /// The path of the default endpoint.
+    pub default_path: String,
+    /// Whether other replicas have audit logs beside this one.
+    pub is_one_of_several: bool,
+}
+
+impl KeptRecord {
+    /// The files of this audit log, and of other replicas' audit logs beside it.
+    #[must_use]
+    pub fn files(&self) -> Vec<LedgerFiles> {
+        let own = self.ledger.files();
+        if self.is_one_of_several {
+            LedgerFiles::in_folder(own.folder())
+        } else {
+            vec![own.clone()]
+        }
+    }
+
+    /// Adds an event that is not a request, without acknowledgement. `limit` restricts events that
+    /// anybody can cause, which could otherwise push everything else out of the audit log.
+    pub(crate) fn add(&self, event: &AuditEvent<'_>, limit: &LogLimit) {
+        let Some(mut entry) = self.entry(event) else {
+            return;
+        };
+        if is_of_anybody(event) {
+            let Some(omitted) = limit.admit() else { return };
+            entry.omitted = omitted;
+        }
+        self.ledger.add(entry);
+    }
+
+    fn entry(&self, event: &AuditEvent<'_>) -> Option<Entry> {
+        Some(match event {
+            AuditEvent::Decided { refused: None, .. } | AuditEvent::ChangeAsked { .. } => {
+                return None;
+            }
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: Some(reason),
+            } => {
+                let tool = subject.tool();
+                let server = tool
+                    .as_ref()
+                    .map(|tool| tool.server)
+                    .or_else(|| subject.server());
+                Entry {
+                    endpoint: Some(self.path(endpoint)),
+                    action: Some(subject.method().as_str().into()),
+                    server: server.map(|server| cut(server).into()),
+                    item: tool.as_ref().map(|tool| cut(&tool.name).into()),
+                    shown: subject.shown_name().map(|name| cut(&name).into()),
+                    decision: Some("deny"),
+                    outcome: "refused",
+                    reason: Some((*reason).into()),
+                    ..of_identity("request", client)
+                }
+            }
+            AuditEvent::Approval {
+                client,
+                tool: Item { server, name },
+                id,
+                outcome,
+            } => {
+                let of_client = client.map(|client| of_identity("approval", client));
+                Entry {
+                    server: Some(cut(server).into()),
+                    item: Some(cut(name).into()),
+                    reason: Some(cut(id).into()),
+                    outcome,
+                    ..of_client.unwrap_or(Entry {
+                        event: "approval",
+                        ..Entry::default()
+                    })
+                }
+            }
+            AuditEvent::Definition(PinnedDefinition {
+                server,
+                kind,
+                name,
+                outcome,
+                change,
+                ..
+            }) => Entry {
+                event: "pin",
+                server: Some(cut(server).into()),
+                action: Some((*kind).into()),
+                item: Some(cut(name).into()),
+                reason: change.map(Into::into),
+                outcome,
+                ..Entry::default()
+            },
+            AuditEvent::Connection(change) => of_connection(change),
+            AuditEvent::ClientDenied {
+                denial,
+                credentials,
+            } => Entry {
+                event: "authentication",
+                endpoint: Some(cut(credentials.endpoint).into()),
+                reason: Some(cut(&denial.to_string()).into()),
+                outcome: "refused",
+                ..Entry::default()
+            },
+            AuditEvent::SignedIn { operator, .. } => of_operator(operator, "sign-in", "ok"),
+            AuditEvent::SignedOut { operator } => of_operator(operator, "sign-out", "ok"),
+            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied)
+                if !denied.is_attempt =>
+            {
+                return None;
+            }
+            AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => Entry {
+                event: "operator",
+                who: denied.name.map(|name| cut(name).into()),
+                reason: Some(denied.reason.into()),
+                outcome: "refused",
+                ..Entry::default()
+            },
+            AuditEvent::RoleDenied { operator, path } => Entry {
+                reason: Some("role".into()),
+                ..of_operator(operator, path, "refused")
+            },
+            AuditEvent::Changed {
+                operator,
+                path,
+                about,
+                status,
+            } => Entry {
+                shown: about.map(|about| cut(about).into()),
+                code: Some(i64::from(*status)),
+                ..of_operator(
+                    operator,
+                    path,
+                    if (200..300).contains(status) {
+                        "ok"
+                    } else {
+                        "error"
+                    },
+                )
+            },
+        })
+    }
+
+    /// Adds that a user is going to be connected, if that has to be on the disk before.
+    pub(crate) fn connects(
+        &self,
+        change: &ConnectionChange<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.begun(|| of_connection(change))
+    }
+
+    /// Adds that a request is going to run, if that has to be on the disk before.
+    pub(crate) fn begins(
+        &self,
+        request: &RecordedRequest<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.begun(|| self.of_request(request))
+    }
+
+    fn begun(&self, entry: impl FnOnce() -> Entry) -> Result<Option<Acknowledged>, NotRecorded> {
+        if !self.is_required {
+            return Ok(None);
+        }
+        let entry = Entry {
+            outcome: "decided",
+            ..entry()
+        };
+        self.ledger
+            .add_durably(entry)
+            .map(|wait| Some(Acknowledged(wait)))
+            .map_err(|_| NotRecorded)
+    }
+
+    /// Adds the end of a request.
+    pub(crate) fn ended(
+        &self,
+        request: &RecordedRequest<'_>,
+        end: &RequestEnd<'_>,
+        duration: Duration,
+    ) {
+        let mut entry = Entry {
+            duration: Some(duration),
+            ..self.of_request(request)
+        };
+        match end {
+            RequestEnd::Answered(response) => {
+                entry.outcome = outcome(response);
+                entry.code = response.error_code();
+                entry.response_bytes = Some(response.body().bytes().len());
+                if request.task.is_none() {
+                    entry.task = begun_task(&response.body());
+                }
+            }
+            RequestEnd::Cancelled => entry.outcome = "cancelled",
+            RequestEnd::NotRun => entry.outcome = "not_run",
+        }
+        self.ledger.add(entry);
+    }
+
+    fn of_request(&self, request: &RecordedRequest<'_>) -> Entry {
+        let RecordedRequest {
+            context,
+            method,
+            shown,
+            verdict,
+            target,
+            bytes,
+            task,
+            ..
+        } = *request;
+        let caller = &context.caller;
+        let mut entry = match caller.identity() {
+            Some(identity) => of_identity("request", identity),
+            None => Entry {
+                event: "request",
+                principal: principal(caller.principal()),
+                ..Entry::default()
+            },
+        };
+        let sent = context
+            .sent_to
+            .as_ref()
+            .and_then(|place| place.get())
+            .or(target);
+        let item = sent.and_then(|sent| sent.item.clone());
+        entry.client = client(context);
+        entry.era = Some(context.era.as_str());
+        entry.endpoint = Some(self.path(caller.endpoint()));
+        entry.server = sent.map(|sent| sent.server.clone());
+        entry.canary = sent.and_then(|sent| sent.canary.clone());
+        entry.action = Some(method.as_str().into());
+        entry.shown = shown
+            .filter(|shown| item.as_deref() != Some(*shown))
+            .map(Box::from);
+        entry.item = item.map(|item| cut(&item).into());
+        entry.decision = Some(verdict.map_or("allow", |verdict| decision(verdict)));
+        entry.policies = verdict
+            .map(|verdict| Arc::clone(&verdict.policies))
+            .unwrap_or_default();
+        entry.request_bytes = Some(bytes);
+        entry.trace = context
+            .trace
+            .ids()
+            .map(|ids| ids.trace_id.to_string().into());
+        entry.task = task.map(|task| cut(task).into());
+        entry.arguments = self.arguments(request);
+        entry
+    }
+
+    fn arguments(&self, request: &RecordedRequest<'_>) -> Arguments {
+        let arguments = request.params.and_then(|params| params.get("arguments"));
+        let Some(arguments) = arguments else {
+            return Arguments::None;
+        };
+        // Nobody knows which arguments of an unlisted tool are secret.
+        let is_known = *request.method != Method::CallTool || request.definition.is_some();
+        match self.arguments {
+            ArgumentsKept::None => Arguments::None,
+            ArgumentsKept::Full if is_known && arguments.bytes().len() <= ARGUMENTS => {
+                let schema = request
+                    .definition
+                    .and_then(|definition| definition.get("inputSchema"));
+                Arguments::Full(masked(&arguments, schema.as_ref(), &self.redact))
+            }
+            // Detached, because a slice would keep the whole message in memory until it is written.
+            ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),
+        }
+    }
+
+    fn path(&self, endpoint: &Endpoint) -> Box<str> {
+        cut(endpoint
+            .path()
+            .map_or(self.default_path.as_str(), |path| path))
+        .into()
+    }
+}
+
+/// Whether a person without credentials can cause the event.
+fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
+    match event {
+        AuditEvent::ClientDenied { .. }
+        | AuditEvent::SignInDenied { .. }
+        | AuditEvent::OperatorDenied(_) => true,
+        AuditEvent::Decided { client, .. } => client.principal.is_anonymous(),
+        AuditEvent::Connection(change) => change.principal.is_none() && change.outcome != "ok",
+        _ => false,
+    }
+}
+
+fn of_identity(event: &'static str, identity: &Identity) -> Entry {
+    let act = identity
+        .claims
+        .get("act")
+        .map(|actors| actors.to_vec())
+        .unwrap_or_default();
+    Entry {
+        event,
+        principal: principal(&identity.principal),
+        who: Some(cut(&identity.name).into()),
+        authentication: Some(identity.source.as_str()),
+        act,
+        ..Entry::default()
+    }
+}
+
+fn of_connection(change: &ConnectionChange<'_>) -> Entry {
+    Entry {
+        event: "connection",
+        principal: change.principal.and_then(principal),
+        server: Some(change.server)
+            .filter(|server| !server.is_empty())
+            .map(|server| cut(server).into()),
+        action: Some(change.action.into()),
+        outcome: change.outcome,
+        reason: change.reason.map(|reason| cut(reason).into()),
+        ..Entry::default()
+    }
+}
+
+fn of_operator(operator: &Actor<'_>, action: &str, outcome: &'static str) -> Entry {
+    Entry {
+        event: "operator",
+        who: Some(cut(operator.name).into()),
+        authentication: Some(operator.source),
+        action: Some(cut(action).into()),
+        reason: Some(operator.role.into()),
+        outcome,
+        ..Entry::default()
+    }
+}
+
+fn principal(principal: &Principal) -> Option<Box<str>> {
+    principal.id().map(|id| cut(&id).into())
+}
+
+fn client(context: &CallContext) -> Option<Box<str>> {
+    let text = |member: &str| {
+        Some(
+            context
+                .client_info
+                .as_ref()?
+                .peek(member)?
+                .as_str()?
+                .into_owned(),
+        )
+    };
+    let name = text("name")?;
+    let whole = match text("version") {
+        Some(version) => format!("{name}/{version}"),
+        None => name,
+    };
+    Some(cut(&whole).into())
+}
+
+fn decision(verdict: &Verdict) -> &'static str {
+    match verdict.outcome {
+        PolicyOutcome::Hidden => "hide",
+        ref outcome => outcome.as_str(),
+    }
+}
+
+/// The id of the task that a result creates (2025-11-25 basic/utilities/tasks, and the extension
+/// for tasks).
+fn begun_task(result: &Json) -> Option<Box<str>> {
+    let task = result.get("task");
+    let state = task
+        .as_ref()
+        .or_else(|| result.peek("resultType")?.is_str("task").then_some(result))?;
+    state.peek("taskId")?.as_str().map(|id| cut(&id).into())
+}
+
+fn outcome(response: &Response) -> &'static str {
+    if response.is_error() {
+        return "error";
+    }
+    let body = response.body();
+    match body
+        .peek("isError")
+        .is_some_and(|is_error| is_error.is_true())
+    {
+        true => "tool_error",
+        false => "ok",
+    }
+}

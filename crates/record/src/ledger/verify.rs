@@ -1,0 +1,235 @@
+//! Verifies that an audit log has not been changed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use data_encoding::HEXLOWER;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+
+use crate::ledger::checkpoint::{Checkpoint, PublicKey};
+use crate::ledger::files::LedgerFiles;
+use crate::ledger::query::{Unreadable, head_of, lines_of};
+use crate::ledger::tree::Edge;
+
+/// The result for an unchanged audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The numbers of the first and the last line that are kept.
+    pub lines: (u64, u64),
+    /// The number of checkpoints that match.
+    pub checkpoints: usize,
+    /// The number of lines after the last checkpoint.
+    pub after: u64,
+}
+
+/// A fault of an audit log.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// A line was changed, removed, added or moved.
+    #[error("{file}:{line}: {what}")]
+    Line {
+        /// The file.
+        file: String,
+        /// The line in the file, from 1.
+        line: usize,
+        /// The fault.
+        what: String,
+    },
+    /// A signed checkpoint contradicts the audit log.
+    #[error("the checkpoint of {size} lines does not agree with the record: {what}")]
+    Checkpoint {
+        /// The number of lines that the checkpoint covers.
+        size: u64,
+        /// The fault.
+        what: &'static str,
+    },
+    /// There is no audit log.
+    #[error("there is no record here")]
+    Nothing,
+    /// A file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+/// The signed notes in a text.
+pub(crate) fn notes(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let start = rest.find(|character: char| character != '\n')?;
+        let found = rest.get(start..)?;
+        // A note has the name, the size and the hash, an empty line, and the signature.
+        let signature = found.find("\n\n")? + 2;
+        let end = found
+            .get(signature..)?
+            .find('\n')
+            .map_or(found.len(), |end| signature + end + 1);
+        rest = found.get(end..)?;
+        found.get(..end)
+    })
+}
+
+/// The end of the last whole note in a text. Anything after it is an unfinished note.
+pub(crate) fn end_of_notes(text: &[u8]) -> usize {
+    let (mut at, mut end) = (0, 0);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        at += line.len();
+        let is_signature = line.starts_with("— ".as_bytes()) && line.ends_with(b"\n");
+        // Each note is followed by an empty line.
+        if is_signature || (line == b"\n" && end + 1 == at) {
+            end = at;
+        }
+    }
+    end
+}
+
+/// Verifies an audit log: the chain of its lines, and the checkpoints signed by `key`, both those
+/// beside it and `more`.
+///
+/// # Errors
+///
+/// The first fault.
+pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<Verified, Wrong> {
+    let beside = std::fs::read(files.checkpoints()).unwrap_or_default();
+    let beside = String::from_utf8_lossy(beside.get(..end_of_notes(&beside)).unwrap_or_default());
+    let mut checkpoints = BTreeMap::new();
+    for note in notes(&beside).chain(more.iter().flat_map(|text| notes(text))) {
+        let Checkpoint { size, root } = key.open(note).map_err(|_| Wrong::Checkpoint {
+            size: note
+                .lines()
+                .nth(1)
+                .and_then(|size| size.parse().ok())
+                .unwrap_or_default(),
+            what: "its signature is not that of the key",
+        })?;
+        if checkpoints
+            .insert(size, root)
+            .is_some_and(|other| other != root)
+        {
+            return Err(Wrong::Checkpoint {
+                size,
+                what: "another one of as many lines has another hash",
+            });
+        }
+    }
+    let mut state = Reading {
+        edge: None,
+        previous: None,
+        first: 0,
+    };
+    let (mut agreed, mut last) = (0, 0);
+    for path in files.all() {
+        let mut lines = lines_of(&path).map_err(|error| Unreadable::new(&path, error))?;
+        let mut number = 0;
+        while let Some(line) = lines
+            .next_line()
+            .map_err(|error| Unreadable::new(&path, error))?
+        {
+            number += 1;
+            if !line.is_whole {
+                // A process ended in the middle of a line. The next process that writes removes it.
+                break;
+            }
+            state
+                .take(line.text, number == 1)
+                .map_err(|what| Wrong::Line {
+                    file: path.display().to_string(),
+                    line: number,
+                    what: what.to_string(),
+                })?;
+            let edge = state.edge.get_or_insert_default();
+            if let Some(root) = checkpoints.get(&edge.size()) {
+                if *root != edge.root() {
+                    return Err(Wrong::Checkpoint {
+                        size: edge.size(),
+                        what: "lines up to there have other hashes",
+                    });
+                }
+                (agreed, last) = (agreed + 1, edge.size());
+            }
+        }
+    }
+    let Some(edge) = state.edge else {
+        return Err(Wrong::Nothing);
+    };
+    if let Some((size, _)) = checkpoints
+        .last_key_value()
+        .filter(|(size, _)| **size > edge.size())
+    {
+        return Err(Wrong::Checkpoint {
+            size: *size,
+            what: "lines are missing at the end",
+        });
+    }
+    Ok(Verified {
+        lines: (state.first, edge.size()),
+        checkpoints: agreed,
+        after: edge.size() - last.min(edge.size()),
+    })
+}
+
+/// The state of reading.
+struct Reading {
+    edge: Option<Edge>,
+    previous: Option<String>,
+    first: u64,
+}
+
+/// The fault of a line.
+enum WrongLine {
+    Unreadable,
+    Number { expected: u64 },
+    Chain,
+    Head,
+}
+
+impl fmt::Display for WrongLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable => f.write_str("this line cannot be read"),
+            Self::Number { expected } => write!(
+                f,
+                "this is not line {expected}: lines were removed, added or moved"
+            ),
+            Self::Chain => f.write_str("the line before it was changed: its hash is another one"),
+            Self::Head => {
+                f.write_str("the first line of a file does not agree with the lines before it")
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn take(&mut self, text: &[u8], is_first_of_file: bool) -> Result<(), WrongLine> {
+        let line =
+            Json::parse(text.to_vec().into(), MAX_NESTING).map_err(|_| WrongLine::Unreadable)?;
+        let number = line
+            .get("seq")
+            .and_then(|number| u64::try_from(number.as_i64()?).ok());
+        let number = number.ok_or(WrongLine::Unreadable)?;
+        if is_first_of_file {
+            let head = head_of(text).ok_or(WrongLine::Head)?;
+            if self.edge.as_ref().is_some_and(|edge| *edge != head.edge) {
+                return Err(WrongLine::Head);
+            }
+            if self.edge.is_none() {
+                self.first = number;
+            }
+            self.edge = Some(head.edge);
+        }
+        let edge = self.edge.as_mut().ok_or(WrongLine::Head)?;
+        if number != edge.size() + 1 {
+            return Err(WrongLine::Number {
+                expected: edge.size() + 1,
+            });
+        }
+        let previous = line
+            .get("prev")
+            .and_then(|previous| Some(previous.as_str()?.into_owned()));
+        if self.previous.is_some() && self.previous != previous {
+            return Err(WrongLine::Chain);
+        }
+        self.previous = Some(HEXLOWER.encode(&edge.push(text)));
+        Ok(())
+    }
+}

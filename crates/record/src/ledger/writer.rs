@@ -1,0 +1,767 @@
+//! Writes the audit log: one thread takes entries from a bounded queue, writes them in batches, and
+//! signs checkpoints.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use data_encoding::HEXLOWER;
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use tokio::sync::oneshot;
+use tracing::{error, warn};
+
+use crate::ledger::checkpoint::CheckpointKey;
+use crate::ledger::entry::Entry;
+use crate::ledger::files::{self, LedgerFiles};
+use crate::ledger::query::{head_of, lines_of};
+use crate::ledger::tree::{Edge, Hash};
+use crate::ledger::verify::{end_of_notes, notes};
+
+/// The most entries that wait.
+const QUEUE: usize = 8192;
+/// The most bytes of waiting entries.
+const QUEUE_BYTES: usize = 16 << 20;
+/// How long entries are collected to be written together, unless a caller waits for one.
+const COLLECT: Duration = Duration::from_millis(200);
+/// With this many entries, collecting ends.
+const BATCH: usize = 512;
+/// How long written entries may stay unsynced, unless a caller waits for one.
+const SYNC: Duration = Duration::from_secs(1);
+/// How long the thread sleeps if there is nothing to do.
+const IDLE: Duration = Duration::from_secs(3600);
+/// The number of lines after which a checkpoint is written.
+const CHECKPOINT_LINES: u64 = 1000;
+/// The time after which a checkpoint is written, if there are new lines.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
+/// The number of checkpoints that are kept. At twice as many, the older half is dropped.
+const CHECKPOINTS: usize = 1000;
+/// The shortest time between two log lines about the same fault.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for the last entries.
+const END: Duration = Duration::from_secs(5);
+
+/// The limits on the size and age of an audit log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// The most bytes of a file before the next one begins. Each day begins a new file too.
+    pub file_bytes: u64,
+    /// The most bytes of all files together; the oldest files are removed.
+    pub kept_bytes: u64,
+    /// How long files are kept.
+    pub kept_for: Duration,
+}
+
+/// Settings for writing an audit log.
+#[derive(Clone, Debug)]
+pub struct LedgerSettings {
+    /// The files.
+    pub files: LedgerFiles,
+    /// The limits on size and age.
+    pub retention: Retention,
+    /// Gets a copy of the lines.
+    pub mirror: Option<Arc<dyn Mirror>>,
+    /// Identifies this process among those whose audit logs are read together; `None` if there are
+    /// no others.
+    pub replica: Option<String>,
+}
+
+/// Gets a copy of the written lines. Must not block.
+pub trait Mirror: fmt::Debug + Send + Sync {
+    /// A line, without its end.
+    fn line(&self, line: &str);
+
+    /// A signed checkpoint.
+    fn checkpoint(&self, note: &str);
+
+    /// How many lines and checkpoints arrived, and how many were lost.
+    fn written(&self) -> Written;
+}
+
+/// Writes an audit log, with entries in the order in which they were added.
+#[derive(Debug)]
+pub struct Ledger {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    files: LedgerFiles,
+}
+
+/// The numbers of written and lost entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The number of written entries.
+    pub written: u64,
+    /// The number of lost entries, because the queue was full or the file could not be written.
+    pub lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Wakes the writing thread.
+    wake: Condvar,
+    waiting_bytes: AtomicUsize,
+    retention: Mutex<Retention>,
+    mirror: Mutex<Option<Arc<dyn Mirror>>>,
+    written: AtomicU64,
+    lost: AtomicU64,
+    /// The lost entries that no line has reported yet.
+    untold: AtomicU64,
+}
+
+/// The caller that waits until an entry is on the disk.
+type Waiting = Option<oneshot::Sender<Result<(), NotWritten>>>;
+
+/// The waiting entries.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: Vec<(Box<Entry>, Waiting)>,
+    /// Whether a caller waits for one of them.
+    is_urgent: bool,
+    /// Whether no more entries will come.
+    is_ended: bool,
+}
+
+/// The error that an entry was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record cannot be written")]
+pub struct NotWritten;
+
+/// Resolves once an entry is on the disk.
+#[derive(Debug)]
+pub struct Acknowledgement(oneshot::Receiver<Result<(), NotWritten>>);
+
+impl Future for Acknowledgement {
+    type Output = Result<(), NotWritten>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|answer| answer.unwrap_or(Err(NotWritten)))
+    }
+}
+
+impl Ledger {
+    /// Opens an audit log, continues it, and starts the writing thread.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or a file cannot be used, or another process writes there
+    /// ([`io::ErrorKind::WouldBlock`]).
+    pub fn open(settings: LedgerSettings) -> io::Result<Self> {
+        let LedgerSettings {
+            files,
+            retention,
+            mirror,
+            replica,
+        } = settings;
+        let shared = Arc::new(Shared {
+            retention: Mutex::new(retention),
+            mirror: Mutex::new(mirror),
+            ..Shared::default()
+        });
+        let writer = Writer::open(files.clone(), replica, Arc::clone(&shared))?;
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run())?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            files,
+        })
+    }
+
+    /// The files of the audit log.
+    #[must_use]
+    pub fn files(&self) -> &LedgerFiles {
+        &self.files
+    }
+
+    /// Sets the limits on size and age, from the next file on.
+    pub fn retain(&self, retention: Retention) {
+        *self
+            .shared
+            .retention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = retention;
+    }
+
+    /// Sets or removes the mirror that gets a copy of further lines.
+    pub fn copy_to(&self, mirror: Option<Arc<dyn Mirror>>) {
+        *self
+            .shared
+            .mirror
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = mirror;
+    }
+
+    /// Adds an entry. If it is lost, that is counted, and the next line reports it.
+    pub fn add(&self, entry: Entry) {
+        let _ = self.send(entry, None);
+    }
+
+    /// Adds an entry. The result resolves once the entry is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// If too many entries wait.
+    pub fn add_durably(&self, entry: Entry) -> Result<Acknowledgement, NotWritten> {
+        let (done, acknowledged) = oneshot::channel();
+        self.send(entry, Some(done))?;
+        Ok(Acknowledgement(acknowledged))
+    }
+
+    fn send(&self, entry: Entry, done: Waiting) -> Result<(), NotWritten> {
+        let size = entry.size();
+        let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+        let mut queue = self.shared.queue();
+        if before + size > QUEUE_BYTES || queue.entries.len() >= QUEUE || queue.is_ended {
+            drop(queue);
+            self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.shared.lose(1);
+            return Err(NotWritten);
+        }
+        queue.is_urgent |= done.is_some();
+        queue.entries.push((Box::new(entry), done));
+        // The thread sleeps until there is one entry, or until there are many.
+        let is_awaited = queue.is_urgent || matches!(queue.entries.len(), 1 | BATCH);
+        drop(queue);
+        if is_awaited {
+            self.shared.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The numbers of written and lost entries.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        Written {
+            written: self.shared.written.load(Ordering::Relaxed),
+            lost: self.shared.lost.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The numbers of entries that the mirror got and lost; `None` without a mirror.
+    #[must_use]
+    pub fn mirrored(&self) -> Option<Written> {
+        self.shared.mirror().map(|mirror| mirror.written())
+    }
+
+    /// Writes the waiting entries and a checkpoint, and ends the thread. Blocks for some seconds,
+    /// so asynchronous tasks must not call it.
+    pub fn end(&self) {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(thread) = thread else { return };
+        let deadline = Instant::now() + END;
+        self.shared.queue().is_ended = true;
+        self.shared.wake.notify_one();
+        // A thread that hangs on a dead disk must not keep the process alive.
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing that can panic runs under this lock.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn retention(&self) -> Retention {
+        *self
+            .retention
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mirror(&self) -> Option<Arc<dyn Mirror>> {
+        self.mirror
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits for entries, collects more unless a caller waits for one, and takes them. Also returns
+    /// whether no more will come.
+    fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
+        let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
+        let queue = self
+            .wake
+            .wait_timeout_while(self.queue(), patience, is_idle);
+        let (queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        let is_collecting = |queue: &mut Queue| {
+            let is_pressing = queue.is_urgent || queue.is_ended || queue.entries.len() >= BATCH;
+            !queue.entries.is_empty() && !is_pressing
+        };
+        let queue = self.wake.wait_timeout_while(queue, COLLECT, is_collecting);
+        let (mut queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        queue.is_urgent = false;
+        (std::mem::take(&mut queue.entries), queue.is_ended)
+    }
+
+    fn lose(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+        self.untold.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// The writing thread.
+struct Writer {
+    files: LedgerFiles,
+    replica: Option<String>,
+    shared: Arc<Shared>,
+    key: CheckpointKey,
+    file: File,
+    /// The size of the file in bytes.
+    length: u64,
+    /// The number of the file's first line.
+    first_line: u64,
+    /// The day of the file, counted from 1970.
+    day: u64,
+    /// The state of the written chain.
+    chain: Chain,
+    /// The number of lines at the last checkpoint.
+    checkpointed: u64,
+    /// The number of checkpoints in their file; `None` until they are counted.
+    checkpoints: Option<usize>,
+    last_checkpoint: Instant,
+    last_sync: Instant,
+    is_unsynced: bool,
+    last_logged: Option<Instant>,
+}
+
+impl Writer {
+    fn open(files: LedgerFiles, replica: Option<String>, shared: Arc<Shared>) -> io::Result<Self> {
+        files.make_folder()?;
+        let mut file = files::open(&files.current())?;
+        lock(&file)?;
+        let key = key(&files.key())?;
+        let mut continued = Continued::of(&files.current())?;
+        if continued.is_damaged {
+            let aside = files.set_aside(seconds_now());
+            fs::rename(files.current(), &aside)?;
+            error!(file = %aside.display(), "the audit record was damaged; it is set aside, and a new one begins");
+            file = files::open(&files.current())?;
+            lock(&file)?;
+            continued = Continued::default();
+        }
+        if continued.length < file.metadata()?.len() {
+            // A process ended in the middle of a line.
+            file.set_len(continued.length)?;
+        }
+        if continued.length == 0
+            && let Some(last) = files.earlier().last()
+        {
+            // A process ended before it could begin this file, which continues the last one.
+            continued.chain = Continued::of(last)?.chain;
+        }
+        let now = Instant::now();
+        let Continued {
+            length,
+            first_line,
+            day,
+            chain,
+            ..
+        } = continued;
+        let checkpointed = chain.edge.size();
+        let mut writer = Self {
+            files,
+            replica,
+            shared,
+            key,
+            file,
+            length,
+            first_line,
+            day,
+            chain,
+            checkpointed,
+            checkpoints: None,
+            last_checkpoint: now,
+            last_sync: now,
+            is_unsynced: false,
+            last_logged: None,
+        };
+        if writer.length == 0 {
+            writer.begin_file()?;
+        }
+        Ok(writer)
+    }
+
+    fn run(mut self) {
+        loop {
+            let is_done = !self.is_unsynced && self.chain.edge.size() == self.checkpointed;
+            let (batch, is_ended) = self.shared.take(if is_done { IDLE } else { SYNC });
+            self.write_batch(batch);
+            self.finish_batch(is_ended);
+            if is_ended {
+                break;
+            }
+        }
+    }
+
+    fn write_batch(&mut self, batch: Vec<(Box<Entry>, Waiting)>) {
+        if batch.is_empty() {
+            return;
+        }
+        let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
+        let written = self.write_entries(batch.iter().map(|(entry, _)| &**entry));
+        self.shared
+            .waiting_bytes
+            .fetch_sub(bytes, Ordering::Relaxed);
+        let is_waited_for = batch.iter().any(|(_, done)| done.is_some());
+        let outcome = written.and_then(|()| if is_waited_for { self.sync() } else { Ok(()) });
+        let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        match &outcome {
+            Ok(()) => drop(self.shared.written.fetch_add(count, Ordering::Relaxed)),
+            Err(error) => {
+                self.shared.lose(count);
+                self.complain(error);
+            }
+        }
+        let answer = outcome.map_err(|_| NotWritten);
+        for done in batch.into_iter().filter_map(|(_, done)| done) {
+            // A caller that has gone does not wait.
+            let _ = done.send(answer);
+        }
+    }
+
+    fn write_entries<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> io::Result<()> {
+        let is_full = self.length >= self.shared.retention().file_bytes || self.day != day_now();
+        if is_full && self.length > 0 {
+            self.rotate()?;
+        }
+        // Even if that failed before, because no line may come earlier.
+        if self.length == 0 {
+            self.begin_file()?;
+        }
+        let untold = self.shared.untold.swap(0, Ordering::Relaxed);
+        let lost = Entry {
+            event: "lost",
+            outcome: "lost",
+            lost: untold,
+            ..Entry::default()
+        };
+        let (mut chain, mut text) = (self.chain.clone(), String::new());
+        let replica = self.replica.as_deref();
+        let mut add = |entry: &Entry| {
+            let line = entry.line(chain.next(), replica, &chain.previous);
+            chain.push(line.as_bytes());
+            text.push_str(&line);
+            text.push('\n');
+        };
+        if untold > 0 {
+            add(&lost);
+        }
+        entries.for_each(add);
+        let written = self.append(&text, chain);
+        if written.is_err() {
+            self.shared.untold.fetch_add(untold, Ordering::Relaxed);
+        }
+        written
+    }
+
+    /// Writes all of a text, which leads to `chain`, or nothing.
+    fn append(&mut self, text: &str, chain: Chain) -> io::Result<()> {
+        match self.file.write_all(text.as_bytes()) {
+            Ok(()) => {
+                self.shared
+                    .mirror()
+                    .iter()
+                    .for_each(|mirror| text.lines().for_each(|line| mirror.line(line)));
+                self.chain = chain;
+                self.length += u64::try_from(text.len()).unwrap_or(u64::MAX);
+                self.is_unsynced = true;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = self.file.set_len(self.length);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins the current file with a line that contains the state of the tree.
+    fn begin_file(&mut self) -> io::Result<()> {
+        let mut heads = ArrayBuilder::default();
+        for head in self.chain.edge.heads() {
+            heads.push(&Json::string(&HEXLOWER.encode(head)));
+        }
+        let (number, time) = (self.chain.next(), SystemTime::now());
+        let mut line = ObjectBuilder::new();
+        line.integer("seq", i64::try_from(number).unwrap_or(i64::MAX));
+        line.string("time", &humantime::format_rfc3339_millis(time).to_string());
+        line.string("event", "file");
+        line.member("tree", &heads.finish());
+        line.string("prev", &HEXLOWER.encode(&self.chain.previous));
+        let line = line.finish().as_text().to_owned();
+        let mut chain = self.chain.clone();
+        chain.push(line.as_bytes());
+        self.append(&format!("{line}\n"), chain)?;
+        (self.first_line, self.day) = (number, day_now());
+        Ok(())
+    }
+
+    /// Renames the current file, and opens the next one, which is empty.
+    fn rotate(&mut self) -> io::Result<()> {
+        self.sync()?;
+        self.checkpoint();
+        let files = &self.files;
+        let rotated = files.rotated(self.first_line);
+        // Renaming would replace an existing file. No other process writes here.
+        if fs::exists(&rotated)? {
+            let message = format!(
+                "{} exists already, which the current file is to be called",
+                rotated.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        fs::rename(files.current(), &rotated)?;
+        let next = files::open(&files.current()).and_then(|next| lock(&next).map(|()| next));
+        match next {
+            Ok(next) => (self.file, self.length) = (next, 0),
+            Err(error) => {
+                let _ = fs::rename(&rotated, files.current());
+                return Err(error);
+            }
+        }
+        // Before anything is written, because the disk may need the space.
+        self.remove_old();
+        Ok(())
+    }
+
+    /// Removes the oldest files beyond the limits.
+    fn remove_old(&self) {
+        let now = SystemTime::now();
+        let Retention {
+            file_bytes: mut kept,
+            kept_bytes,
+            kept_for,
+        } = self.shared.retention();
+        for path in self.files.earlier().into_iter().rev() {
+            let Ok(about) = fs::metadata(&path) else {
+                continue;
+            };
+            kept = kept.saturating_add(about.len());
+            let age = about
+                .modified()
+                .ok()
+                .and_then(|changed| now.duration_since(changed).ok())
+                .unwrap_or_default();
+            if (kept > kept_bytes || age > kept_for)
+                && let Err(error) = fs::remove_file(&path)
+            {
+                warn!(file = %path.display(), %error, "an old file of the audit record cannot be removed");
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.is_unsynced {
+            self.file.sync_data()?;
+            self.is_unsynced = false;
+        }
+        self.last_sync = Instant::now();
+        Ok(())
+    }
+
+    /// Syncs and writes a checkpoint after a batch, if they are due.
+    fn finish_batch(&mut self, is_end: bool) {
+        if self.is_unsynced
+            && (is_end || self.last_sync.elapsed() >= SYNC)
+            && let Err(error) = self.sync()
+        {
+            self.complain(&error);
+        }
+        let new = self.chain.edge.size() - self.checkpointed;
+        let is_due =
+            new >= CHECKPOINT_LINES || self.last_checkpoint.elapsed() >= CHECKPOINT_TIME || is_end;
+        if new > 0 && is_due {
+            self.checkpoint();
+        }
+    }
+
+    /// Signs the current tree, once its lines are on the disk.
+    fn checkpoint(&mut self) {
+        self.last_checkpoint = Instant::now();
+        if let Err(error) = self.sync() {
+            return self.complain(&error);
+        }
+        let text = self.key.sign(&self.chain.edge);
+        self.shared
+            .mirror()
+            .iter()
+            .for_each(|mirror| mirror.checkpoint(&text));
+        match self.append_checkpoint(&text) {
+            Ok(()) => self.checkpointed = self.chain.edge.size(),
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    fn append_checkpoint(&mut self, text: &str) -> io::Result<()> {
+        let path = self.files.checkpoints();
+        let mut file = files::open(&path)?;
+        let before = match self.checkpoints {
+            Some(before) => before,
+            None => {
+                let kept = fs::read(&path)?;
+                let end = end_of_notes(&kept);
+                file.set_len(u64::try_from(end).unwrap_or(u64::MAX))?;
+                notes(&String::from_utf8_lossy(
+                    kept.get(..end).unwrap_or_default(),
+                ))
+                .count()
+            }
+        };
+        let length = file.metadata()?.len();
+        if let Err(error) = file
+            .write_all(format!("{text}\n").as_bytes())
+            .and_then(|()| file.sync_data())
+        {
+            let _ = file.set_len(length);
+            return Err(error);
+        }
+        let count = before + 1;
+        self.checkpoints = Some(count);
+        if count < 2 * CHECKPOINTS {
+            return Ok(());
+        }
+        let kept = fs::read_to_string(&path)?;
+        let all: Vec<_> = notes(&kept).collect();
+        let newest = all
+            .get(all.len().saturating_sub(CHECKPOINTS)..)
+            .unwrap_or_default();
+        let next = path.with_extension("checkpoints.new");
+        fs::write(
+            &next,
+            newest
+                .iter()
+                .map(|note| format!("{note}\n"))
+                .collect::<String>(),
+        )?;
+        fs::rename(next, path)?;
+        self.checkpoints = Some(newest.len());
+        Ok(())
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if self
+            .last_logged
+            .is_none_or(|last| last.elapsed() >= LOG_PAUSE)
+        {
+            self.last_logged = Some(Instant::now());
+            let lost = self.shared.lost.load(Ordering::Relaxed);
+            error!(file = %self.files.current().display(), %error, lost, "the audit record cannot be written");
+        }
+    }
+}
+
+/// The state for continuing a file.
+#[derive(Default)]
+struct Continued {
+    /// The offset after the last whole line.
+    length: u64,
+    first_line: u64,
+    day: u64,
+    chain: Chain,
+    is_damaged: bool,
+}
+
+/// The state after the last line of the chain: each line has the hash of the previous one.
+#[derive(Clone, Default)]
+struct Chain {
+    edge: Edge,
+    /// The hash of the last line.
+    previous: Hash,
+}
+
+impl Chain {
+    /// The number of the next line.
+    fn next(&self) -> u64 {
+        self.edge.size() + 1
+    }
+
+    fn push(&mut self, line: &[u8]) {
+        self.previous = self.edge.push(line);
+    }
+}
+
+impl Continued {
+    fn of(path: &Path) -> io::Result<Self> {
+        let mut continued = Self::default();
+        let mut lines = lines_of(path)?;
+        while let Some(line) = lines.next_line()? {
+            if !line.is_whole {
+                break;
+            }
+            if continued.length == 0 {
+                let Some(head) = head_of(line.text) else {
+                    continued.is_damaged = true;
+                    return Ok(continued);
+                };
+                (continued.chain.edge, continued.first_line, continued.day) =
+                    (head.edge, head.number, head.day);
+            }
+            continued.chain.push(line.text);
+            continued.length += u64::try_from(line.text.len()).unwrap_or(u64::MAX) + 1;
+        }
+        Ok(continued)
+    }
+}
+
+/// Locks a file for this process alone.
+fn lock(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "another process writes this record",
+        ),
+        TryLockError::Error(error) => error,
+    })
+}
+
+/// The key in a file; a new key if there is no file.
+fn key(path: &Path) -> io::Result<CheckpointKey> {
+    let unusable = || {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} has no key", path.display()),
+        )
+    };
+    match fs::read(path) {
+        Ok(bytes) => CheckpointKey::from_bytes(&bytes).ok_or_else(unusable),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (key, bytes) = CheckpointKey::generate().ok_or_else(unusable)?;
+            let mut file = files::open(path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            Ok(key)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn day_now() -> u64 {
+    seconds_now() / 86_400
+}

@@ -1,0 +1,21 @@
+//! The audit log: who was let in, who was refused, who called which tool, and who changed
+//! something.
+//!
+//! Actions are recorded by a [`Record`] before they are carried out. An action that cannot be
+//! recorded is not carried out.
+
+mod authentication;
+mod event;
+mod kept;
+pub mod ledger;
+mod log;
+mod masked;
+
+pub use crate::ledger::cut;
+pub use authentication::AuditedAuthentication;
+pub use event::{
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
+    PinnedDefinition, Record, RecordedRequest, RequestEnd,
+};
+pub use kept::{ArgumentsKept, KeptRecord};
+pub use log::AuditLog;

@@ -1,0 +1,545 @@
+//! The audit log as log lines with the target `audit`, and as counts in metrics. Neither contains
+//! secrets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::ledger::Written;
+use arc_swap::ArcSwapOption;
+use fanlight_canonical::credentials::{Credentials, Denial};
+use fanlight_canonical::identity::Identity;
+use fanlight_canonical::{Decidable, Endpoint, Item};
+use fanlight_fair::LogLimit;
+use fanlight_protocol::visible;
+use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
+use tracing::field::display;
+use tracing::{info, warn};
+
+use crate::event::{
+    Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
+    PinnedDefinition, Record, RecordedRequest, RequestEnd,
+};
+use crate::kept::{ArgumentsKept, KeptRecord};
+
+/// The most lines about refusals in ten seconds. The next line tells how many were omitted. No
+/// option: metrics count all.
+const LINES: u32 = 20;
+
+/// The most entries in ten seconds that anybody can cause. In a week they fill half of the default
+/// size of the files.
+const KEPT_LINES: u32 = 2;
+
+/// The most characters of a path or a name in a line.
+const LONGEST: usize = 200;
+
+const SIGN_INS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.sign_ins",
+    unit: "{sign_in}",
+    help: "Sign-ins of operators.",
+    shape: Shape::Counter,
+    labels: &["method", "outcome"],
+};
+const REFUSALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.auth.refusals",
+    unit: "{request}",
+    help: "Requests that were not authenticated or not allowed.",
+    shape: Shape::Counter,
+    labels: &["listener", "reason"],
+};
+
+const ENTRIES: FamilyInfo = FamilyInfo {
+    name: "fanlight.audit.entries",
+    unit: "{entry}",
+    help: "Entries of the audit record in files.",
+    shape: Shape::Counter,
+    labels: &["outcome"],
+};
+
+const EXPORTED: FamilyInfo = FamilyInfo {
+    name: "fanlight.audit.exported",
+    unit: "{record}",
+    help: "Entries and checkpoints of the audit record that are log records at the collector, or were lost on the way.",
+    shape: Shape::Counter,
+    labels: &["outcome"],
+};
+
+/// Logs sign-ins, refusals and changes by operators. Permitted requests of clients are in traces
+/// instead.
+#[derive(Debug)]
+pub struct AuditLog {
+    counts: Mutex<Counts>,
+    /// Limits the lines that anybody can cause.
+    lines: LogLimit,
+    /// Limits the entries in files that anybody can cause.
+    kept_lines: LogLimit,
+    /// The audit log in files; `None` without one.
+    kept: ArcSwapOption<KeptRecord>,
+}
+
+impl Default for AuditLog {
+    fn default() -> Self {
+        let (lines, kept_lines) = (LogLimit::new(LINES), LogLimit::new(KEPT_LINES));
+        Self {
+            counts: Mutex::default(),
+            lines,
+            kept_lines,
+            kept: ArcSwapOption::empty(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// By the method of signing in, and the result.
+    sign_ins: BTreeMap<(&'static str, &'static str), u64>,
+    /// By the listener, and the reason.
+    refusals: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+/// The log takes every event. It counts lines that it cannot write.
+impl Record for AuditLog {
+    fn record(&self, event: &AuditEvent<'_>) -> Result<(), NotRecorded> {
+        if let Some(kept) = &*self.kept.load() {
+            kept.add(event, &self.kept_lines);
+        }
+        match event {
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: None,
+            } => {
+                if subject
+                    .verdict()
+                    .is_some_and(|verdict| verdict.outcome.is_denial())
+                {
+                    self.client_not_allowed(client, endpoint, *subject, "policy");
+                }
+            }
+            AuditEvent::ChangeAsked { .. } => {}
+            AuditEvent::Decided {
+                client,
+                endpoint,
+                subject,
+                refused: Some(reason),
+            } => {
+                self.client_not_allowed(client, endpoint, *subject, reason);
+            }
+            AuditEvent::Approval {
+                client,
+                tool,
+                id,
+                outcome,
+            } => approval(*client, tool, id, outcome),
+            AuditEvent::Definition(pinned) => definition(pinned),
+            AuditEvent::Connection(change) => self.connection(change),
+            AuditEvent::ClientDenied {
+                denial,
+                credentials,
+            } => self.client_denied(denial, credentials),
+            AuditEvent::SignedIn { operator, method } => {
+                self.count(method, "accepted");
+                signed("sign-in", operator);
+            }
+            AuditEvent::SignedOut { operator } => signed("sign-out", operator),
+            AuditEvent::SignInDenied { method, denied } => {
+                self.count(method, "refused");
+                self.operator_denied("sign-in", denied);
+            }
+            AuditEvent::OperatorDenied(denied) => self.operator_denied("request", denied),
+            AuditEvent::RoleDenied { operator, path } => self.role_denied(operator, path),
+            AuditEvent::Changed {
+                operator,
+                path,
+                about,
+                status,
+            } => changed(operator, path, *about, *status),
+        }
+        Ok(())
+    }
+
+    fn keeps_requests(&self) -> Option<KeptRequests> {
+        let kept = self.kept.load();
+        let KeptRecord {
+            arguments,
+            is_required,
+            ..
+        } = **kept.as_ref()?;
+        Some(KeptRequests {
+            arguments: arguments != ArgumentsKept::None,
+            definitions: arguments == ArgumentsKept::Full,
+            announced: is_required,
+        })
+    }
+
+    fn begins(&self, request: &RecordedRequest<'_>) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.kept
+            .load()
+            .as_ref()
+            .map_or(Ok(None), |kept| kept.begins(request))
+    }
+
+    fn ended(&self, request: &RecordedRequest<'_>, end: &RequestEnd<'_>, duration: Duration) {
+        if let Some(kept) = &*self.kept.load() {
+            kept.ended(request, end, duration);
+        }
+    }
+}
+
+impl AuditLog {
+    /// Sets or removes the audit log in files.
+    pub fn keep(&self, kept: Option<KeptRecord>) {
+        self.kept.store(kept.map(Arc::new));
+    }
+
+    /// The audit log in files, if there is one.
+    #[must_use]
+    pub fn kept(&self) -> Option<Arc<KeptRecord>> {
+        self.kept.load_full()
+    }
+
+    /// Records that a user is going to be connected to a server, if that has to be recorded before.
+    /// Must not block.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be recorded. Then the user is not connected.
+    pub fn connects(
+        &self,
+        change: &ConnectionChange<'_>,
+    ) -> Result<Option<Acknowledged>, NotRecorded> {
+        self.kept
+            .load()
+            .as_ref()
+            .map_or(Ok(None), |kept| kept.connects(change))
+    }
+
+    /// Logs a change of a user's grant at a server.
+    fn connection(&self, change: &ConnectionChange<'_>) {
+        let ConnectionChange {
+            principal,
+            server,
+            action,
+            outcome,
+            reason,
+        } = *change;
+        let what = match action {
+            "signIn" => "sign-in at a server",
+            "keyDeposit" => "key for a server",
+            "signOut" => "sign-out at a server",
+            _ => "end of a grant",
+        };
+        let who = principal.map(|principal| shown(&principal.describe()));
+        let (about, reason) = (shown(server), reason.map(shown));
+        if outcome == "ok" {
+            info!(target: "audit", what, about, who, outcome = "done", reason, "user: {what}");
+        } else if let Some(omitted) = self.lines.admit() {
+            warn!(target: "audit", what, about, who, outcome, reason, omitted, "user: {what}: {outcome}");
+        }
+    }
+
+    /// Logs that a client lacks a right.
+    fn client_not_allowed(
+        &self,
+        client: &Identity,
+        endpoint: &Endpoint,
+        subject: &dyn Decidable,
+        reason: &'static str,
+    ) {
+        let Some(omitted) = self.count_refusal("clients", reason, true) else {
+            return;
+        };
+        let what = shown(subject.method().as_str());
+        let about = subject
+            .tool()
+            .map(|Item { server, name }| shown(&format!("{server}/{name}")));
+        let (who, source, groups) = (
+            shown(&client.name),
+            client.source.as_str(),
+            shown(&client.groups.join(",")),
+        );
+        let endpoint = endpoint.path().map(|path| shown(path));
+        let about = about.or_else(|| subject.shown_name().map(|name| shown(&name)));
+        let policies = subject
+            .verdict()
+            .map(|verdict| shown(&verdict.policies.join(", ")));
+        warn!(target: "audit", what, about, policies, who, source, groups, endpoint, outcome = "refused", reason, omitted, "not allowed to a client: {reason}");
+    }
+
+    /// Logs that a client was not authenticated.
+    fn client_denied(&self, denial: &Denial, credentials: &Credentials<'_>) {
+        let reason = match denial {
+            Denial::Missing => "missing",
+            Denial::Malformed(_) => "malformed",
+            Denial::Invalid(_) => "invalid",
+            Denial::InvalidProof(_) => "proof",
+            Denial::Forbidden(_) => "forbidden",
+            Denial::Throttled { .. } => "throttled",
+            Denial::Unavailable(_) => "unavailable",
+        };
+        // Clients begin without credentials, to learn which ones they need.
+        let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing)
+        else {
+            return;
+        };
+        let (endpoint, text) = (shown(credentials.endpoint), shown(&denial.to_string()));
+        let peer = credentials.connection.peer.map(display);
+        warn!(target: "audit", what = "request", endpoint, outcome = "refused", reason, text, peer, omitted, "client not authenticated: {reason}");
+    }
+
+    fn operator_denied(&self, what: &'static str, denied: &DeniedOperator<'_>) {
+        let DeniedOperator {
+            reason,
+            name,
+            is_attempt,
+            peer,
+        } = *denied;
+        let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else {
+            return;
+        };
+        let (who, peer) = (name.map(shown), peer.map(display));
+        warn!(target: "audit", what, who, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
+    }
+
+    fn role_denied(&self, operator: &Actor<'_>, path: &str) {
+        let Some(omitted) = self.count_refusal("admin", "role", true) else {
+            return;
+        };
+        let Actor {
+            name,
+            source,
+            role,
+            peer,
+        } = *operator;
+        let (what, who, peer) = (shown(path), shown(name), peer.map(display));
+        warn!(target: "audit", what, who, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
+    }
+
+    fn count(&self, method: &'static str, outcome: &'static str) {
+        *self.counts().sign_ins.entry((method, outcome)).or_default() += 1;
+    }
+
+    /// Counts a refusal. Returns how many lines were omitted before its own line, or `None` if it
+    /// gets no line.
+    fn count_refusal(
+        &self,
+        listener: &'static str,
+        reason: &'static str,
+        is_attempt: bool,
+    ) -> Option<u64> {
+        *self
+            .counts()
+            .refusals
+            .entry((listener, reason))
+            .or_default() += 1;
+        if is_attempt { self.lines.admit() } else { None }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn metrics(&self) -> [Family; 4] {
+        let counts = self.counts();
+        let kept = self.kept();
+        let kept = kept.as_ref().map(|kept| &kept.ledger);
+        let (written, mirrored) = (
+            kept.map(|ledger| ledger.written()),
+            kept.and_then(|ledger| ledger.mirrored()),
+        );
+        [
+            Family {
+                info: &SIGN_INS,
+                points: points(&counts.sign_ins, SIGN_INS.labels),
+            },
+            Family {
+                info: &REFUSALS,
+                points: points(&counts.refusals, REFUSALS.labels),
+            },
+            Family {
+                info: &ENTRIES,
+                points: written
+                    .map(|written| outcomes("written", written))
+                    .unwrap_or_default(),
+            },
+            Family {
+                info: &EXPORTED,
+                points: mirrored
+                    .map(|sent| outcomes("exported", sent))
+                    .unwrap_or_default(),
+            },
+        ]
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Nothing that can panic runs under this lock.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Logs a request for approval, or the answer to it.
+fn approval(
+    client: Option<&Identity>,
+    Item { server, name }: &Item<'_>,
+    id: &str,
+    outcome: &'static str,
+) {
+    let (who, source) = (
+        client.map(|client| shown(&client.name)),
+        client.map(|client| client.source.as_str()),
+    );
+    let about = shown(&format!("{server}/{name}"));
+    info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
+}
+
+/// Logs that a definition differs from the approved one, or has been approved.
+fn definition(pinned: &PinnedDefinition<'_>) {
+    let PinnedDefinition {
+        server,
+        kind,
+        name,
+        outcome,
+        change,
+        reasons,
+    } = pinned;
+    let (about, reasons) = (
+        shown(&format!("{kind} {server}/{name}")),
+        shown(&reasons.join("; ")),
+    );
+    match *outcome {
+        "held" | "passed" => {
+            warn!(target: "audit", what = "pin", about, outcome, reason = change, reasons, "a definition is not as it was approved");
+        }
+        _ => info!(target: "audit", what = "pin", about, outcome, "a definition is {outcome}"),
+    }
+}
+
+/// Logs that an operator has signed in or out.
+fn signed(what: &'static str, operator: &Actor<'_>) {
+    let Actor {
+        name,
+        source,
+        role,
+        peer,
+    } = *operator;
+    let (who, peer) = (shown(name), peer.map(display));
+    info!(target: "audit", what, who, source, role, outcome = "done", peer, "operator: {what}");
+}
+
+fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
+    let Actor {
+        name,
+        source,
+        role,
+        peer,
+    } = *operator;
+    let (what, about, who, peer) = (
+        shown(path),
+        about.map(shown),
+        shown(name),
+        peer.map(display),
+    );
+    let outcome = if (200..300).contains(&status) {
+        "done"
+    } else {
+        "failed"
+    };
+    info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
+}
+
+/// Metric points for entries that arrived, under this name, and for lost entries.
+fn outcomes(arrived: &str, Written { written, lost }: Written) -> Vec<Point> {
+    let point = |(outcome, count): (&str, u64)| {
+        let labels = ENTRIES
+            .labels
+            .iter()
+            .copied()
+            .zip([outcome.to_owned()])
+            .collect();
+        (
+            labels,
+            Values::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+        )
+    };
+    [(arrived, written), ("lost", lost)].map(point).into()
+}
+
+/// Metric points for counts by two labels.
+fn points(
+    counts: &BTreeMap<(&'static str, &'static str), u64>,
+    labels: &[&'static str],
+) -> Vec<Point> {
+    let point = |((one, other), count): (&(&str, &str), &u64)| {
+        let values = [*one, *other].map(str::to_owned);
+        (
+            labels.iter().copied().zip(values).collect(),
+            Values::Integer(i64::try_from(*count).unwrap_or(i64::MAX)),
+        )
+    };
+    counts.iter().map(point).collect()
+}
+
+/// A peer's text on one line, shortened.
+fn shown(text: &str) -> String {
+    let escaped = visible::escaped(text);
+    match escaped.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", escaped.get(..end).unwrap_or_default()),
+        None => escaped.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_on_one_line_with_an_end() {
+        assert!(!shown("a\nfake line\u{1b}[31m").contains(['\n', '\u{1b}']));
+        assert!(shown(&"x".repeat(10_000)).chars().count() <= LONGEST + 1);
+    }
+
+    #[test]
+    fn sign_ins_and_refusals_are_counted() {
+        let log = AuditLog::default();
+        let operator = Actor {
+            name: "ann",
+            source: "token",
+            role: "viewer",
+            peer: None,
+        };
+        let denied = DeniedOperator {
+            reason: "invalid",
+            name: None,
+            is_attempt: true,
+            peer: None,
+        };
+        let events = [
+            AuditEvent::SignedIn {
+                operator,
+                method: "token",
+            },
+            AuditEvent::SignInDenied {
+                method: "token",
+                denied,
+            },
+            AuditEvent::OperatorDenied(denied),
+            AuditEvent::RoleDenied {
+                operator,
+                path: "/api/reload",
+            },
+            AuditEvent::ChangeAsked {
+                operator,
+                path: "/api/reload",
+            },
+        ];
+        events.iter().for_each(|event| log.record(event).unwrap());
+        let text = fanlight_telemetry::metrics::prometheus(&log.metrics());
+        for line in [
+            r#"fanlight_auth_sign_ins_total{method="token",outcome="accepted"} 1"#,
+            r#"fanlight_auth_sign_ins_total{method="token",outcome="refused"} 1"#,
+            r#"fanlight_auth_refusals_total{listener="admin",reason="invalid"} 2"#,
+            r#"fanlight_auth_refusals_total{listener="admin",reason="role"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

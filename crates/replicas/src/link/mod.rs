@@ -1,0 +1,595 @@
+//! The connections over which a replica passes requests on to others: HTTP/2 over TLS, with the certificates of replicas on both
+//! sides. Each worker thread has one to each replica that it has something for, so that a request wakes no other thread, and the
+//! workers of that replica share what is passed on to it.
+//!
+//! A replica that does not answer pings is given up within a second and a half, with all that runs there.
+
+mod certificate;
+mod client;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fanlight_canonical::ProcessRun;
+use fanlight_frontend::forwarding::{
+    ENVELOPE, Envelopes, ForwardError, ForwardedRequest, Forwarding, LONGEST_ENVELOPE, Opened,
+    Refused, Replicas, TASK_ELSEWHERE,
+};
+use fanlight_http::client::worker::PerWorker;
+use fanlight_protocol::seal::{KeyError, Keys};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+use self::certificate::dns_name;
+use self::client::Client;
+
+/// Time for a connection to be made. No option: replicas are near each other, and clients wait.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How often a connection is checked that carries requests.
+const PING: Duration = Duration::from_millis(250);
+/// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
+/// served again within the five seconds that are promised.
+const PONG: Duration = Duration::from_millis(1000);
+/// How long no connection is attempted to a replica that could not be reached. No option: each attempt may cost a request
+/// [`CONNECT`].
+const PAUSE: Duration = Duration::from_secs(5);
+/// How much of one answer is on its way or waits for its client. No option: replicas are near each other, and this is what one waits
+/// for that comes over one network.
+const ANSWER_WINDOW: u32 = 64 << 10;
+/// How often a request is sent again that the other replica has not begun, since its connection ends or has enough requests.
+const AGAIN: usize = 2;
+/// How long a connection without requests is kept; the other end keeps it for longer.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The certificates of this replica and of the authority of all, as PEM.
+#[derive(Clone, Copy)]
+pub struct LinkFiles<'a> {
+    /// The certificate that it shows, and those between that and the authority.
+    pub certificate: &'a [u8],
+    /// The key of the certificate.
+    pub key: &'a [u8],
+    /// The authority that has signed the certificates of all replicas.
+    pub authority: &'a [u8],
+}
+
+/// Why files cannot be used for a link.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Certificate, key or authority cannot be read.
+    #[error("the certificate, the key or the authority of replicas cannot be read: {0}")]
+    Text(pem::Error),
+    /// Certificate, key or authority cannot be used.
+    #[error("the certificate, the key or the authority of replicas cannot be used: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The authority has no certificate.
+    #[error("the authority of replicas has no certificate in PEM form")]
+    NoAuthority,
+}
+
+/// The replicas that there are.
+pub trait Members: Send + Sync {
+    /// Where a run of a replica is reached, if it lives.
+    fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
+
+    /// Waits until it is known where a run is reached that has joined just now.
+    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// The other replicas that have not been told to end, and have an address.
+    fn others(&self) -> Vec<ProcessRun>;
+}
+
+/// Passes requests on to other replicas.
+pub struct Link {
+    envelopes: Envelopes,
+    members: Arc<dyn Members>,
+    clients: Mutex<Clients>,
+}
+
+/// How the others are reached.
+struct Clients {
+    tls: Arc<LinkTls>,
+    /// Each replica that something was passed on to with `tls`.
+    made: HashMap<ProcessRun, Arc<OtherReplica>>,
+}
+
+/// What this replica shows and accepts.
+pub struct LinkTls {
+    config: ClientConfig,
+    /// The name that all replicas have in their certificates; `None` if each has its own address there.
+    name: Option<ServerName<'static>>,
+}
+
+/// How one replica is reached.
+struct OtherReplica {
+    tls: Arc<LinkTls>,
+    address: SocketAddr,
+    url: Uri,
+    /// With a connection for each worker.
+    clients: ArcSwap<PerWorker<Client>>,
+    /// When it was last found that it cannot be reached.
+    unreachable: Mutex<Option<Instant>>,
+}
+
+impl Link {
+    /// One to these replicas.
+    ///
+    /// # Errors
+    ///
+    /// If the keys cannot be used.
+    pub fn new(keys: &Keys, tls: LinkTls, members: Arc<dyn Members>) -> Result<Self, KeyError> {
+        let clients = Mutex::new(Clients {
+            tls: Arc::new(tls),
+            made: HashMap::new(),
+        });
+        Ok(Self {
+            envelopes: Envelopes::new(keys)?,
+            members,
+            clients,
+        })
+    }
+
+    /// Has connections that are made from now on use other files. What was passed on before goes on.
+    pub fn renew(&self, tls: LinkTls) {
+        *self.clients() = Clients {
+            tls: Arc::new(tls),
+            made: HashMap::new(),
+        };
+    }
+
+    fn replica(&self, run: ProcessRun) -> Option<Arc<OtherReplica>> {
+        let address = self.members.address(run)?;
+        let mut clients = self.clients();
+        if let Some(known) = clients.made.get(&run) {
+            return Some(Arc::clone(known));
+        }
+        let tls = Arc::clone(&clients.tls);
+        let made = Arc::new(OtherReplica::new(tls, address)?);
+        // Those that have ended.
+        clients
+            .made
+            .retain(|run, _| self.members.address(*run).is_some());
+        clients.made.insert(run, Arc::clone(&made));
+        Some(made)
+    }
+
+    fn clients(&self) -> std::sync::MutexGuard<'_, Clients> {
+        // Nothing that can panic runs under this lock.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkTls {
+    /// That of these files.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be used.
+    pub fn new(files: LinkFiles<'_>) -> Result<Self, LinkError> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(files.authority) {
+            roots.add(authority.map_err(LinkError::Text)?)?;
+        }
+        if roots.is_empty() {
+            return Err(LinkError::NoAuthority);
+        }
+        let chain = CertificateDer::pem_slice_iter(files.certificate).collect::<Result<_, _>>();
+        let key = PrivateKeyDer::from_pem_slice(files.key).map_err(LinkError::Text)?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let config = builder.with_client_auth_cert(chain.map_err(LinkError::Text)?, key)?;
+        let name = dns_name(files.certificate).and_then(|name| ServerName::try_from(name).ok());
+        Ok(Self { config, name })
+    }
+
+    fn client(&self, address: SocketAddr) -> Client {
+        let name = self.name.clone().unwrap_or_else(|| address.ip().into());
+        client::client(self.config.clone(), name)
+    }
+}
+
+impl Replicas for Link {
+    fn forward<'a>(
+        &'a self,
+        run: ProcessRun,
+        request: &'a ForwardedRequest,
+        body: Bytes,
+    ) -> Forwarding<'a> {
+        Box::pin(async move {
+            let envelope = self
+                .envelopes
+                .seal(run, request, &body)
+                .ok_or(ForwardError::Unreachable)?;
+            if envelope.len() > LONGEST_ENVELOPE {
+                return Err(ForwardError::TooLong);
+            }
+            if self.members.address(run).is_none() {
+                self.members.settled(run).await;
+            }
+            self.replica(run)
+                .ok_or(ForwardError::Gone)?
+                .answer(envelope, body)
+                .await
+        })
+    }
+
+    fn another(&self) -> Option<ProcessRun> {
+        let mut others = self.members.others();
+        let clients = self.clients();
+        others.retain(|run| !clients.made.get(run).is_some_and(|known| known.is_paused()));
+        fastrand::choice(others)
+    }
+
+    fn open(&self, envelope: &str) -> Result<Opened, Refused> {
+        self.envelopes.open(envelope)
+    }
+}
+
+impl OtherReplica {
+    fn new(tls: Arc<LinkTls>, address: SocketAddr) -> Option<Self> {
+        let url = client::url(address)?;
+        Some(Self {
+            tls,
+            address,
+            url,
+            clients: ArcSwap::default(),
+            unreachable: Mutex::default(),
+        })
+    }
+
+    async fn answer(
+        &self,
+        envelope: HeaderValue,
+        body: Bytes,
+    ) -> Result<http::Response<fanlight_frontend::forwarding::ForwardedBody>, ForwardError> {
+        if self.is_paused() {
+            return Err(ForwardError::Unreachable);
+        }
+        let clients = self.clients.load_full();
+        let client = clients.get(|| self.tls.client(self.address));
+        let request = || {
+            let mut request = Request::new(Full::new(body.clone()));
+            (*request.method_mut(), *request.uri_mut()) = (Method::POST, self.url.clone());
+            request.headers_mut().insert(ENVELOPE, envelope.clone());
+            request
+        };
+        let mut sent = 0;
+        let answer = loop {
+            match client.request(request()).await {
+                Err(error) if sent < AGAIN && client::was_not_begun(&error) => sent += 1,
+                answer => break answer,
+            }
+        };
+        match answer {
+            // It is another run by now, or has not looked at the request for another reason that is in its log.
+            Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {
+                Err(ForwardError::Gone)
+            }
+            Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
+            Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
+            Err(error) => {
+                // Of a connection that is there, only the checks have a time.
+                let is_silent = client::is_timeout(&error);
+                if error.is_connect() || is_silent {
+                    *self.unreachable() = Some(Instant::now());
+                }
+                if is_silent {
+                    // The connections of other workers, which are not checked without requests: the next one would be lost in each.
+                    self.clients.store(Arc::default());
+                }
+                let failure = if error.is_connect() {
+                    ForwardError::Unreachable
+                } else {
+                    ForwardError::Lost
+                };
+                tracing::debug!(?error, ?failure, "replica does not answer");
+                Err(failure)
+            }
+        }
+    }
+
+    /// Whether it was just found that it cannot be reached.
+    fn is_paused(&self) -> bool {
+        self.unreachable()
+            .is_some_and(|since| since.elapsed() < PAUSE)
+    }
+
+    fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        // Nothing that can panic runs under this lock.
+        self.unreachable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LinkTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkTls")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("envelopes", &self.envelopes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use fanlight_frontend::forwarding::ForwardedClient;
+    use fanlight_testkit::tls::Authority;
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const RUN: ProcessRun = ProcessRun::from_bytes([1; 8]);
+
+    /// Where [`RUN`] is reached.
+    struct OnlyRun(Option<SocketAddr>);
+
+    impl Members for OnlyRun {
+        fn address(&self, run: ProcessRun) -> Option<SocketAddr> {
+            self.0.filter(|_| run == RUN)
+        }
+
+        fn settled(&self, _: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn others(&self) -> Vec<ProcessRun> {
+            vec![RUN]
+        }
+    }
+
+    fn tls(authority: &Authority) -> LinkTls {
+        let pair = authority.server();
+        let (certificate, key, authority) = (pair.pem(), pair.key(), authority.pem());
+        let files = LinkFiles {
+            certificate: certificate.as_bytes(),
+            key: key.as_bytes(),
+            authority: authority.as_bytes(),
+        };
+        LinkTls::new(files).unwrap()
+    }
+
+    fn link(authority: &Authority, address: Option<SocketAddr>) -> Link {
+        Link::new(
+            &Keys::new([[1; 32]]),
+            tls(authority),
+            Arc::new(OnlyRun(address)),
+        )
+        .unwrap()
+    }
+
+    async fn forward(link: &Link, run: ProcessRun) -> Result<StatusCode, ForwardError> {
+        forward_of(
+            link,
+            run,
+            Arc::new(fanlight_canonical::identity::Identity::anonymous()),
+        )
+        .await
+    }
+
+    async fn forward_of(
+        link: &Link,
+        run: ProcessRun,
+        identity: Arc<fanlight_canonical::identity::Identity>,
+    ) -> Result<StatusCode, ForwardError> {
+        let client = ForwardedClient {
+            identity,
+            address: None,
+            user: None,
+        };
+        let (method, headers) = (Method::POST, http::HeaderMap::new());
+        let request = ForwardedRequest {
+            method,
+            target: Uri::from_static("/mcp"),
+            headers,
+            client,
+        };
+        link.forward(run, &request, Bytes::from_static(b"{}"))
+            .await
+            .map(|answer| answer.status())
+    }
+
+    #[tokio::test]
+    async fn replica_that_is_unknown_is_gone_and_one_that_refuses_connections_is_unreachable() {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let link = link(&Authority::new(), Some(address));
+        assert_eq!(
+            forward(&link, ProcessRun::from_bytes([2; 8])).await,
+            Err(ForwardError::Gone)
+        );
+        assert_eq!(link.another(), Some(RUN));
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
+        assert_eq!(
+            link.another(),
+            None,
+            "nothing more is to begin there for a while"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_to_be_passed_on_is_not_sent() {
+        let link = link(
+            &Authority::new(),
+            Some(SocketAddr::from(([127, 0, 0, 1], 1))),
+        );
+        let identity = fanlight_canonical::identity::Identity::anonymous();
+        let name = "n".repeat(LONGEST_ENVELOPE).into();
+        let identity = Arc::new(fanlight_canonical::identity::Identity { name, ..identity });
+        assert_eq!(
+            forward_of(&link, RUN, identity).await,
+            Err(ForwardError::TooLong)
+        );
+    }
+
+    #[tokio::test]
+    async fn replica_that_accepts_connections_and_is_silent_is_unreachable_in_time_and_then_at_once()
+     {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = link(&Authority::new(), Some(silent.local_addr().unwrap()));
+        let began = Instant::now();
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
+        assert!(began.elapsed() >= CONNECT);
+        let again = Instant::now();
+        assert_eq!(forward(&link, RUN).await, Err(ForwardError::Unreachable));
+        assert!(again.elapsed() < CONNECT);
+    }
+
+    /// Requests of different workers do not wait for one connection, nor are they all answered by one worker at the other end.
+    #[test]
+    fn each_worker_has_a_connection_of_its_own() {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let here = runtime();
+        let listener = here.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let link = link(&Authority::new(), Some(listener.local_addr().unwrap()));
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                scope.spawn({
+                    let link = &link;
+                    move || {
+                        fanlight_http::client::worker::enter(number, 2);
+                        runtime().block_on(forward(link, RUN))
+                    }
+                });
+            }
+            // Each is held until there are both.
+            let both = [(); 2].map(|()| here.block_on(listener.accept()).unwrap());
+            drop(both);
+        });
+    }
+
+    /// Clients that go away while their answers are on the way harm nobody whose requests take the same way.
+    #[tokio::test]
+    async fn answers_that_nobody_takes_do_not_end_the_connection() {
+        let (listener, authority) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            Authority::new(),
+        );
+        let link = link(&authority, Some(listener.local_addr().unwrap()));
+        let acceptor = authority.server().acceptor(&["h2"]);
+        let answer = |_| async {
+            Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from_static(
+                &[b' '; 1 << 20],
+            ))))
+        };
+        let mut server = Box::pin(async {
+            let stream = acceptor
+                .accept(listener.accept().await.unwrap().0)
+                .await
+                .unwrap();
+            let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            server
+                .max_pending_accept_reset_streams(10_000)
+                .max_concurrent_streams(10_000);
+            server
+                .serve_connection(TokioIo::new(stream), service_fn(answer))
+                .await
+        });
+        let clients = async {
+            for _ in 0..50 {
+                let all =
+                    futures_util::future::join_all((0..100).map(|_| forward(&link, RUN))).await;
+                assert!(
+                    all.iter().all(|status| *status == Ok(StatusCode::OK)),
+                    "{all:?}"
+                );
+            }
+        };
+        tokio::select! {
+            served = &mut server => panic!("the connection has ended: {served:?}"),
+            // Not dropped: the library asserts that all streams have ended before.
+            () = clients => std::mem::forget(server),
+        }
+    }
+
+    /// Nothing is sent to one that shows another certificate, until the link has its authority.
+    #[tokio::test]
+    async fn replica_of_another_authority_is_unreachable_until_the_link_has_that() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (link, other) = (
+            link(&Authority::new(), Some(listener.local_addr().unwrap())),
+            Authority::new(),
+        );
+        let acceptor = other.server().acceptor(&["h2"]);
+        let serve = async || {
+            let (stream, _) = listener.accept().await.unwrap();
+            acceptor.accept(stream).await.map(drop)
+        };
+        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
+        assert_eq!(forwarded, Err(ForwardError::Unreachable));
+        assert!(handshake.is_err());
+        // At once, although it could just not be reached.
+        link.renew(tls(&other));
+        let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
+        assert_eq!(forwarded, Err(ForwardError::Lost));
+        assert!(handshake.is_ok());
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused() {
+        let (pair, other) = (Authority::new().server(), Authority::new());
+        let with = |certificate: &str, key: &str, authority: &str| {
+            let files = LinkFiles {
+                certificate: certificate.as_bytes(),
+                key: key.as_bytes(),
+                authority: authority.as_bytes(),
+            };
+            LinkTls::new(files).is_ok()
+        };
+        assert!(with(&pair.pem(), &pair.key(), &other.pem()));
+        assert!(!with("", &pair.key(), &other.pem()) && !with(&pair.pem(), "", &other.pem()));
+        assert!(
+            !with(&pair.pem(), &other.server().key(), &other.pem()),
+            "the key of another certificate"
+        );
+        assert!(!with(&pair.pem(), &pair.key(), "") && !with(&pair.pem(), &pair.key(), "nonsense"));
+    }
+
+    #[test]
+    fn name_of_all_replicas_is_the_first_one_in_the_certificate() {
+        // Of testkit's pair: its address, and the name.
+        assert_eq!(
+            dns_name(Authority::new().server().pem().as_bytes()).as_deref(),
+            Some("localhost")
+        );
+        assert_eq!(
+            dns_name(
+                Authority::new()
+                    .client("spiffe://example/a")
+                    .pem()
+                    .as_bytes()
+            ),
+            None
+        );
+        assert_eq!(dns_name(b"nonsense"), None);
+    }
+}
