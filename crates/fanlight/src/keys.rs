@@ -15,9 +15,9 @@ use serde_json::json;
 use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
+use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::replace::{self, NewFile};
-use crate::show::{self, table};
 
 /// Runs a subcommand of `fanlight keys`.
 pub(crate) fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
@@ -125,7 +125,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
         );
         return Ok(());
     }
-    let mut table = table(&["NAME", "SHA256", "GROUPS", "SCOPES", "ENDPOINTS", "EXPIRES"]);
+    let mut rows = Vec::new();
     let all = |list: &Option<Vec<String>>| {
         list.as_ref()
             .map_or_else(|| "all".to_owned(), |list| list.join(" "))
@@ -137,7 +137,7 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
             Some(expires) => written_moment(expires),
         };
         let digest = key.digest().chars().take(12).collect();
-        table.add_row(vec![
+        rows.push([
             key.name.clone(),
             digest,
             key.groups.join(" "),
@@ -146,7 +146,8 @@ fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
             expires,
         ]);
     }
-    show::print(&table);
+    let headings = ["NAME", "SHA256", "GROUPS", "SCOPES", "ENDPOINTS", "EXPIRES"];
+    say!("{}", render_rows(headings, &rows));
     Ok(())
 }
 

@@ -1,33 +1,8 @@
-//! Output for terminals: tables, indented JSON, and untrusted text made safe to print.
+//! Output for terminals: indented JSON, and untrusted text made safe to print.
 
-use comfy_table::{ContentArrangement, Table, presets};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use fanlight_protocol::visible::escaped;
-
-use crate::out::say;
-
-/// Assumed width of a terminal that does not report its size.
-const COLUMNS: u16 = 80;
-
-/// A table without lines, fitted to the terminal.
-pub(crate) fn table(headings: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(headings);
-    // A terminal of unknown size reports width 0.
-    if table.width() == Some(0) {
-        table.set_width(COLUMNS);
-    }
-    table
-}
-
-/// Prints a table without trailing white space.
-pub(crate) fn print(table: &Table) {
-    say!("{}", table.trim_fmt());
-}
 
 /// The first line of untrusted text, at most `longest` characters, with invisible ones escaped.
 pub(crate) fn plain(text: &str, longest: usize) -> String {

@@ -1,10 +1,9 @@
 //! Tables for people and JSON for programs.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::error::{Doing, Result};
@@ -106,8 +105,8 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
         ("Everything else, medians", medians_table(results)),
         ("Goals", goals_table(results)),
     ] {
-        if table.row_count() > 0 {
-            let _ = write!(text, "{title}\n\n{table}\n\n");
+        if table.rows.len() > 1 {
+            let _ = write!(text, "{title}\n\n{table}\n");
         }
     }
     for (title, lines) in [
@@ -121,25 +120,62 @@ pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> Strin
     text
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
-    table
-        .column_iter_mut()
-        .skip(1)
-        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    table
+/// A table in Markdown.
+#[derive(Debug)]
+struct Table {
+    rows: Vec<Vec<String>>,
+    /// Whether all columns but the first have numbers.
+    has_numbers: bool,
+}
+
+impl Table {
+    fn new(header: &[&str], has_numbers: bool) -> Self {
+        let header = header.iter().map(|&heading| heading.to_owned()).collect();
+        Self {
+            rows: vec![header],
+            has_numbers,
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..columns).map(width).collect();
+        for (index, row) in self.rows.iter().enumerate() {
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                if self.has_numbers && column > 0 {
+                    write!(f, "| {cell:>width$} ")?;
+                } else {
+                    write!(f, "| {cell:<width$} ")?;
+                }
+            }
+            writeln!(f, "|")?;
+            if index == 0 {
+                for width in &widths {
+                    write!(f, "|{}", "-".repeat(width + 2))?;
+                }
+                writeln!(f, "|")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn calls_table(plan: &Plan, results: &Results) -> Table {
-    let mut table = table(&[
+    let header = [
         "result",
         "nginx",
         "fanlight",
         "to nginx",
         "10 backends",
         "to 1 backend",
-    ]);
+    ];
+    let mut table = Table::new(&header, true);
     for era in &plan.eras {
         for calls::Payload { tool, name, .. } in calls::PAYLOADS {
             let cpu = |system: &str| {
@@ -148,11 +184,8 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
             let (nginx, one, ten) = (cpu("nginx"), cpu("fanlight"), cpu("fanlight10"));
             if nginx.or(one).or(ten).is_some() {
                 let numbers = [nginx, one, ratio(one, nginx), ten, ratio(ten, one)].map(shown);
-                table.add_row(
-                    [format!("{name}, {}", era.as_str())]
-                        .into_iter()
-                        .chain(numbers),
-                );
+                let what = format!("{name}, {}", era.as_str());
+                table.rows.push([what].into_iter().chain(numbers).collect());
             }
         }
     }
@@ -160,23 +193,21 @@ fn calls_table(plan: &Plan, results: &Results) -> Table {
 }
 
 fn medians_table(results: &Results) -> Table {
-    let mut table = table(&["scenario", "system", "values"]);
+    let mut table = Table::new(&["scenario", "system", "values"], false);
     for median in results.medians() {
         let values: Vec<_> = median
             .values
             .iter()
             .map(|(name, value)| format!("{name} {}", shown(Some(*value))))
             .collect();
-        table.add_row([median.scenario, median.system, values.join(", ")]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Left);
+        let row = vec![median.scenario, median.system, values.join(", ")];
+        table.rows.push(row);
     }
     table
 }
 
 fn goals_table(results: &Results) -> Table {
-    let mut table = table(&["goal", "at", "limit", "measured", "met"]);
+    let mut table = Table::new(&["goal", "at", "limit", "measured", "met"], true);
     for goal in goals::all(results) {
         let met = match goal.met() {
             Some(true) => "yes",
@@ -189,13 +220,9 @@ fn goals_table(results: &Results) -> Table {
             "least"
         };
         let limit = format!("{} {}", shown(Some(goal.limit)), goal.unit);
-        table.add_row([
-            goal.name.as_str(),
-            bound,
-            limit.trim(),
-            &shown(goal.measured),
-            met,
-        ]);
+        let measured = shown(goal.measured);
+        let row = [goal.name.as_str(), bound, limit.trim(), &measured, met];
+        table.rows.push(row.map(str::to_owned).to_vec());
     }
     table
 }

@@ -13,8 +13,8 @@ use crate::cli::{CommonArgs, ConnectArgs, NAME};
 use crate::configuration;
 use crate::failure::Failure;
 use crate::listening::scheme;
+use crate::observe::columns::render_rows;
 use crate::out::{self, complain, say};
-use crate::show::{self, table};
 use file::{ClientFile, Undone};
 pub(crate) use target::{Target, absolute};
 
@@ -252,7 +252,7 @@ fn is_here(client: Client, path: &Path) -> bool {
 
 /// Prints the clients, and whether they are installed and connected.
 fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
-    let mut rows = table(&["CLIENT", "", "HERE", "FILE"]);
+    let mut rows = Vec::new();
     let mut answer = Vec::new();
     for client in Client::ALL {
         let path = find(client, args, places)?;
@@ -271,13 +271,13 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
             json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
             "connected": is_connected}),
         );
-        rows.add_row([client.id(), client.title(), state, &shown]);
+        rows.push([client.id(), client.title(), state, &shown].map(str::to_owned));
     }
     if args.json {
         out::json(&format!("{:#}", serde_json::Value::from(answer)));
         return Ok(());
     }
-    show::print(&rows);
+    say!("{}", render_rows(["CLIENT", "", "HERE", "FILE"], &rows));
     say!("fanlight connect <client> writes the entry; --print shows it, --undo removes it");
     Ok(())
 }

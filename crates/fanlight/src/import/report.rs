@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::merge::Taken;
 use super::{Import, tell, text};
 use crate::cli::ImportArgs;
+use crate::observe::columns::render_rows;
 use crate::out;
-use crate::show::table;
 
 /// Prints the imported servers. `is_written` tells whether the configuration was written.
 pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
@@ -24,20 +24,15 @@ pub(super) fn show(import: &Import, args: &ImportArgs, is_written: bool) {
             .map_or_else(|| path.display().to_string(), |places| places.shown(path))
     };
     if !import.taken.is_empty() {
-        let mut rows = table(&["SERVER", "REACHED BY", "FROM"]);
+        let mut rows = Vec::new();
         for server in &import.taken {
-            let from: Vec<_> = server
-                .from
-                .iter()
-                .map(|place| of_place(server, place, &shown))
-                .collect();
-            rows.add_row([
-                server.name.clone(),
-                reached_by(&server.value),
-                from.join("\n"),
-            ]);
+            let mut cells = [server.name.clone(), reached_by(&server.value)];
+            for place in &server.from {
+                let [name, reached_by] = std::mem::take(&mut cells);
+                rows.push([name, reached_by, of_place(server, place, &shown)]);
+            }
         }
-        tell(args, &rows.trim_fmt());
+        tell(args, &render_rows(["SERVER", "REACHED BY", "FROM"], &rows));
     }
     for left in &import.left_out {
         tell(

@@ -11,6 +11,8 @@ use super::with_assembly;
 use crate::cli::{EndpointArgs, Listed};
 use crate::failure::Failure;
 use crate::observe::Admin;
+use crate::observe::columns::{self, Column};
+use crate::observe::style::Style;
 use crate::out::{self, say};
 use crate::show;
 
@@ -232,11 +234,21 @@ fn print(kind: ListKind, list: &List) {
     };
     say!("{title} ({})", list.entries.len());
     if !list.entries.is_empty() {
-        let mut table = show::table(&[key, "SERVER", "DESCRIPTION"]);
-        for entry in &list.entries {
-            table.add_row(row(entry));
-        }
-        show::print(&table);
+        let cells = |index: usize| {
+            list.entries
+                .iter()
+                .map(|entry| row(entry)[index].clone())
+                .collect()
+        };
+        let columns = [
+            Column::whole(key, cells(0)),
+            Column::whole("SERVER", cells(1)),
+            Column::words("DESCRIPTION", cells(2)),
+        ];
+        say!(
+            "{}",
+            columns::render(&columns, Style::of_stdout().table_width())
+        );
     }
     for collision in &list.collisions {
         say!("  {collision}");

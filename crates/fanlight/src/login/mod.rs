@@ -25,10 +25,11 @@ use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
 use crate::inputs;
 use crate::list_state::KeptServer;
+use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::record::Recorder;
 use crate::replicas::Replicas;
-use crate::show::{self, plain, table};
+use crate::show::plain;
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
 
@@ -191,7 +192,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
         out::json(&format!("{:#}", json!(all)));
         return Ok(());
     }
-    let mut table = table(&["SERVER", "STATE", "SINCE", "SCOPES", "ENDS"]);
+    let mut rows = Vec::new();
     for connection in &all {
         let facts = connection.facts();
         let fact = |name: &str| {
@@ -201,7 +202,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
                 .map(|(_, value)| plain(value, 200))
         };
         let cell = |name: &str| fact(name).unwrap_or_else(|| "-".to_owned());
-        table.add_row(vec![
+        rows.push([
             connection.server.clone(),
             cell("state"),
             cell("since"),
@@ -209,7 +210,10 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
             cell("ends"),
         ]);
     }
-    show::print(&table);
+    say!(
+        "{}",
+        render_rows(["SERVER", "STATE", "SINCE", "SCOPES", "ENDS"], &rows)
+    );
     Ok(())
 }
 

@@ -1,10 +1,8 @@
 //! Tables that fit the terminal by truncating cells instead of wrapping them.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::waterfall::fit;
-use crate::show::table;
 
 /// The space between two cells.
 const GAP: usize = 2;
@@ -105,33 +103,42 @@ pub(crate) fn render(columns: &[Column], limit: usize) -> String {
         *widest -= 1;
         over -= 1;
     }
-    let headings: Vec<&str> = columns.iter().map(Column::heading).collect();
-    let mut shown = table(&headings);
-    shown.set_content_arrangement(ContentArrangement::Disabled);
-    for row in 0..columns
-        .first()
-        .map(|column| column.cells.len())
-        .unwrap_or_default()
-    {
-        shown.add_row(columns.iter().zip(&widths).map(|(column, width)| {
-            let text = column
-                .cells
-                .get(row)
-                .map(String::as_str)
-                .unwrap_or_default();
-            let cell = Cell::new(if text.width() > *width {
-                fit(text, *width)
-            } else {
-                text.to_owned()
-            });
-            cell.set_alignment(if column.right {
-                CellAlignment::Right
-            } else {
-                CellAlignment::Left
-            })
-        }));
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    let mut text = String::new();
+    for row in 0..=rows {
+        let mut line = String::new();
+        for (column, width) in columns.iter().zip(&widths) {
+            let cell = match row.checked_sub(1) {
+                None => column.heading,
+                Some(row) => column.cells.get(row).map_or("", String::as_str),
+            };
+            let space = " ".repeat(width.saturating_sub(cell.width()));
+            line.push(' ');
+            line += &match column.right {
+                true => space + cell,
+                false if cell.width() > *width => fit(cell, *width),
+                false => cell.to_owned() + &space,
+            };
+            line.push(' ');
+        }
+        text += line.trim_end();
+        text.push('\n');
     }
-    shown.trim_fmt()
+    text.truncate(text.trim_end_matches('\n').len());
+    text
+}
+
+/// A table of rows that are never truncated.
+pub(crate) fn render_rows<const N: usize>(
+    headings: [&'static str; N],
+    rows: &[[String; N]],
+) -> String {
+    let column = |(index, heading): (usize, _)| {
+        let cells = rows.iter().map(|row: &[String; N]| row[index].clone());
+        Column::whole(heading, cells.collect())
+    };
+    let columns: Vec<_> = headings.into_iter().enumerate().map(column).collect();
+    render(&columns, usize::MAX)
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! The terminal's width, and its use of colours.
 
+use std::io::IsTerminal as _;
+
+use terminal_size::{Width, terminal_size_of};
+
 use crate::out;
 
 /// Width of a waterfall without a terminal.
@@ -21,9 +25,10 @@ impl Style {
     /// set (<https://no-color.org>).
     pub(crate) fn of_stdout() -> Self {
         let colour = out::has_colours(&std::io::stdout());
-        let (width, is_bounded) = match comfy_table::Table::new().width() {
-            Some(0) => (NARROW, true),
-            Some(width) => (usize::from(width), true),
+        let stdout = std::io::stdout();
+        let (width, is_bounded) = match terminal_size_of(&stdout) {
+            Some((Width(width), _)) => (usize::from(width), true),
+            None if stdout.is_terminal() => (NARROW, true),
             None => (WIDTH, false),
         };
         Self {
