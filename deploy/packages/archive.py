@@ -23,7 +23,7 @@ def tar_gz(path, entries):
 
 def zip_file(path, entries):
     """Writes a .zip. Each entry is (name, content, mode)."""
-    # Without a time zone, in steps of two seconds, from 1980 on: what a ZIP file can say.
+    # A ZIP file's times have no time zone, steps of two seconds, and begin in 1980.
     date = zip_date(release_time())
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content, mode in entries:

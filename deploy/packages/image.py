@@ -8,13 +8,13 @@ import sys
 
 CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
 
-# The user that distroless images and the Helm chart have, too.
+# The same user as in distroless images and the Helm chart.
 USER = 65532
 
 FILES = {
     "etc/passwd": f"root:x:0:0:root:/root:/sbin/nologin\nfanlight:x:{USER}:{USER}:fanlight:/tmp:/sbin/nologin\n",
     "etc/group": f"root:x:0:\nfanlight:x:{USER}:\n",
-    # Without it glibc would ask DNS before it reads /etc/hosts.
+    # Without this file, glibc would ask DNS before it reads /etc/hosts.
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 
@@ -34,7 +34,7 @@ def make_root(program, root):
         (root / name).write_text(text)
         (root / name).chmod(0o644)
     (root / "etc/fanlight").mkdir()
-    # Where containers have the kernel's file systems.
+    # Mount points for the kernel's file systems in containers.
     for folder in ["proc", "dev", "sys"]:
         (root / folder).mkdir()
     (root / "tmp").mkdir()

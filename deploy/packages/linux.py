@@ -48,7 +48,7 @@ def unit():
     """The unit for a program that a package manager has installed."""
     lines = (REPOSITORY / "deploy/fanlight.service").read_text().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if line.startswith("["))
-    # Without the comment at its beginning, which says how to install it by hand.
+    # The comment at the unit's beginning, about a manual installation, is left out.
     return "".join(lines[first:]).replace("/usr/local/bin/fanlight", "/usr/bin/fanlight")
 
 

@@ -8,7 +8,7 @@ import tarfile
 from .archive import tar_gz
 from .program import REPOSITORY, cargo_package, version
 
-# The owner's scope: nobody else can publish a platform's package there.
+# The owner's scope, in which nobody else can publish a platform's package.
 SCOPE = "@fanlight-mcp"
 HERE = REPOSITORY / "deploy/packages"
 
@@ -53,7 +53,7 @@ def wrapper(out):
         "keywords": ["mcp", "model-context-protocol", "gateway", "proxy", "tracing", "opentelemetry"],
         "bin": {"fanlight": "fanlight.js"},
         "engines": {"node": ">=18"},
-        # Exactly this version: a program of another one is another program.
+        # Exactly this version, since another version is another program.
         "optionalDependencies": dict.fromkeys(platforms, version()),
     }
     entries = [

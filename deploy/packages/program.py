@@ -21,9 +21,9 @@ class Platform:
     target: str
     deb: str | None
     rpm: str | None
-    # The tag of a wheel; `{glibc}` stands for the oldest glibc that the program runs with, as in 2_34.
+    # The tag of a wheel; `{glibc}` stands for the oldest supported glibc, as in 2_34.
     wheel: str
-    # Node's process.platform, process.arch, and the C library where npm tells two apart.
+    # Node's process.platform, process.arch, and the C library if npm distinguishes two.
     npm: tuple[str, str, str | None]
 
 
@@ -32,7 +32,7 @@ PLATFORMS = {
     for one in [
         Platform("x86_64-unknown-linux-gnu", "amd64", "x86_64", "manylinux_{glibc}_x86_64", ("linux", "x64", "glibc")),
         Platform("aarch64-unknown-linux-gnu", "arm64", "aarch64", "manylinux_{glibc}_aarch64", ("linux", "arm64", "glibc")),
-        # Static: for every Linux, and the only ones for those whose C library is musl.
+        # Static programs, for every Linux; the only ones for Linux with musl.
         Platform("x86_64-unknown-linux-musl", None, None, "musllinux_1_1_x86_64", ("linux", "x64", "musl")),
         Platform("aarch64-unknown-linux-musl", None, None, "musllinux_1_1_aarch64", ("linux", "arm64", "musl")),
         Platform("x86_64-apple-darwin", None, None, "macosx_11_0_x86_64", ("darwin", "x64", None)),
@@ -57,7 +57,7 @@ def release_time():
     if given:
         return int(given)
     commit = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=REPOSITORY, capture_output=True, text=True)
-    # Without a repository, as in an unpacked source archive: 1980, the earliest that a ZIP file can say.
+    # Without a repository, as in an unpacked source archive: 1980, the earliest time in a ZIP file.
     return int(commit.stdout or 315532800)
 
 
@@ -65,7 +65,8 @@ def release_time():
 class Program:
     path: pathlib.Path
     platform: Platform
-    # The oldest glibc that has every symbol it uses, as (2, 34); none if it is linked to none.
+    # The oldest glibc that has every symbol of the program, as (2, 34); none if the program is not
+    # linked to glibc.
     glibc: tuple[int, int] | None
 
     @classmethod
@@ -119,7 +120,7 @@ def target_of(content, path):
         arch = {62: "x86_64", 183: "aarch64"}.get(machine)
         if b"/ld-musl" in content:
             sys.exit(f"{path} is linked to the musl of a system: the packages are for glibc, or for static programs")
-        # What loads the libraries of a program is named in it.
+        # The program contains the path of its dynamic loader.
         target = arch and f"{arch}-unknown-linux-{'gnu' if b'/ld-linux' in content else 'musl'}"
     elif content[:4] == b"\xcf\xfa\xed\xfe":
         cpu = struct.unpack_from("<I", content, 4)[0]

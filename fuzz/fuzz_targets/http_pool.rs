@@ -1,4 +1,4 @@
-//! The connection pool to backends: no response contains a byte of another, whatever a server sends.
+//! The connection pool to servers: no response contains a byte of another, whatever a server sends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Runs the program in the package of this platform, with the same arguments, streams, signals and exit status.
+// Runs this platform's program, with the same arguments, streams, signals and exit status.
 "use strict";
 
 const { spawn } = require("node:child_process");
@@ -7,8 +7,8 @@ const { constants } = require("node:os");
 
 const platform = `${process.platform}-${process.arch}`;
 
-// The packages with a program that runs here, the first one first. npm installs those for the C library of this machine; versions of
-// it that do not know of C libraries install all.
+// The packages with a program that runs here, the best one first. npm installs those for this machine's C library; versions of
+// npm that do not know C libraries install all.
 function packages() {
   if (process.platform !== "linux") return [platform];
   process.report.excludeNetwork = true;
@@ -21,7 +21,7 @@ function find() {
     try {
       return require.resolve(`@fanlight-mcp/${name}/bin/${file}`);
     } catch {
-      // It is not installed.
+      // The package is not installed.
     }
   }
   console.error(
@@ -38,7 +38,8 @@ child.on("error", (error) => {
   process.exit(126);
 });
 
-// A terminal sends its signals to the program itself, for which a second SIGINT means to stop at once.
+// A terminal sends its signals to the program itself, and a second SIGINT would stop the program at
+// once.
 const terminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) {
   process.on(signal, () => {
@@ -46,6 +47,6 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) {
   });
 }
 child.on("exit", (code, signal) => {
-  // As a shell reports a program that was ended by a signal.
+  // The status with which a shell reports a signal.
   process.exit(signal ? 128 + constants.signals[signal] : code);
 });

@@ -1,4 +1,4 @@
-//! Cutting streams into messages, and writing events.
+//! Splitting streams into messages, and writing events.
 
 use std::hint::black_box;
 
@@ -11,10 +11,10 @@ criterion_main!(benches);
 
 const LIMIT: usize = 64 << 20;
 
-/// Messages in what is decoded at once.
+/// Messages in one decoded buffer.
 const MESSAGES: u64 = 64;
 
-/// Bytes that arrive at once: a small packet, one of a network, a whole buffer.
+/// Bytes that arrive at once: a small packet, a full network packet, a whole buffer.
 const PIECES: [usize; 3] = [150, 1448, 64 << 10];
 
 fn notification() -> Vec<u8> {

@@ -20,12 +20,12 @@ criterion_group!(
 );
 criterion_main!(benches);
 
-/// Nesting allowed, as Fanlight has it by default.
+/// The permitted nesting, as in Fanlight by default.
 const NESTING: usize = 128;
 
 const SIZES: [usize; 3] = [200, 10 << 10, 1 << 20];
 
-/// A response whose result is one long text: lines with quotes in them, as source code has.
+/// A response whose result is one long text: lines with quotes, like source code.
 fn text_response(size: usize) -> Bytes {
     let line = format!(r#"let answer = \"{}\";  // line\n"#, "x".repeat(43));
     let text = line.repeat(size / line.len() + 1);
@@ -40,7 +40,7 @@ fn rows_response(size: usize) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"content":[],"structuredContent":{{"rows":[{rows}]}}}}}}"#).into()
 }
 
-/// What servers with structured output send: rows, and before them their serialised JSON as a text.
+/// A result of servers with structured output: rows, preceded by their serialised JSON as text.
 fn structured_response(size: usize) -> Bytes {
     let row = r#"{"id":123456,"name":"row 123456","score":17.125,"tags":["a","b"],"active":true,"parent":null}"#;
     let rows = vec![row; size / (2 * row.len()) + 1].join(",");
@@ -71,7 +71,7 @@ fn slice_responses(criterion: &mut Criterion) {
     slice(&mut group, "structured", structured_response);
 }
 
-/// Compared with serde_json skipping over the same bytes.
+/// Compares slicing with serde_json skipping over the same bytes.
 fn slice(group: &mut BenchmarkGroup<'_, WallTime>, kind: &str, response: fn(usize) -> Bytes) {
     for size in SIZES {
         let text = response(size);
@@ -91,7 +91,7 @@ fn slice(group: &mut BenchmarkGroup<'_, WallTime>, kind: &str, response: fn(usiz
     }
 }
 
-/// Finding three members of the params of a call.
+/// Finds three members in the params of a call.
 fn find_members(criterion: &mut Criterion) {
     let params = match Message::parse(request(), NESTING) {
         Ok(Message::Request(request)) => request.params,
@@ -106,7 +106,8 @@ fn find_members(criterion: &mut Criterion) {
     });
 }
 
-/// The client's id in the place of the backend's, and a member at the front of the result; and all of it in one piece.
+/// Splices the client's id over the server's, and a member into the front of the result; also all
+/// of it in one piece.
 fn splice_responses(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("splice a response");
     let id = Json::literal("1000000001");
@@ -138,7 +139,7 @@ fn splice_responses(criterion: &mut Criterion) {
     }
 }
 
-/// A tool's name replaced in the params of a call.
+/// Replaces a tool's name in the params of a call.
 fn splice_name(criterion: &mut Criterion) {
     let text = request();
     let Some(at) = text

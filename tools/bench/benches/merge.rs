@@ -51,7 +51,7 @@ fn contributions() -> Vec<Contribution> {
     (0..BACKENDS).map(one).collect()
 }
 
-/// Everything of ten lists but their entries.
+/// Merges everything in ten lists except their entries.
 fn merge_members_and_meta(criterion: &mut Criterion) {
     let contributions = contributions();
     let except = Except {
@@ -105,7 +105,7 @@ fn union_of_capabilities(criterion: &mut Criterion) {
     });
 }
 
-/// A cursor made and read again, as for one page of a merged list.
+/// Makes and reads a cursor, as for one page of a merged list.
 fn cursor_there_and_back(criterion: &mut Criterion) {
     let Ok(seal) = CursorSeal::new(&Keys::new([[7; 32]])) else {
         return;

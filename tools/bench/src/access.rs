@@ -1,4 +1,4 @@
-//! What clients need to be served: a token, or TLS.
+//! Access of clients: a token, or TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,25 +23,26 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::error::{BenchError, Doing, Result};
 
-/// What the tokens are for.
+/// The audience of the tokens.
 pub(crate) const AUDIENCE: &str = "fanlight-bench";
-/// How long the token is valid.
+/// The lifetime of the token.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const KEY_ID: &str = "bench";
-/// How long the issuer waits for a request, and how long its head may be.
+/// The issuer's time-out for a request, and its limit on a head.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_HEAD: usize = 16 << 10;
 
-/// How a client gets access to a system.
+/// A client's access to a system.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
-    /// The token that its requests carry.
+    /// The token in its requests.
     pub(crate) token: Option<String>,
-    /// What its connections are secured by.
+    /// The TLS of its connections.
     pub(crate) tls: Option<TlsConnector>,
 }
 
-/// An issuer with one token and one key, which it publishes at [`Issuer::jwks_uri`] until it is dropped.
+/// An issuer with one token and one key. It publishes the key at [`Issuer::jwks_uri`] until it is
+/// dropped.
 pub(crate) struct Issuer {
     pub(crate) token: String,
     address: SocketAddr,
@@ -49,7 +50,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// The `iss` of its tokens, under which nothing is published.
+    /// The `iss` of its tokens; nothing is published there.
     pub(crate) const NAME: &str = "http://127.0.0.1/issuer";
 
     pub(crate) async fn start() -> Result<Self> {
@@ -74,24 +75,24 @@ impl Issuer {
         })
     }
 
-    /// Where its key is published.
+    /// The URL of its published key.
     pub(crate) fn jwks_uri(&self) -> String {
         format!("http://{}/keys", self.address)
     }
 }
 
-/// Gives every request the same answer, one after the other.
+/// Gives every request the same answer, one request after the other.
 async fn serve(listener: TcpListener, answer: String) {
     while let Ok((mut connection, _)) = listener.accept().await {
-        // A client that has gone, or that sends no request, gets nothing.
+        // A client that has gone, or that sends no request, gets no answer.
         if let Ok(Ok(())) = timeout(PATIENCE, request(&mut connection)).await {
             let _ = connection.write_all(answer.as_bytes()).await;
         }
     }
 }
 
-/// Reads a request without a body to its end: clients refuse an answer that arrives before they have asked, and a connection
-/// can be reported as readable before anything has arrived.
+/// Reads a whole request without a body. Clients refuse an answer that precedes their request, and
+/// a connection can be reported as readable before anything has arrived.
 async fn request(connection: &mut TcpStream) -> io::Result<()> {
     let mut head = Vec::new();
     while memmem::find(&head, b"\r\n\r\n").is_none() {
@@ -122,7 +123,8 @@ fn token(key: &KeyPair) -> Result<String> {
     .map_err(other)
 }
 
-/// Writes a certificate for this machine and its key to `folder`, as `cert.pem` and `key.pem`; what trusts it.
+/// Writes a certificate for this machine and its key to `folder`, as `cert.pem` and `key.pem`;
+/// returns a connector that trusts it.
 pub(crate) fn certify(folder: &Path) -> Result<TlsConnector> {
     let own = rcgen::generate_simple_self_signed([IpAddr::from(Ipv4Addr::LOCALHOST).to_string()])
         .map_err(other)?;

@@ -7,7 +7,7 @@ use tokio::process::Command;
 use crate::error::{BenchError, Doing, Result, within};
 use crate::system::this_program;
 
-/// Enough for a release without a cache on a busy machine.
+/// A time-out for a release build without a cache on a busy machine.
 const SECONDS: u64 = 3600;
 
 /// The target folder: the parent of the profile folder that this program is in.
@@ -17,8 +17,8 @@ pub(crate) fn target_folder() -> Result<PathBuf> {
     folder.ok_or_else(|| BenchError::Other(format!("{} is in no folder", program.display())))
 }
 
-/// The Fanlight of the profile `dist`, which packages contain. Where cargo runs this program, Fanlight is built first, so that
-/// no old build is measured by mistake.
+/// The Fanlight of the profile `dist`, as in packages. If cargo runs this program, it builds
+/// Fanlight first, so that nobody measures an old build by mistake.
 pub(crate) async fn fanlight() -> Result<PathBuf> {
     let program = target_folder()?.join("dist/fanlight");
     let Some(cargo) = std::env::var_os("CARGO") else {

@@ -1,10 +1,13 @@
-//! `check`: instructions per call under valgrind, compared with a budget that is committed with the code.
+//! `check`: instructions per call under valgrind, compared with a budget that is committed with the
+//! code.
 //!
-//! Time depends on the machine and on what else runs there; the number of instructions hardly does. Fanlight runs twice,
-//! with one kind of call made more often the second time: the difference, divided by the number of further calls, is what
-//! one call takes. Start and stop cancel out. What Fanlight does once a second does not: on a busy machine more of it falls
-//! into the longer run. It only adds, so of several counts the least is the nearest. (Benchmark harnesses over callgrind, such
-//! as gungraun, count whole runs of one process; here a client and servers outside of the counted process are needed.)
+//! Time depends on the machine and its other load; the number of instructions hardly does. Fanlight
+//! runs twice, the second time with more calls of one kind. The difference, divided by the number
+//! of further calls, is the cost of one call. Start and stop cancel out. Fanlight's work once a
+//! second does not: on a busy machine more of it falls into the longer run. It only adds, so the
+//! least of several counts is the best. (Benchmark harnesses over callgrind, such as gungraun,
+//! count whole runs of one process; this one needs a client and servers outside of the counted
+//! process.)
 
 mod budget;
 
@@ -28,33 +31,36 @@ use crate::system::{Bench, Cores, FILTERED, Fakes, FanlightConfig, Kind, System}
 
 const VALGRIND: &str = "/usr/bin/valgrind";
 const TOOLS: usize = 50;
-/// How many times more a call takes with spans in the ring, as by default, than without spans: the goal.
+/// The goal for the ratio of a call's cost with spans in the ring, the default, to its cost without
+/// spans.
 const TRACING_COST: f64 = 1.10;
 
-/// How many times more a call, or a list, takes with endpoints and changed tools than without: the goal.
+/// The goal for the ratio of a call's or a list's cost with endpoints and changed tools to its cost
+/// without.
 const REWRITING_COST: f64 = 1.03;
-/// How many times more instructions a call may take with a token than without. More than the goal for its time: valgrind has
-/// none of the processor's instructions for SHA-256, so the token's hash, by which it is remembered, is computed without them.
+/// The permitted ratio of a call's instructions with a token to those without. It exceeds the goal
+/// for time: valgrind lacks the processor's SHA-256 instructions, so the token's hash, its key in
+/// the cache, costs more.
 const TOKEN_INSTRUCTIONS: f64 = 1.35;
-/// How many times more instructions a call takes with what its user has granted than with a header of the configuration. Half of
-/// its time is the kernel's, which both spend alike.
+/// The permitted ratio of a call's instructions with its user's grant to those with a configured
+/// header. Half of the time is the kernel's, which both cases share.
 const GRANT_INSTRUCTIONS: f64 = 1.12;
 
-/// How much more such a ratio may be: so much it differs between machines and runs.
+/// The tolerance of such a ratio, which varies between machines and runs.
 const VARIATION: f64 = 0.01;
 
-/// How often the same work is counted, and the least taken: where a small difference is looked for, and where a count is over
-/// its budget.
+/// The number of counts of the same work, of which the least is used: for small differences, and
+/// for a count over its budget.
 const COUNTS: usize = 3;
 
-/// One kind of work, and how often it is done.
+/// One kind of work, and its repetitions.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     name: &'static str,
     what: What,
-    /// In every run.
+    /// Repetitions in every run.
     always: u32,
-    /// More in the run that counts it.
+    /// Further repetitions in the run that counts it.
     more: u32,
 }
 
@@ -112,12 +118,14 @@ const SETUPS: [Setup; 3] = [
     },
 ];
 
-/// The same call with each kind of Fanlight; only the ratios count.
+/// The same call for each kind of Fanlight; only the ratios count.
 const COMPARED: &[Work] = &[call("call, 200 B", Tool::Text(200), 400)];
-/// So much that start and stop, which vary by more than what is looked for, hardly matter.
+/// So many repetitions that start and stop, which vary by more than the small differences, hardly
+/// matter.
 const COMPARED_CLOSELY: &[Work] = &[call("call, 200 B", Tool::Text(200), 2000), LIST];
 
-/// So many that it hardly matters how often a page is rendered anew: once a second, for some two million instructions.
+/// So many repetitions that the renewal of a page hardly matters: once a second, for some two
+/// million instructions.
 const LIST: Work = Work {
     name: "list of 500 tools",
     what: What::List,
@@ -200,7 +208,7 @@ pub(crate) async fn run(args: &CheckArgs) -> Result<()> {
     }
 }
 
-/// Fails if spans in the ring cost a call more than the goal allows.
+/// Fails if spans in the ring exceed the goal for a call's cost.
 async fn check_tracing(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in tracing::KINDS {
@@ -232,8 +240,8 @@ async fn check_tracing(bench: &Bench) -> Result<()> {
     )))
 }
 
-/// Fails if tokens, TLS or grants of users take more instructions of a call than is allowed. Signatures and handshakes are in both runs of a
-/// count, and so not in what it counts.
+/// Fails if tokens, TLS or users' grants exceed the permitted instructions of a call. Signatures
+/// and handshakes are in both runs of a count, so the count does not contain them.
 async fn check_access(bench: &Bench) -> Result<()> {
     let mut counts = Vec::new();
     for kind in access::KINDS {
@@ -280,7 +288,7 @@ async fn check_access(bench: &Bench) -> Result<()> {
     }
 }
 
-/// Fails if endpoints and changed tools cost a call, or a list, more than the goal allows.
+/// Fails if endpoints and changed tools exceed the goal for the cost of a call or a list.
 async fn check_rewriting(bench: &Bench) -> Result<()> {
     let mut least = [BTreeMap::new(), BTreeMap::new()];
     for _ in 0..COUNTS {
@@ -325,7 +333,7 @@ async fn check_rewriting(bench: &Bench) -> Result<()> {
     )))
 }
 
-/// Lowers what is more than in a further count of the same work.
+/// Replaces counts that exceed a further count of the same work.
 fn take_least(least: &mut BTreeMap<String, f64>, counted: BTreeMap<String, f64>) {
     for (name, count) in counted {
         let least = least.entry(name).or_insert(count);
@@ -333,7 +341,7 @@ fn take_least(least: &mut BTreeMap<String, f64>, counted: BTreeMap<String, f64>)
     }
 }
 
-/// The instructions of each kind of work of one setup, by its name.
+/// The instructions of each kind of work in one setup, by name.
 async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>> {
     let mut counted = BTreeMap::new();
     let fakes = Fakes::start(bench, setup.era, setup.kind.backends(), TOOLS, 0).await?;
@@ -344,7 +352,7 @@ async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>
         eprintln!("{:<32} {each:>12.0} instructions", work.name);
         counted.insert(work.name.to_owned(), each.round());
     }
-    // Spans that the collector did not receive would cost nothing.
+    // Spans that did not reach the collector would cost nothing.
     if setup.kind == Kind::FanlightExporting && stats(fakes.first()?).await?.exported == 0 {
         return Err(BenchError::Other("the collector received no spans".into()));
     }
@@ -352,14 +360,15 @@ async fn count_all(bench: &Bench, setup: &Setup) -> Result<BTreeMap<String, f64>
     Ok(counted)
 }
 
-/// The instructions of one run in which the work at `counted` is done more often.
+/// The instructions of one run in which the work at `counted` is repeated more often.
 async fn instructions(
     bench: &Bench,
     setup: &Setup,
     fakes: &Fakes,
     counted: Option<usize>,
 ) -> Result<u64> {
-    // On one processor Fanlight has one worker, so that nothing depends on which of several finds work first.
+    // On one processor Fanlight has one worker, so the result does not depend on which worker finds
+    // work first.
     let system = System::start(
         bench,
         setup.kind,
@@ -395,7 +404,7 @@ impl Work {
                     list
                 }
             }
-            // Paced, since otherwise the number of events that arrive together would be random.
+            // Events are paced, since otherwise a random number of them would arrive together.
             What::Events => {
                 let tool = format!("{prefix}{}", Tool::Progress.name());
                 let progress = Progress {

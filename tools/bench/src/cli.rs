@@ -44,10 +44,10 @@ pub(crate) struct RunArgs {
     /// One short round of everything: to see that it works, not to compare
     #[arg(long)]
     pub(crate) quick: bool,
-    /// What to measure [default: everything]
+    /// The groups to measure [default: everything]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Group>,
-    /// What to compare [default: all that are installed]
+    /// The systems to compare [default: all that are installed]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) systems: Vec<Kind>,
     /// The eras to speak [default: both]
@@ -68,13 +68,13 @@ pub(crate) struct RunArgs {
     /// Seconds of churn: sessions that are opened and closed [default: 15]
     #[arg(long, value_name = "S")]
     pub(crate) churn_seconds: Option<u64>,
-    /// The Fanlight to measure [default: that of the profile dist, which is built if cargo runs this]
+    /// The Fanlight to measure [default: the profile dist, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
-    /// The processor for the system under test
+    /// The processor of the system under test
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) gateway_core: usize,
-    /// The processor for load and servers
+    /// The processor of load and servers
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) load_core: usize,
     /// The file for the results [default: bench-results.json in the target folder]
@@ -86,30 +86,30 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PeersArgs {
-    /// Compare with other gateways instead, which are installed from their registries into the target folder
+    /// Compare with other gateways instead, installed from their registries into the target folder
     #[arg(long, conflicts_with_all = ["only", "systems", "streams", "churn_seconds"])]
     pub(crate) peers: bool,
-    /// Another gateway: a command for `sh` that serves MCP at http://127.0.0.1:{port}/mcp, in front of the server at {url}, or
-    /// of the server over stdio that {command} starts
+    /// Another gateway: a command for `sh` that serves MCP at http://127.0.0.1:{port}/mcp, in front
+    /// of the server at {url} or of the stdio server that {command} starts
     #[arg(long, value_name = "NAME=COMMAND", requires = "peers")]
     pub(crate) peer: Vec<String>,
-    /// Which of them [default: all]
+    /// The gateways to compare [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "peers")]
     pub(crate) only_peers: Vec<String>,
-    /// Idle sessions that each has to hold [default: 100]
+    /// Idle sessions per gateway [default: 100]
     #[arg(long, value_name = "N", requires = "peers")]
     pub(crate) sessions: Option<usize>,
     /// Calls a second of the fixed rate
     #[arg(long, value_name = "N", default_value_t = 50.0, requires = "peers")]
     pub(crate) rate: f64,
-    /// Write the page with the method and the tables to this file
+    /// Write the page with method and tables to this file
     #[arg(long, value_name = "FILE", requires = "peers")]
     pub(crate) write: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The Fanlight to measure [default: that of the profile dist, which is built if cargo runs this]
+    /// The Fanlight to measure [default: the profile dist, which is built if cargo runs this]
     #[arg(long, value_name = "FILE")]
     pub(crate) fanlight: Option<PathBuf>,
     /// The budget
@@ -121,7 +121,8 @@ pub(crate) struct CheckArgs {
     /// Count only the cost of spans (none, in the ring, exported), and do not compare with the budget
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
-    /// Count only the cost of a token, of TLS and of grants of users, and do not compare with the budget
+    /// Count only the cost of a token, of TLS and of users' grants, and do not compare with the
+    /// budget
     #[arg(long, conflicts_with_all = ["update", "only_tracing"])]
     pub(crate) only_access: bool,
 }

@@ -1,14 +1,14 @@
-//! Errors while measuring, each a sentence for the person who runs the benchmark.
+//! Errors of a measurement, each a sentence for the person who runs the benchmark.
 
 use std::io;
 use std::path::PathBuf;
 
 use tokio::task::JoinSet;
 
-/// Why something could not be measured.
+/// The reason of a failed measurement.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// The system refused something.
+    /// An operating system error.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     /// A peer closed a connection or a pipe before its answer was complete.
@@ -20,13 +20,13 @@ pub(crate) enum BenchError {
     /// An answer was an error response.
     #[error("refused: {0}")]
     Refused(String),
-    /// A system under test does not do this; its row is left out, and the report says so.
+    /// A system under test lacks this feature; its row is left out, and the report says so.
     #[error("{0}")]
     Unsupported(String),
     /// A time limit ran out.
     #[error("{what}: timed out after {seconds} s")]
     Late { what: String, seconds: u64 },
-    /// A program that is to be measured is not installed.
+    /// A program to measure is not installed.
     #[error("{program} was not found: {hint}", program = .program.display())]
     Missing {
         program: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) enum BenchError {
 
 pub(crate) type Result<T> = std::result::Result<T, BenchError>;
 
-/// Adds what was being done to an error of the system.
+/// Adds the current activity to an operating system error.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T>;
 }

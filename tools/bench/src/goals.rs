@@ -1,4 +1,4 @@
-//! The goals, and what was measured for them.
+//! The goals and their measured values.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(crate) struct Goal {
     pub(crate) bound: Bound,
     pub(crate) limit: f64,
     pub(crate) unit: &'static str,
-    /// `None` if it was not measured.
+    /// The measured value; `None` if it was not measured.
     pub(crate) measured: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Bound {
 }
 
 impl Goal {
-    /// Whether it is reached; `None` if it was not measured.
+    /// Whether the goal is reached; `None` if it was not measured.
     pub(crate) fn met(&self) -> Option<bool> {
         self.measured.map(|measured| match self.bound {
             Bound::Most => measured <= self.limit,
@@ -116,8 +116,8 @@ impl Goals<'_> {
                 "x nginx",
                 to_nginx,
             );
-            // Neither system fills its processor, since load and servers share one: calls a second are the inverse of
-            // the processor time of a call.
+            // Neither system fills its processor, since load and servers share one. So calls per
+            // second are the inverse of a call's processor time.
             let calls = to_nginx.map(f64::recip);
             self.least(
                 named(&format!("calls per processor, {name}")),
@@ -201,7 +201,8 @@ impl Goals<'_> {
             idle("fanlight10"),
         );
 
-        // Either a number of calls, or a share of what bare pipes carry, which does not depend on the machine.
+        // The goal is a number of calls, or a share of the calls over bare pipes, which does not
+        // depend on the machine.
         let stdio = |system| value("stdio", system, "calls_per_s");
         self.least(
             named("stdio calls"),

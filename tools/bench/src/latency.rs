@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::error::{BenchError, Result};
 
-/// The longest latency that is recorded; a longer one counts as this.
+/// The longest recorded latency; longer ones count as this.
 const LONGEST: u64 = 60_000_000_000;
 
 /// The distribution of a latency.
@@ -27,7 +27,7 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // It fails only for other bounds, and both have the same.
+        // Adding fails only for different bounds; these are equal.
         let _ = self.0.add(&other.0);
     }
 
@@ -35,7 +35,8 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The least latency that `percent` per cent do not exceed, in microseconds; zero if there are none.
+    /// The smallest latency that `percent` per cent do not exceed, in microseconds; zero without
+    /// latencies.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         if self.0.is_empty() {
             0.0
@@ -57,7 +58,7 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// The middle value; of an even number of values, the mean of the two in the middle.
+/// The middle value; for an even number of values, the mean of the middle two.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! Measures Fanlight as the program that users run: processor time, latency, memory and instructions, in comparison with a
-//! plain reverse proxy. docs/performance.md describes the method.
+//! Measures the Fanlight program in comparison with a plain reverse proxy: processor time, latency,
+//! memory and instructions. docs/performance.md describes the method.
 
 mod access;
 mod cargo;
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command on one thread, so that load and fake server take as little of their processor as possible.
+/// Runs a command on one thread, so that load and fake server take as little of their processor as
+/// possible.
 fn in_runtime(command: Command) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,7 +62,7 @@ fn in_runtime(command: Command) -> Result<()> {
                 Command::Echo { .. } => Ok(()),
             }
         };
-        // The processes that the work has started are killed when it is dropped.
+        // Dropping the work kills the processes that it has started.
         tokio::select! {
             done = work => done,
             signal = stop_signal() => signal.and(Err(BenchError::Interrupted)),

@@ -11,13 +11,13 @@ use crate::goals::{self, Bound, ratio};
 use crate::results::Results;
 use crate::scenario::{Plan, calls};
 
-/// The machine that was measured on.
+/// The machine of the measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     processor: String,
     processors: usize,
     kernel: String,
-    /// Load averages before and after: what else was running.
+    /// Load averages before and after, which show other load.
     load_before: String,
     load_after: String,
 }
@@ -50,7 +50,7 @@ impl Machine {
         )
     }
 
-    /// What else was running: the load averages before and after.
+    /// Other load: the load averages before and after.
     pub(crate) fn other_load(&self) -> String {
         format!("{} before, {} after", self.load_before, self.load_after)
     }
@@ -70,7 +70,7 @@ fn first_line(path: &str) -> String {
         .to_owned()
 }
 
-/// Writes everything that was measured to a JSON file.
+/// Writes all measured values to a JSON file.
 pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Results) -> Result<()> {
     let file = serde_json::json!({
         "machine": machine,
@@ -86,7 +86,8 @@ pub(crate) fn write(path: &Path, machine: &Machine, plan: &Plan, results: &Resul
     fs::write(path, format!("{file:#}")).doing(format!("writing {}", path.display()))
 }
 
-/// The tables: the costs of calls compared with nginx, all medians, the goals, and what was not measured.
+/// The tables: the costs of calls compared with nginx, all medians, the goals, and the skipped
+/// measurements.
 pub(crate) fn tables(machine: &Machine, plan: &Plan, results: &Results) -> String {
     let Machine {
         processor,

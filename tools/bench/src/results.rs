@@ -1,4 +1,4 @@
-//! What was measured: samples, one for each round, and their medians.
+//! Measured values: samples, one for each round, and their medians.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ pub(crate) struct Sample {
     pub(crate) scenario: String,
     pub(crate) system: String,
     pub(crate) round: usize,
-    /// By name, which ends with the unit.
+    /// Values by name; a name ends with the unit.
     pub(crate) values: Values,
 }
 
 pub(crate) type Values = BTreeMap<&'static str, f64>;
 
-/// Everything that was measured in one run.
+/// All measured values of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
-    /// Measurements that were skipped, and why.
+    /// Skipped measurements with their reasons.
     pub(crate) skipped: Vec<String>,
-    /// Measurements that failed: a wrong answer, a broken connection.
+    /// Failed measurements: a wrong answer, a broken connection.
     pub(crate) failures: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Results {
         });
     }
 
-    /// The median over the rounds of one value; `None` if it was not measured.
+    /// The median of one value over the rounds; `None` if it was not measured.
     pub(crate) fn median(&self, scenario: &str, system: &str, value: &str) -> Option<f64> {
         let all: Vec<f64> = self
             .of(scenario, system)
@@ -66,7 +66,8 @@ impl Results {
         median(&all)
     }
 
-    /// The least, the median and the greatest over the rounds of one value; `None` if it was not measured.
+    /// The smallest value, the median and the largest value over the rounds; `None` if it was not
+    /// measured.
     pub(crate) fn range(&self, scenario: &str, system: &str, value: &str) -> Option<[f64; 3]> {
         let all = || {
             self.of(scenario, system)

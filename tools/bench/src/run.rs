@@ -1,4 +1,4 @@
-//! `run`: measures what the command line asks for and reports it.
+//! `run`: makes the measurements that the command line selects, and reports them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::scenario::{Group, Plan, Run};
 use crate::system::process::{pin, processors, raise_file_limit};
 use crate::system::{Bench, Cores, Kind};
 
-/// Files that a system may need for each idle stream, one to the client and one to a server, and for everything else.
+/// Open files that a system may need for each idle stream, one to the client and one to a server,
+/// and for everything else.
 const FILES_PER_STREAM: u64 = 2;
 const OTHER_FILES: u64 = 1000;
 

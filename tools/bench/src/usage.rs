@@ -1,4 +1,4 @@
-//! What a process and its children use, as the kernel counts it in `/proc`.
+//! The resource usage of a process and its children, from `/proc`.
 
 use std::time::Duration;
 use std::{fs, io};
@@ -8,7 +8,7 @@ use crate::error::{Doing, Result};
 /// Processor time and memory of a process and its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Time on a processor, to the nanosecond. Of threads that have not ended.
+    /// Time on a processor, to the nanosecond, of threads that have not ended.
     pub(crate) cpu: Duration,
     /// Resident memory in bytes.
     pub(crate) resident: u64,
@@ -36,7 +36,7 @@ impl Usage {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let mut cpu = Duration::ZERO;
         for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-            // The scheduler's own count: ticks are too coarse for what takes little.
+            // The scheduler's own count, since ticks are too coarse for short work.
             let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             let nanos = text
                 .split_ascii_whitespace()

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// A folder that is removed with its owner.
+/// A folder; dropping it removes the folder.
 struct Folder(std::path::PathBuf);
 
 impl Drop for Folder {

@@ -9,7 +9,7 @@ use crate::library;
 use crate::rpc::{self, Call, RpcError};
 use crate::server::{Answer, Outlet, Service};
 
-/// Newest first; the first is offered to a client that asks for an unknown one.
+/// The supported revisions, newest first. A client that requests an unknown one gets the first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// Log levels from least to most severe (2025-11-25 server/utilities/logging).
@@ -23,7 +23,7 @@ const LEVELS: [&str; 8] = [
     "alert",
     "emergency",
 ];
-/// Above every level: nothing is logged until the client asks.
+/// A level above all others: nothing is logged until the client asks.
 const SILENT: u8 = u8::MAX;
 
 /// The state of the one session of a process.
@@ -112,19 +112,19 @@ impl Legacy {
         Ok(json!({}))
     }
 
-    /// Says which tool was called, at level `info`, to a client that asked for it.
+    /// Logs the called tool at level `info`, if the client asked for that level.
     fn log(&self, outlet: &Outlet<'_>, call: &Call) {
         const INFO: u8 = 1;
         if self.level.load(Ordering::Relaxed) > INFO {
             return;
         }
         let params = json!({ "level": "info", "logger": "library", "data": { "called": call.params["name"] } });
-        // A write error is handled when the answer is written.
+        // A write error also shows when the answer is written, and is handled there.
         let _ = outlet.send(&rpc::notification("notifications/message", params));
     }
 }
 
-/// Every list here is one page, so every cursor is unknown.
+/// The page for a request's cursor. Every list here is one page, so every cursor is unknown.
 fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
     match call.params.get("cursor") {
         None => Ok(list()),

@@ -1,12 +1,14 @@
-//! Two small MCP servers, so that `fanlight run` shows a working aggregated endpoint on a fresh machine.
+//! Two small MCP servers, so that `fanlight run` shows a working aggregated endpoint on a fresh
+//! machine.
 //!
-//! [`serve_legacy`] is a "library" that speaks the revisions with an `initialize` handshake (2024-11-05 to
-//! 2025-11-25); [`serve_modern`] is a "workshop" that speaks 2026-07-28 only. Both speak newline-delimited
-//! JSON-RPC, as the stdio transport asks, and have what a gateway could lose: `structuredContent`, `_meta`,
-//! titles, icons, annotations.
+//! [`serve_legacy`] is a "library" of the revisions with an `initialize` handshake (2024-11-05 to
+//! 2025-11-25); [`serve_modern`] is a "workshop" of 2026-07-28 only. Both speak newline-delimited
+//! JSON-RPC, as the stdio transport requires. They have features that a gateway could lose:
+//! `structuredContent`, `_meta`, titles, icons, annotations.
 //!
-//! The crate depends on no other crate of the workspace, and a client could run these servers directly. They are
-//! examples, not a basis for servers: one thread reads, and only slow calls get a thread of their own.
+//! The crate depends on no other crate of the workspace, and a client could run these servers
+//! directly. They are examples, not a basis for servers: one thread reads, and only slow calls get
+//! their own thread.
 
 mod legacy;
 mod library;

@@ -200,7 +200,7 @@ fn count(
         }
         if let Some(token) = token {
             let params = json!({ "progressToken": token, "progress": number, "total": to, "message": number.to_string() });
-            // A write error is handled when the answer is written.
+            // A write error also shows when the answer is written, and is handled there.
             let _ = outlet.send(&rpc::notification("notifications/progress", params));
         }
     }
@@ -268,7 +268,8 @@ pub(crate) fn read_resource(call: &Call) -> Result<Value, RpcError> {
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
 }
 
-/// One line a book; `None` if the library has none of this author. A URI writes a blank as `%20`.
+/// The books of an author, one per line; `None` if the library has none. A URI writes a blank as
+/// `%20`.
 fn books_of(author: &str) -> Option<String> {
     let author = author.replace("%20", " ");
     let lines: Vec<String> = BOOKS

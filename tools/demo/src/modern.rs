@@ -1,4 +1,4 @@
-//! The rules of revision 2026-07-28: no handshake, every request states its version.
+//! The rules of revision 2026-07-28: no handshake, and every request states its version.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,11 @@ const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// How long lists and resources stay fresh, in milliseconds; they never change while the process lives.
+/// The time for which lists and resources stay fresh, in milliseconds; they never change while the
+/// process lives.
 const TTL_MS: u64 = 300_000;
 
-/// The rules have no state, like the revision.
+/// The service of this revision, which has no state.
 pub(crate) struct Modern;
 
 impl Service for Modern {
@@ -22,7 +23,7 @@ impl Service for Modern {
         check_metadata(call).and_then(|()| result(call)).into()
     }
 
-    /// 2026-07-28 basic, Error Responses: left out if the id could not be read.
+    /// 2026-07-28 basic, Error Responses: no member if the id could not be read.
     fn unknown_id(&self) -> Option<Value> {
         None
     }
@@ -31,7 +32,7 @@ impl Service for Modern {
 /// 2026-07-28 basic, `_meta`: version and capabilities are required on every request.
 fn check_metadata(call: &Call) -> Result<(), RpcError> {
     if call.method == "initialize" {
-        // Versioning, Backward Compatibility: this text may be all that the user of an older client sees.
+        // Versioning, Backward Compatibility: the user of an older client may see only this text.
         return Err(unsupported(
             call.params["protocolVersion"].as_str().unwrap_or(""),
         ));
@@ -84,7 +85,7 @@ fn discover() -> Value {
     })
 }
 
-/// Every list here is one page, so every cursor is unknown.
+/// The page for a request's cursor. Every list here is one page, so every cursor is unknown.
 fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
     match call.params.get("cursor") {
         None => Ok(cacheable(list())),
@@ -94,7 +95,7 @@ fn page(call: &Call, list: fn() -> Value) -> Result<Value, RpcError> {
     }
 }
 
-/// Adds what every result carries: its type, and in `_meta` who made it.
+/// Adds the members of every result: its type, and the server's identity in `_meta`.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
     result["_meta"][META_SERVER_INFO] = workshop::server_info();

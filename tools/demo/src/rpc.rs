@@ -18,9 +18,9 @@ pub(crate) enum Incoming {
         call: Call,
     },
     Notification(Call),
-    /// A response, which is ignored: these servers send no requests.
+    /// A response, which is ignored, since these servers send no requests.
     Response,
-    /// Not a message; the answer carries the id if there was a usable one.
+    /// Not a message; the answer carries the id if it was usable.
     Invalid {
         id: Option<Value>,
         error: RpcError,
@@ -85,7 +85,7 @@ impl RpcError {
     }
 }
 
-/// Reads one line; never fails, since an invalid line has to be answered.
+/// Parses one line; never fails, since an invalid line needs an answer.
 pub(crate) fn parse(line: &[u8]) -> Incoming {
     match serde_json::from_slice(line) {
         Ok(message) => classify(message),

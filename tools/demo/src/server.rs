@@ -1,4 +1,4 @@
-//! The loop both servers share: lines in, lines out, a thread per slow call, cancellation.
+//! The loop of both servers: lines in, lines out, a thread per slow call, cancellation.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -17,17 +17,17 @@ const MAX_SLOW_CALLS: usize = 16;
 
 /// One era's rules over one server's content.
 pub(crate) trait Service: Sync {
-    /// The answer to a request; called in order, on the reading thread, so it must not take long.
+    /// The answer to a request; called in order on the reading thread, so it must not take long.
     fn answer(&self, call: &Call, outlet: &Outlet<'_>) -> Answer;
     /// The `id` of an answer to a message whose id is unknown; `None` leaves the member out.
     fn unknown_id(&self) -> Option<Value>;
 }
 
-/// How a request is answered.
+/// The time of an answer.
 pub(crate) enum Answer {
-    /// At once.
+    /// An immediate answer.
     Now(Result<Value, RpcError>),
-    /// By a thread of its own; `None` from it means cancelled, so nothing may be sent.
+    /// An answer by a separate thread; `None` means cancelled, so nothing may be sent.
     Slow(SlowCall),
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn serve<S: Service>(
 ) -> io::Result<()> {
     let outlet = Outlet(Mutex::new(&mut output));
     let calls = Calls::default();
-    // The scope joins the threads; cancelled first, they end at once.
+    // The scope joins the threads; they are cancelled first, so they end at once.
     thread::scope(|scope| {
         let ended = read_messages(service, &mut input, &outlet, &calls, scope);
         calls.cancel_all();
@@ -120,7 +120,7 @@ fn start<'scope>(
         let outcome = slow(&cancel, outlet);
         calls.end(&id);
         if let Some(outcome) = outcome {
-            // If the client is gone, reading ends too, and with it the server.
+            // Without a client, reading ends, and with it the server.
             let _ = outlet.send(&rpc::response(Some(id), outcome));
         }
     });
@@ -133,7 +133,7 @@ enum Line {
     End,
 }
 
-/// Reads one line of at most [`MAX_LINE`] bytes into `line`; a longer one is skipped to its end.
+/// Reads one line of at most [`MAX_LINE`] bytes into `line`; skips a longer one to its end.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     let mut bounded = input.by_ref().take(MAX_LINE + 1);
@@ -148,7 +148,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
     Ok(Line::TooLong)
 }
 
-/// The output: one line a message, from any thread.
+/// The output: one line per message, from any thread.
 pub(crate) struct Outlet<'a>(Mutex<&'a mut (dyn Write + Send)>);
 
 impl Outlet<'_> {
@@ -161,12 +161,12 @@ impl Outlet<'_> {
     }
 }
 
-/// The slow calls that are running, by request id.
+/// The running slow calls by request id.
 #[derive(Default)]
 struct Calls(Mutex<HashMap<String, Arc<Cancel>>>);
 
 impl Calls {
-    /// `None` if the id is taken or too many calls are running.
+    /// Registers a slow call; `None` if the id is taken or too many calls are running.
     fn begin(&self, id: &Value) -> Option<Arc<Cancel>> {
         let mut running = lock(&self.0);
         let key = id.to_string();
@@ -219,7 +219,7 @@ impl Cancel {
     }
 }
 
-/// Nothing behind these locks is left half-changed by a panic.
+/// A lock that survives a panic, since no panic leaves the data half-changed.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Both servers over in-memory streams: what they answer, and that answers have the members that the schema requires.
+//! Both servers over in-memory streams: their answers, and the members that the schema requires.
 
 mod running;
 
@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use serde_json::{Value, json};
 
-/// Sends whole lines and returns every message that was answered.
+/// Sends whole lines and returns all answers.
 fn exchange(modern: bool, lines: &str) -> Vec<Value> {
     let mut output = Vec::new();
     let input = Cursor::new(lines.as_bytes().to_vec());
@@ -48,7 +48,8 @@ fn modern(method: &str, mut params: Value) -> Value {
     answers[0].clone()
 }
 
-/// The members that the revisions' schemas require of a result, checked by hand: `kind` says which result it is.
+/// Checks by hand that a result has the members that the revisions' schemas require; `kind` names
+/// the result.
 fn check_result(kind: &str, result: &Value) {
     let all = |list: &Value, members: &[&str]| {
         for entry in list.as_array().unwrap() {

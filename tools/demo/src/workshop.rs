@@ -16,7 +16,7 @@ enum Quantity {
     Weight,
 }
 
-/// A unit and how many of the quantity's base unit (metre, kilogram) it is.
+/// A unit and its size in the quantity's base unit (metre, kilogram).
 struct Unit(&'static str, Quantity, f64);
 
 const UNITS: [Unit; 8] = [
@@ -39,7 +39,7 @@ pub(crate) fn server_info() -> Value {
     })
 }
 
-/// A square of one colour, inline, so that showing it needs no network.
+/// An inline square of one colour, which needs no network.
 fn icon(colour: &str) -> Value {
     let colour = colour.replace('#', "%23");
     json!({
@@ -130,8 +130,8 @@ pub(crate) fn call_tool(call: &Call) -> Result<Value, RpcError> {
     }
 }
 
-/// A tool's own failures, bad arguments among them, are results, so that a model can read and correct them
-/// (2026-07-28 server/tools, Error Handling).
+/// The result of a tool. Its own failures, such as bad arguments, are results, so that a model can
+/// read and correct them (2026-07-28 server/tools, Error Handling).
 fn tool_result(outcome: Result<Value, String>) -> Value {
     match outcome {
         Ok(structured) => json!({
@@ -173,7 +173,7 @@ fn unit_names() -> Vec<&'static str> {
 fn roll_dice(call: &Call) -> Result<Value, String> {
     let count = whole_number(call, "count", 2, 1..=MAX_DICE)?;
     let sides = whole_number(call, "sides", 6, 2..=MAX_SIDES)?;
-    // A seed made up here stays exact for clients that read numbers as IEEE 754 doubles.
+    // A generated seed stays exact for clients that read numbers as IEEE 754 doubles.
     let seed = whole_number(call, "seed", fastrand::u64(..1 << 53), 0..=u64::MAX)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let rolls: Vec<u64> = (0..count).map(|_| random.u64(1..=sides)).collect();

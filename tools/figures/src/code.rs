@@ -1,6 +1,6 @@
-//! What counts in one file: its lines of code and the length of its functions.
+//! The figures of one file: its lines of code and the lengths of its functions.
 //!
-//! A line of code has at least one token that is neither part of a comment nor of an item for tests only.
+//! A line of code has at least one token that is neither part of a comment nor of a test-only item.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,20 @@ use syn::{Attribute, Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 /// The code of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    /// How many lines of code there are.
+    /// The number of lines of code.
     pub(crate) lines: usize,
     /// The lines of code of each function, from its signature to its closing brace.
     pub(crate) functions: Vec<usize>,
-    /// Modules for tests only that have files of their own.
+    /// Test-only modules that have their own files.
     pub(crate) test_modules: Vec<String>,
 }
 
 impl Code {
+    /// Counts a file's code.
+    ///
     /// # Errors
     ///
-    /// Where `text` is not Rust.
+    /// Fails if `text` is not Rust.
     pub(crate) fn parse(text: &str) -> syn::Result<Self> {
         let file = syn::parse_file(text)?;
         if file.attrs.iter().any(is_for_tests) {
@@ -42,7 +44,7 @@ impl Code {
 }
 
 struct Visitor {
-    /// The numbers of the lines of code.
+    /// The line numbers of code.
     lines: BTreeSet<usize>,
     code: Code,
 }
@@ -53,7 +55,7 @@ impl Visitor {
         self.code.functions.push(self.lines.range(lines).count());
     }
 
-    /// Takes the lines of `item` out, with those of its attributes.
+    /// Removes the lines of `item` and of its attributes.
     fn remove(&mut self, item: Span) {
         let lines = item.start().line..=item.end().line;
         self.lines.retain(|line| !lines.contains(line));
@@ -94,7 +96,7 @@ impl Visit<'_> for Visitor {
     }
 }
 
-/// Adds the lines of all tokens except those of documentation.
+/// Adds the lines of all tokens except documentation.
 fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -132,7 +134,7 @@ fn is_documentation(token: &TokenTree) -> bool {
     matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(name)) if name == "doc")
 }
 
-/// Whether an attribute is `cfg` with `test` in it and without `not`.
+/// Whether an attribute is a `cfg` that contains `test` and no `not`.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else {
         return false;

@@ -1,10 +1,10 @@
-//! docs/architecture.md: its table of figures, and its list of files on the way of a call.
+//! docs/architecture.md: its table of figures, and its list of files on a call's path.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The file, from the root of the repository.
+/// The page's path from the root of the repository.
 pub(crate) const PATH: &str = "docs/architecture.md";
 
 /// The heading above the list of files, one line per folder: "- `folder`: `file`, `file`".
@@ -14,14 +14,16 @@ const CALL_FILES: &str = "### Files on the way of a call\n";
 pub(crate) struct Document(String);
 
 impl Document {
+    /// Reads the page.
+    ///
     /// # Errors
     ///
-    /// The file cannot be read.
+    /// Fails if the file cannot be read.
     pub(crate) fn read(root: &Path) -> io::Result<Self> {
         fs::read_to_string(root.join(PATH)).map(Self)
     }
 
-    /// The files on the way of a `tools/call`, from the root of the repository.
+    /// The files on the path of a `tools/call`, from the root of the repository.
     pub(crate) fn call_files(&self) -> Vec<String> {
         let Some((_, list)) = self.0.split_once(CALL_FILES) else {
             return Vec::new();
@@ -34,9 +36,9 @@ impl Document {
     }
 }
 
-/// The files that one line of the list names.
+/// The files in one line of the list.
 fn files_of_folder(line: &str) -> Vec<String> {
-    // Every second part is between backticks.
+    // Backticks enclose every second part.
     let mut names = line.split('`').skip(1).step_by(2);
     let folder = names.next().unwrap_or_default();
     names.map(|file| format!("{folder}/{file}")).collect()
@@ -47,7 +49,8 @@ mod tests {
     use super::*;
     use crate::figures::Figures;
 
-    /// How far a figure may be from the table, in per cent: not every change needs to update the table.
+    /// The percentage by which a figure may differ from the table: not every change needs to update
+    /// it.
     const TOLERANCE: usize = 4;
 
     const BEGIN: &str = "<!-- Made by `UPDATE_GENERATED=1 cargo test -p fanlight-figures`. -->\n";
@@ -56,7 +59,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// The values in the table of the document.
+    /// The values in the page's table.
     fn shown(text: &str) -> Vec<usize> {
         let table = text
             .split_once(BEGIN)

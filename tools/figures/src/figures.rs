@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::document::Document;
 use crate::sources::{self, Source};
 
-/// What is counted.
+/// The counted figures.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) rows: [Row; 6],
@@ -18,14 +18,16 @@ pub(crate) struct Figures {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) value: usize,
-    /// The most that it should be, if there is a goal.
+    /// The goal, if there is one: the largest value that the figure should have.
     goal: Option<usize>,
 }
 
 impl Figures {
+    /// Counts the code below `root`.
+    ///
     /// # Errors
     ///
-    /// A file that cannot be read.
+    /// Fails if a file cannot be read.
     pub(crate) fn of(root: &Path) -> io::Result<Self> {
         let sources = sources::read(root)?;
         let mut files: Vec<_> = sources.iter().map(|source| source.code.lines).collect();

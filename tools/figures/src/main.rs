@@ -1,7 +1,8 @@
 //! Counts the code of the product and its tools: `cargo run -p fanlight-figures`.
 //!
-//! docs/architecture.md shows the result. A test fails when the code has grown away from that table, or when a file that the
-//! table of a call's way names does not exist; `UPDATE_GENERATED=1 cargo test -p fanlight-figures` writes the table.
+//! docs/architecture.md shows the result. A test fails if the code has grown away from that table,
+//! or if the list of files on a call's path names a missing file. `UPDATE_GENERATED=1 cargo test -p
+//! fanlight-figures` writes the table.
 
 mod code;
 mod document;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The size of the release binary in MB, if one has been built.
+/// The size of the release binary in MB, if there is one.
 fn release_size(root: &Path) -> Option<f64> {
     let bytes = root.join("target/release/fanlight").metadata().ok()?.len();
     Some((bytes / 100_000) as f64 / 10.0)

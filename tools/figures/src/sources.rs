@@ -1,4 +1,4 @@
-//! The source files that count: those of `crates` and `tools`, without tests.
+//! The counted source files: `crates` and `tools`, without tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::code::Code;
 
-/// A source file, with what counts in it.
+/// A source file with its figures.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct Source {
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or that is not Rust.
+/// Fails if a file cannot be read or is not Rust.
 pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
     for folder in ["crates", "tools"] {
@@ -29,7 +29,7 @@ pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Adds the sources of `folder`. Folders named `tests` have nothing but tests.
+/// Adds the sources of `folder`, except folders named `tests`.
 fn read_folder(folder: &Path, sources: &mut Vec<Source>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
-//! `Accept` headers of clients, one value a line: no input panics, nothing is allocated for it, and a range that is
-//! added takes nothing away but by its weight.
+//! `Accept` headers of clients, one value per line. No input panics or allocates, and an additional
+//! range removes nothing except by its weight.
 
 use fanlight_protocol::accept::Accepts;
 

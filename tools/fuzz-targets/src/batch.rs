@@ -1,4 +1,4 @@
-//! JSON-RPC batches: each message of a batch is what it is alone.
+//! JSON-RPC batches: each message of a batch reads like the message alone.
 
 use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;
@@ -26,7 +26,7 @@ pub(crate) fn check(data: &[u8]) {
     for (message, element) in messages.iter().zip(elements) {
         let alone = Message::parse_from_client(element.into_bytes(), DEFAULT_NESTING);
         match (message, &alone) {
-            // Each notification has a number of its own.
+            // Each notification has its own number.
             (Ok(Message::Notification(one)), Ok(Message::Notification(other))) => {
                 assert_eq!((&one.method, &one.text), (&other.method, &other.text));
             }

@@ -1,5 +1,5 @@
-//! Files of clients: no text panics, no secret is shown, and an entry that is put into a text or taken out of it leaves the other
-//! servers as they were. The first byte chooses the client.
+//! Configuration files of clients. No text panics or reveals a secret; adding or removing an entry
+//! leaves the other servers unchanged. The first byte chooses the client.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use fanlight_config::client_files::{
 
 use crate::cost::{Cost, Linear, bounded};
 
-/// The value of every variable of the environment.
+/// The value of every environment variable.
 const SECRET: &str = "s3cret-0123456789abcdef";
-/// The name of the entry.
+/// The name of the added entry.
 const NAME: &str = "fanlight";
 
-/// A text is read as a configuration, and several times with each change: the fixed part is that of a configuration, and many
-/// short lines are many values.
+/// The cost of reading a text as a configuration, and several times with each change. The fixed
+/// part is a configuration's, and many short lines are many values.
 const COST: Cost = Cost {
     allocations: Linear(800_000, 512),
     bytes: Linear(256 << 20, 64 << 10),
@@ -36,7 +36,7 @@ pub(crate) fn check(data: &[u8]) {
     });
 }
 
-/// Reads the text as the configuration of Fanlight.
+/// Reads the text as Fanlight's configuration.
 fn read(client: Client, text: &str) {
     let environment = |_: &str| Some(SECRET.to_owned());
     let shown = match fanlight_config::parse(text, &path(client), &environment) {
@@ -49,14 +49,14 @@ fn read(client: Client, text: &str) {
     );
 }
 
-/// Where the client has the servers of a user.
+/// The file of the client with a user's servers.
 fn path(client: Client) -> PathBuf {
     let home = |name: &str| (name == "HOME").then(|| "/home/user".to_owned());
     let places = Places::new(System::Linux, &home).expect("a home");
     places.of_user(client).swap_remove(0)
 }
 
-/// Puts an entry into the text, twice, and takes it out again.
+/// Adds an entry to the text twice, and removes it again.
 fn edit(client: Client, text: &str) {
     let reach = match client.speaks_http() {
         true => Reach::Http {

@@ -1,15 +1,15 @@
-//! Configuration files: no text panics, problems lie within the file, and neither they nor a configuration that is read
-//! show a variable's value.
+//! Configuration files: no text panics, problems lie within the file, and neither problems nor a
+//! configuration reveal a variable's value.
 
 use std::path::Path;
 
 use crate::cost::{Cost, Linear, bounded};
 
-/// The value of every variable of the environment.
+/// The value of every environment variable.
 const SECRET: &str = "s3cret-0123456789abcdef";
 
-/// The fixed part is the budget for copies of anchored values. Problems quote their lines, and a file of many short lines
-/// has many problems.
+/// The fixed part is the budget for copies of anchored values. Problems quote their lines, and a
+/// file of many short lines has many problems.
 const COST: Cost = Cost {
     allocations: Linear(400_000, 64),
     bytes: Linear(64 << 20, 16 << 10),

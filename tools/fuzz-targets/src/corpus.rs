@@ -1,4 +1,4 @@
-//! The committed inputs of the fuzzers, which are seeds and what once was found, as ordinary tests.
+//! The fuzzers' committed inputs, seeds and former findings, as ordinary tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn every_target_has_a_program() {
         .iter()
         .map(|file| file.replace(".rs", ""))
         .collect();
-    // This one shares its code with the tests of the pool.
+    // This target shares its code with the pool's tests.
     let mut targets: Vec<&str> = TARGETS
         .iter()
         .map(|(name, _)| *name)

@@ -1,21 +1,21 @@
-//! Bounds on the cost of reading an input, as a function of its length: what is more than linear is found before it is
-//! slow enough to be noticed.
+//! Bounds on the cost of an input as a function of its length. They find costs that grow faster
+//! than linearly before anybody notices the slowness.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The processor time of one byte, in an optimized build that is slowed down by the fuzzer's instrumentation.
+/// The processor time per byte, in an optimized build with the fuzzer's slow instrumentation.
 const TIME_PER_BYTE: Duration = Duration::from_micros(2);
 
-/// What an input may cost: a fixed part, and a part for each of its bytes.
+/// The permitted cost of an input: a fixed part, and a part for each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Allocations.
+    /// The number of allocations.
     pub allocations: Linear,
-    /// Bytes that are allocated, all together: memory that is freed and allocated again counts twice.
+    /// The total of allocated bytes: memory that is freed and allocated again counts twice.
     pub bytes: Linear,
-    /// Milliseconds of processor time for any input; two microseconds are added for each byte.
+    /// Milliseconds of processor time for any input, plus two microseconds for each byte.
     pub milliseconds: u64,
 }
 
@@ -36,7 +36,7 @@ impl Cost {
         bytes: Linear(16 << 10, 512),
         milliseconds: 10,
     };
-    /// For parsers that copy parts of the input at most.
+    /// For parsers that at most copy parts of the input.
     pub const TEXT: Self = Self {
         allocations: Linear(64, 1),
         bytes: Linear(16 << 10, 32),
@@ -44,14 +44,15 @@ impl Cost {
     };
 }
 
-/// Reads an input of this length, and returns what was read.
+/// Reads an input of this length, and returns the value.
 ///
 /// # Panics
 ///
-/// If that has cost more than it may. Processor time counts with the feature `processor-time` only, for optimized builds.
+/// Panics if the cost exceeds the permitted cost. Processor time only counts with the feature `processor-time`, for optimized builds.
 pub fn bounded<T>(length: usize, cost: Cost, read: impl Fn() -> T) -> T {
     let (mut value, mut exceeded) = attempt(length, cost, &read);
-    // What is initialized once costs the first input only, and a page fault or an interrupt one attempt.
+    // Several attempts: one-time initialization only costs the first one, and a page fault or
+    // interrupt only one.
     for _ in 0..3 {
         if exceeded.is_none() {
             break;
@@ -66,7 +67,7 @@ pub fn bounded<T>(length: usize, cost: Cost, read: impl Fn() -> T) -> T {
     value
 }
 
-/// The value, and what was exceeded.
+/// The value, and the exceeded bound if any.
 fn attempt<T>(length: usize, cost: Cost, read: &impl Fn() -> T) -> (T, Option<String>) {
     let mut value = None;
     let before = processor_time();

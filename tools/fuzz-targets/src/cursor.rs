@@ -1,4 +1,4 @@
-//! List cursors from clients: text that was not sealed does not open, and no sealed content panics.
+//! List cursors from clients: unsealed text does not open, and no sealed content panics.
 
 use std::sync::LazyLock;
 
@@ -40,7 +40,7 @@ pub(crate) fn check(data: &[u8]) {
             )
         };
         let (place, tasks) = bounded(sealed.len(), Cost::TEXT, open);
-        // A handle of one kind is not one of another.
+        // A handle of one kind is not valid as another.
         assert!(place.is_none() || kind == HandleKind::Cursor);
         assert!(tasks.is_none() || kind == HandleKind::TaskCursor);
     }

@@ -1,4 +1,4 @@
-//! Header values: no input panics, and encoding is undone by decoding.
+//! Header values: no input panics, and decoding reverses encoding.
 
 use fanlight_protocol::header;
 

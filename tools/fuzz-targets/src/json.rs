@@ -1,4 +1,4 @@
-//! Slicing and splicing, compared with serde_json: both accept the same texts, and every slice is itself
+//! Slicing and splicing compared with serde_json: both accept the same texts, and every slice is
 //! JSON.
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) fn check(data: &[u8]) {
         .ok()
         .and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
     let Ok(value) = parsed else {
-        // serde_json's own limit is one level less generous than ours and never more.
+        // serde_json's own limit is one level stricter than ours, and never more lenient.
         assert!(reference.is_none(), "refused what serde_json accepts");
         return;
     };
@@ -74,7 +74,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// A text with an index has the members that are read without one.
+/// Checks that a text with an index has the same members as without one.
 fn same_walk(indexed: &Json, read: &Json, depth: usize) {
     assert!(indexed.members().eq(read.members()));
     for member in read.members() {
@@ -96,7 +96,7 @@ fn same_walk(indexed: &Json, read: &Json, depth: usize) {
     }
 }
 
-/// Text with a valid structure can be walked, also if it is not JSON.
+/// Walks text with a valid structure, which need not be JSON.
 fn walk(value: &Json, depth: usize) {
     for place in value
         .members()

@@ -1,8 +1,9 @@
-//! What must hold for any input, one module for each parser that faces a peer or a file.
+//! Properties that hold for any input, one module for each parser that faces a peer or a file.
 //!
-//! A target panics if its property does not hold, or if reading the input costs more than its length allows ([`cost`]).
-//! `fuzz/` runs the targets with random inputs, and `corpus.rs` with the committed ones of `fuzz/corpus`, so that
-//! `cargo test` finds what once was found. The target of `http_pool` is a test of that crate.
+//! A target panics if its property does not hold, or if reading the input costs more than its
+//! length permits ([`cost`]). `fuzz/` runs the targets with random inputs. `corpus.rs` runs them
+//! with the committed inputs of `fuzz/corpus`, so that `cargo test` repeats former findings. The
+//! target of `http_pool` is a test of that crate.
 
 #![allow(
     clippy::expect_used,
@@ -35,7 +36,8 @@ mod uri_template;
 /// A check of one input.
 pub type Target = fn(&[u8]);
 
-/// All targets by name, which is also that of the program in `fuzz/fuzz_targets` and of the folder in `fuzz/corpus`.
+/// All targets by name. The name is also the program's in `fuzz/fuzz_targets` and the folder's in
+/// `fuzz/corpus`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", accept::check),
     ("batch", batch::check),
@@ -59,7 +61,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 ///
 /// # Panics
 ///
-/// If a property does not hold, or if there is no such target.
+/// Panics if a property does not hold, or if there is no such target.
 pub fn check(name: &str, input: &[u8]) {
     let (_, target) = TARGETS
         .iter()

@@ -1,4 +1,4 @@
-//! Lines: cutting the bytes differently never changes the lines, and the limit holds.
+//! Lines: other cuts of the bytes never change the lines, and the limit holds.
 
 use fanlight_protocol::line::{Line, LineDecoder};
 

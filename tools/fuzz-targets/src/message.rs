@@ -1,5 +1,5 @@
-//! Envelopes: the parts of any message have correct ranges, and a response with another id is otherwise
-//! unchanged.
+//! Envelopes: the parts of any message have correct ranges, and a response with another id is
+//! otherwise unchanged.
 
 use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;

@@ -1,5 +1,5 @@
-//! `x-mcp-header` annotations in the tools of a server: no input panics, a mirrored parameter has a path, and its
-//! value survives the header.
+//! `x-mcp-header` annotations in a server's tools: no input panics, a mirrored parameter has a
+//! path, and its value survives the header.
 
 use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;

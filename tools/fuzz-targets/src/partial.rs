@@ -1,5 +1,5 @@
-//! The id of a message of which only the ends are known: if the whole is a message, its beginning never shows another
-//! id than the whole.
+//! The id of a message whose middle is unknown: if the whole is a message, its beginning never
+//! shows another id than the whole.
 
 use bytes::Bytes;
 use fanlight_protocol::json::DEFAULT_NESTING;

@@ -1,4 +1,4 @@
-//! Sealed text (cursors, suspended calls): text that was not sealed does not open, and sealed text does.
+//! Sealed text (cursors, suspended calls): unsealed text does not open, and sealed text does.
 
 use std::sync::LazyLock;
 

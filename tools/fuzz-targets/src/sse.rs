@@ -1,4 +1,4 @@
-//! Event streams: cutting the bytes differently never changes the events, and the limit holds.
+//! Event streams: other cuts of the bytes never change the events, and the limit holds.
 
 use fanlight_protocol::sse::{Event, EventDecoder, EventTooLarge};
 
@@ -18,7 +18,7 @@ pub(crate) fn check(data: &[u8]) {
     for event in &cut.0 {
         assert!(event.data.len() <= LIMIT);
     }
-    // A limit may strike earlier or later within one read, but never changes what came before.
+    // A limit may strike earlier or later within one read, but never changes preceding events.
     let common = whole.0.len().min(cut.0.len());
     assert_eq!(whole.0[..common], cut.0[..common]);
     if whole.1.is_ok() && cut.1.is_ok() {

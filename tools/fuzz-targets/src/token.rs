@@ -1,4 +1,5 @@
-//! Access tokens of clients, and what issuers answer: no token is accepted that the issuer has not signed.
+//! Clients' access tokens and issuers' answers: a token that the issuer has not signed is never
+//! accepted.
 
 use std::sync::LazyLock;
 
@@ -6,7 +7,8 @@ use fanlight_auth::untrusted::{KnownIssuer, Reading, is_key_set};
 
 use crate::cost::{Cost, bounded};
 
-/// The public keys of the examples of RFC 7517 (A.1) and RFC 8037 (A.2): an input is not signed by them by chance.
+/// The public keys in the examples of RFC 7517 (A.1) and RFC 8037 (A.2): no input is signed by them
+/// by chance.
 const KEYS: &str = r#"{"keys":[
   {"kty":"EC","crv":"P-256","kid":"ec","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"},
   {"kty":"OKP","crv":"Ed25519","kid":"ed","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
@@ -20,7 +22,8 @@ pub(crate) fn check(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let reading = bounded(data.len(), Cost::ELEMENTS, || ISSUER.read_token(text));
         assert_ne!(reading, Reading::Accepted, "a token that nobody has signed");
-        // The header and the claims as JSON, so that their readers are reached without guessing base64.
+        // The header and the claims are JSON, so that inputs reach their readers without guessing
+        // base64.
         if let Some((header, claims)) = text.split_once('\n') {
             let token = format!(
                 "{}.{}.AAAA",

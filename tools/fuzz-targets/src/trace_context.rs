@@ -1,5 +1,5 @@
-//! Trace context from clients, `traceparent` and `tracestate` in two lines: no input panics, and what is read is written
-//! again.
+//! Clients' trace context, `traceparent` and `tracestate` in two lines: no input panics, and
+//! writing reproduces the read context.
 
 use fanlight_telemetry::TraceContext;
 
@@ -10,7 +10,7 @@ pub(crate) fn check(data: &[u8]) {
         return;
     };
     let (traceparent, tracestate) = text.split_once('\n').unwrap_or((text, ""));
-    // Random input rarely begins with a whole traceparent: one is tried besides.
+    // Random input rarely begins with a whole traceparent, so a fixed one is tried as well.
     const WHOLE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     for traceparent in [traceparent, WHOLE] {
         let read = bounded(data.len(), Cost::TEXT, || {

@@ -1,5 +1,5 @@
-//! Resource templates of servers and the URI of a client: the last line is the URI, the others are templates. No input
-//! panics, and a template matches what its expressions stand for.
+//! A server's resource templates and a client's URI: the last line is the URI, the others are
+//! templates. No input panics, and a template matches its own expansions.
 
 use fanlight_gateway::catalogue::uri_template::UriTemplate;
 
@@ -15,7 +15,7 @@ pub(crate) fn check(data: &[u8]) {
         let Some(parsed) = bounded(length, Cost::ELEMENTS, || UriTemplate::parse(template)) else {
             continue;
         };
-        // Each expression is compared with the whole URI: URIs and templates are bounded by the gateway.
+        // Each expression is compared with the whole URI; the gateway bounds URIs and templates.
         let buffers = 2 * template.matches('{').count() as u64 + 2;
         let cost = Cost {
             allocations: Linear(buffers, 0),
@@ -23,7 +23,7 @@ pub(crate) fn check(data: &[u8]) {
             milliseconds: 100,
         };
         bounded(length, cost, || parsed.matches(uri));
-        // Every expression can stand for some text of letters.
+        // Every expression can stand for some letters.
         assert!(
             parsed.matches(&expanded(template)),
             "{template} does not match its expansion"

@@ -1,5 +1,5 @@
-//! An authorization server on loopback, as clients of OAuth meet it: metadata, registration, codes with PKCE, tokens of each
-//! kind of grant, and giving them back. It records every request, and can be down, slow or hostile.
+//! An OAuth authorization server on loopback: metadata, registration, codes with PKCE, tokens of
+//! each kind of grant, and revocation. It records every request, and can be down, slow or hostile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,22 +29,22 @@ pub struct AuthorizationServer {
     task: AbortHandle,
 }
 
-/// A request to it.
+/// A request to the server.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its method.
+    /// The HTTP method.
     pub method: String,
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// Its header fields.
+    /// The header fields.
     pub headers: HeaderMap,
-    /// The parameters of its query, or of the form in its body.
+    /// The parameters of the query, or of the form in the body.
     pub parameters: BTreeMap<String, String>,
-    /// Its body.
+    /// The body.
     pub body: String,
 }
 
-/// What is answered to a token request: the status and the document.
+/// Makes the answer to a token request: the status and the document.
 type Grant = dyn Fn(&Asked) -> (u16, Value) + Send + Sync;
 
 struct Shared {
@@ -57,15 +57,15 @@ struct Shared {
 struct State {
     metadata: Value,
     grant: Option<Arc<Grant>>,
-    /// What the proof of a token request has to contain, which is said after the first one without.
+    /// The nonce that proofs in token requests need; the first request without it gets it.
     nonce: Option<String>,
-    /// Members that each token's document has in addition or instead.
+    /// Members that are added to each token's document or replace its members.
     token: Value,
     issued: usize,
     valid: HashSet<String>,
-    /// Codes that have not been redeemed, with the challenge of each.
+    /// Unredeemed codes with their challenges.
     codes: HashMap<String, String>,
-    /// Further documents by their paths.
+    /// Further documents by path.
     documents: HashMap<String, Value>,
 }
 
@@ -76,7 +76,7 @@ impl Drop for AuthorizationServer {
 }
 
 impl Asked {
-    /// A parameter of its query or form.
+    /// A parameter of the query or form.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
@@ -88,12 +88,12 @@ impl Asked {
 }
 
 impl AuthorizationServer {
-    /// Starts one whose issuer has no path.
+    /// Starts a server whose issuer has no path.
     pub async fn start() -> Self {
         Self::start_with(None).await
     }
 
-    /// Starts one of `https`, with the certificate of `pair`.
+    /// Starts an HTTPS server with the certificate of `pair`.
     pub async fn start_over_tls(pair: &Pair) -> Self {
         Self::start_with(Some(pair.acceptor(&["http/1.1"]))).await
     }
@@ -129,22 +129,22 @@ impl AuthorizationServer {
         }
     }
 
-    /// Its issuer.
+    /// The issuer.
     pub fn url(&self) -> &str {
         &self.shared.url
     }
 
-    /// Adds or replaces members of its metadata; null removes one.
+    /// Adds or replaces members of the metadata; null removes one.
     pub fn describe(&self, members: Value) {
         self.shared.state().metadata = members;
     }
 
-    /// Adds or replaces members of the documents with its tokens; null removes one.
+    /// Adds or replaces members of token documents; null removes one.
     pub fn grants_with(&self, members: Value) {
         self.shared.state().token = members;
     }
 
-    /// Has a document at a path.
+    /// Publishes a document at a path.
     pub fn publish(&self, path: &str, document: Value) {
         self.shared
             .state()
@@ -157,24 +157,24 @@ impl AuthorizationServer {
         self.shared.state().grant = Some(Arc::new(grant));
     }
 
-    /// Wants this in the proofs of token requests.
+    /// Requires this nonce in the proofs of token requests.
     pub fn wants_nonce(&self, nonce: &str) {
         self.shared.state().nonce = Some(nonce.to_owned());
     }
 
-    /// Changes how it answers requests for a path.
+    /// Changes the answers to requests for a path.
     pub fn conduct(&self, path: &str, conduct: Conduct) {
         self.shared.conduct.send_modify(|all| {
             all.insert(path.to_owned(), conduct);
         });
     }
 
-    /// Whether it has given this access token, and not taken it back.
+    /// Whether the server has issued this access token and not revoked it.
     pub fn is_valid(&self, token: &str) -> bool {
         self.shared.state().valid.contains(token)
     }
 
-    /// Takes back all access tokens.
+    /// Revokes all access tokens.
     pub fn revoke_all(&self) {
         self.shared.state().valid.clear();
     }
@@ -190,7 +190,7 @@ impl AuthorizationServer {
             .collect()
     }
 
-    /// Every path that was asked for, in order.
+    /// The paths of all requests, in order.
     pub fn paths(&self) -> Vec<String> {
         self.shared
             .asked
@@ -200,7 +200,7 @@ impl AuthorizationServer {
             .collect()
     }
 
-    /// Waits until a path has been asked for `count` times.
+    /// Waits for `count` requests for a path.
     pub async fn wait_for(&self, path: &str, count: usize) -> Vec<Asked> {
         let mut all = self.shared.asked.subscribe();
         let enough =
@@ -257,7 +257,7 @@ impl Shared {
         }
     }
 
-    /// Sends the browser back at once, with a code.
+    /// Redirects the browser back at once, with a code.
     fn authorize(&self, asked: &Asked) -> Response<Full<Bytes>> {
         let code = format!("code-{:032x}", fastrand::u128(..));
         let challenge = asked
@@ -327,7 +327,7 @@ impl Shared {
     }
 }
 
-/// The claims of a JWT, which is not verified.
+/// The claims of an unverified JWT.
 pub fn payload(token: &str) -> Value {
     let part = token.split('.').nth(1).unwrap_or_default();
     serde_json::from_slice(&from_base64url(part)).unwrap_or_default()
@@ -353,7 +353,7 @@ fn from_base64url(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The document with these members in addition or instead; without those that are null.
+/// The document with these members added or replaced; null removes one.
 pub(crate) fn with(mut document: Value, members: &Value) -> Value {
     for (name, value) in members.as_object().into_iter().flatten() {
         document[name] = value.clone();
@@ -399,7 +399,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shar
             let Some(tls) = tls else {
                 return serve_connection(connection, shared).await;
             };
-            // A client that trusts somebody else has left.
+            // A client that trusts another authority has left.
             if let Ok(connection) = tls.accept(connection).await {
                 serve_connection(connection, shared).await;
             }

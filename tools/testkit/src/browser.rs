@@ -1,25 +1,25 @@
-//! A browser as far as signing in needs one: it keeps cookies, follows redirects when it is told to, and sends the forms that a
-//! page has, with the headers that browsers add.
+//! A minimal browser for signing in. It keeps cookies, follows redirects on request, and submits a
+//! page's forms with the headers of a browser.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::raw_client::Connection;
 
-/// A browser. Its cookies are for hosts, whatever the port.
+/// A browser. Its cookies belong to hosts, whatever the port.
 #[derive(Default)]
 pub struct Browser {
     cookies: BTreeMap<(String, String), String>,
 }
 
-/// What was shown at an address.
+/// The response at an address.
 #[derive(Debug)]
 pub struct Page {
     /// The address.
     pub url: String,
     /// The status.
     pub status: u16,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The text.
     pub text: String,
@@ -34,14 +34,14 @@ impl Page {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Where it sends the browser.
+    /// The target of its redirect.
     pub fn location(&self) -> String {
         self.header("location")
             .unwrap_or_else(|| panic!("no redirect: {self:?}"))
             .to_owned()
     }
 
-    /// The names and values of the hidden fields of its first form.
+    /// The names and values of the hidden fields in its first form.
     pub fn hidden(&self) -> Vec<(String, String)> {
         let form = self
             .text
@@ -77,14 +77,14 @@ impl Browser {
         self.cookies.keys().map(|(_, name)| name.clone()).collect()
     }
 
-    /// Takes a cookie of another browser.
+    /// Copies a cookie of another browser.
     pub fn steal(&mut self, from: &Self, name: &str) {
         let stolen = from.cookies.iter().filter(|((_, of), _)| of == name);
         self.cookies
             .extend(stolen.map(|(place, value)| (place.clone(), value.clone())));
     }
 
-    /// Opens an address by way of a link on another site.
+    /// Opens an address through a link on another site.
     pub async fn open(&mut self, url: &str) -> Page {
         self.request(
             "GET",
@@ -98,7 +98,7 @@ impl Browser {
         .await
     }
 
-    /// Sends the first form of a page, with these fields besides its hidden ones.
+    /// Submits the first form of a page, with these fields besides its hidden ones.
     pub async fn submit(&mut self, page: &Page, fields: &[(&str, &str)]) -> Page {
         let hidden = page.hidden();
         let own = hidden
@@ -108,7 +108,7 @@ impl Browser {
         self.post(&page.url, &origin(&page.url), &all).await
     }
 
-    /// Sends a form of a page of this origin.
+    /// Submits a form from a page of this origin.
     pub async fn post(&mut self, url: &str, page_origin: &str, fields: &[(&str, &str)]) -> Page {
         let pairs: Vec<_> = fields
             .iter()
@@ -129,7 +129,7 @@ impl Browser {
         .await
     }
 
-    /// Follows redirects from a page until there is none.
+    /// Follows redirects from a page to the last one.
     pub async fn follow(&mut self, page: Page) -> Page {
         let mut page = page;
         while (300..400).contains(&page.status) {
@@ -188,7 +188,7 @@ pub fn origin(url: &str) -> String {
     url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
 }
 
-/// The address, the host and the path of a URL on this machine, which names its port.
+/// The address, the host and the path of a URL on this machine; the URL contains the port.
 fn parts(url: &str) -> (SocketAddr, String, String) {
     let rest = url
         .strip_prefix("http://")

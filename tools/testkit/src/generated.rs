@@ -1,4 +1,5 @@
-//! Files of the repository that are generated: compared with what is committed, or written where `UPDATE_GENERATED` is set.
+//! Generated files of the repository: compared with the committed ones, or written if
+//! `UPDATE_GENERATED` is set.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ const END: &str = "<!-- The end of what is made. -->\n";
 ///
 /// # Panics
 ///
-/// If the committed file is another, or cannot be written.
+/// Panics if the committed file differs, or cannot be written.
 pub fn assert_file(path: &str, current: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -29,7 +30,7 @@ pub fn assert_file(path: &str, current: &str) {
 ///
 /// # Panics
 ///
-/// If the committed part is another, or cannot be found or written.
+/// Panics if the committed part differs, or cannot be found or written.
 pub fn assert_part(path: &str, begin: &str, current: &str) {
     let page = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR"))

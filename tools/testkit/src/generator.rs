@@ -1,7 +1,8 @@
-//! Random JSON *text* that decoding and encoding would change, from a seed.
+//! Random JSON *text* from a seed, which decoding and encoding would change.
 //!
-//! Every text is well-formed JSON in one line, so that it can be sent over stdio; [`Generator::with_line_breaks`] adds
-//! line breaks between tokens. Object keys are unique after unescaping, since a proxy may refuse duplicates.
+//! Every text is well-formed JSON in one line, so that it can be sent over stdio;
+//! [`Generator::with_line_breaks`] adds line breaks between tokens. Object keys are unique after
+//! unescaping, since a proxy may refuse duplicates.
 
 use std::fmt::Write as _;
 
@@ -25,7 +26,8 @@ const NUMBERS: [&str; 16] = [
     "-0.0",
 ];
 
-/// Parts of strings, each written differently than an encoder would, or otherwise easy to get wrong.
+/// Parts of strings in forms that an encoder would not write, or that are otherwise easy to get
+/// wrong.
 const PIECES: [&str; 24] = [
     "a",
     "plain text",
@@ -84,7 +86,7 @@ impl Generator {
         }
     }
 
-    /// Any value.
+    /// A random value.
     pub fn value(&mut self) -> String {
         let depth = self.random.usize(0..5);
         self.value_of_depth(depth)
@@ -242,7 +244,8 @@ mod tests {
 
     use super::*;
 
-    /// serde_json rejects lone surrogates and huge numbers, so those are replaced first.
+    /// Whether the text is JSON. serde_json rejects lone surrogates and huge numbers, so those are
+    /// replaced first.
     fn is_json(text: &str) -> bool {
         let harmless = text
             .replace("1E400", "1")

@@ -18,7 +18,7 @@ pub use crate::patience::{PATIENCE, within};
 use crate::schema::{Checks, Direction, Listening};
 use crate::{programs, usage};
 
-/// Lines of the log that are kept for failure messages.
+/// The number of log lines kept for failure messages.
 const LOG_LINES: usize = 400;
 
 /// A running `fanlight run` with its listeners.
@@ -27,7 +27,7 @@ pub struct Gateway {
     pub mcp: SocketAddr,
     /// The address of the admin listener.
     pub admin: SocketAddr,
-    /// What it has written to standard output and error.
+    /// Its output on standard output and standard error.
     pub log: ShownLog,
     listening: Listening,
     child: Child,
@@ -111,7 +111,7 @@ impl Gateway {
         Self::running(command, config).await
     }
 
-    /// Starts it without subcommand and configuration, in an empty folder: the embedded demo.
+    /// Starts the embedded demo: without subcommand and configuration, in an empty folder.
     pub async fn demo() -> Self {
         let folder = TempFile::folder();
         let mut command = fanlight();
@@ -119,14 +119,14 @@ impl Gateway {
         Self::running(command, folder).await
     }
 
-    /// Starts `fanlight run` at the addresses that the configuration gives, which the test owns.
+    /// Starts `fanlight run` at the addresses in a configuration that the test owns.
     pub async fn start_at_addresses_of(path: PathBuf) -> Self {
         let mut command = fanlight();
         command.args(["run", "--config"]).arg(path);
         Self::spawned(command, TempFile::folder()).await
     }
 
-    /// Starts `fanlight run` at the addresses that its configuration gives.
+    /// Starts `fanlight run` at the addresses in its configuration.
     pub async fn start_at_configured_addresses(config_text: &str) -> Self {
         Self::start_at_configured_addresses_with_env(config_text, &[]).await
     }
@@ -206,7 +206,7 @@ impl Gateway {
         self._files.path()
     }
 
-    /// Replaces its configuration file, as editors do, by another.
+    /// Replaces its configuration file in the way that editors do.
     pub fn configure(&self, config_text: &str) {
         let new = self._files.path().with_extension("new");
         fs::write(&new, config_text).unwrap();
@@ -248,7 +248,7 @@ impl Gateway {
         usage::max_files(self.pid())
     }
 
-    /// Sends SIGTERM twice, the second when the first has been logged, and waits until it has exited.
+    /// Sends SIGTERM twice, the second time after the first was logged, and waits for its exit.
     pub async fn terminate_twice(mut self) -> ExitStatus {
         send_signal(&self.child, rustix::process::Signal::TERM);
         self.log
@@ -257,12 +257,12 @@ impl Gateway {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
 
-    /// Kills it, so that it can finish nothing, and waits until it is gone.
+    /// Kills it, so that it can finish nothing, and waits for its exit.
     pub async fn kill(&mut self) {
         signal_and_wait(&mut self.child, rustix::process::Signal::KILL).await;
     }
 
-    /// Sends SIGTERM, as a service manager does, and waits until it has exited.
+    /// Sends SIGTERM, as a service manager does, and waits for its exit.
     pub async fn terminate(mut self) -> ExitStatus {
         signal_and_wait(&mut self.child, rustix::process::Signal::TERM).await
     }
@@ -270,11 +270,11 @@ impl Gateway {
 
 /// A running `fanlight stdio`.
 pub struct StdioGateway {
-    /// Taken by the client; dropping it ends the gateway's input.
+    /// Its input, which the client takes; dropping it ends the input.
     pub stdin: Option<ChildStdin>,
-    /// Taken by the client, as `stdin`.
+    /// Its output, which the client takes.
     pub stdout: Option<ChildStdout>,
-    /// What it has written to standard error.
+    /// Its output on standard error.
     pub log: ShownLog,
     /// The schema checks of all its messages.
     pub checks: Checks,
@@ -289,7 +289,7 @@ impl Drop for StdioGateway {
 }
 
 impl StdioGateway {
-    /// The number of TCP sockets on which it listens.
+    /// The number of its listening TCP sockets.
     pub fn listening_sockets(&self) -> usize {
         let process = format!("/proc/{}", self.child.id().unwrap());
         let files = fs::read_dir(format!("{process}/fd")).unwrap();
@@ -298,7 +298,8 @@ impl StdioGateway {
             .collect();
         let tables = ["tcp", "tcp6"]
             .map(|table| fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default());
-        // In each line the fourth field is the state, 0A for listening, and the tenth the inode of the socket.
+        // The fourth field of each line is the state, 0A for listening; the tenth is the socket's
+        // inode.
         let fields = tables
             .iter()
             .flat_map(|table| table.lines())
@@ -311,7 +312,7 @@ impl StdioGateway {
             .count()
     }
 
-    /// Waits until it has exited by itself.
+    /// Waits until it exits by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         within("the gateway to end", self.child.wait())
             .await
@@ -326,7 +327,7 @@ fn send_signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid.expect("it has ended already"), signal).unwrap();
 }
 
-/// Sends a signal to a gateway and waits until it has exited.
+/// Sends a signal to a gateway and waits for its exit.
 pub async fn signal_and_wait(child: &mut Child, signal: rustix::process::Signal) -> ExitStatus {
     send_signal(child, signal);
     within("the gateway to end", child.wait()).await.unwrap()
@@ -340,11 +341,11 @@ pub fn fanlight() -> Command {
 /// A command that runs a copy of the binary under test, as [`fanlight`] does.
 pub fn fanlight_at(program: &Path) -> Command {
     let mut command = Command::new(program);
-    // Nothing of another run is known, unless a test wants it.
+    // The process knows nothing of other runs, unless a test wants it to.
     command
         .kill_on_drop(true)
         .env("XDG_STATE_HOME", "/dev/null");
-    // Nothing is left in the keyring of whoever runs the tests.
+    // The keyring of the user who runs the tests stays untouched.
     command.env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/dev/null");
     command
 }
@@ -403,7 +404,8 @@ impl Log {
             .collect()
     }
 
-    /// Waits for a line that contains `part` and returns it. A line may come after the answer to the request that it is about.
+    /// Waits for a line that contains `part` and returns it. A line may follow the answer to the
+    /// request that it is about.
     pub async fn line_with(&self, part: &str) -> String {
         self.line_with_all(&[part]).await
     }
@@ -445,7 +447,7 @@ impl Log {
     }
 }
 
-/// The log of a process under test, which is printed if the test that owns it fails.
+/// The log of a process under test; it is printed if its test fails.
 pub struct ShownLog(Log);
 
 impl Deref for ShownLog {
@@ -464,25 +466,25 @@ impl Drop for ShownLog {
     }
 }
 
-/// A temporary file or folder, which is deleted when this is dropped.
+/// A temporary file or folder; dropping it deletes it.
 pub struct TempFile(PathBuf);
 
 impl TempFile {
-    /// A file with this text.
+    /// Creates a file with this text.
     pub fn new(extension: &str, text: &str) -> Self {
         let file = Self::unused(extension);
         fs::write(file.path(), text).unwrap();
         file
     }
 
-    /// An empty folder.
+    /// Creates an empty folder.
     pub fn folder() -> Self {
         let folder = Self::unused("d");
         fs::create_dir(folder.path()).unwrap();
         folder
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! An identity provider on loopback: an authorization server that signs access tokens and ID tokens, for the user that a test
-//! says is at the browser.
+//! An identity provider on loopback: an authorization server that signs access tokens and ID tokens
+//! for a user whom the test chooses.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub const AUDIENCE: &str = "fanlight-clients";
 
 /// A running identity provider.
 pub struct IdentityProvider {
-    /// What it is asked, and how it behaves.
+    /// The authorization server, with its requests and its conduct.
     pub server: Arc<AuthorizationServer>,
     signing: Arc<Signing>,
 }
@@ -26,30 +26,30 @@ struct Signing {
 }
 
 struct State {
-    /// Who is at the browser.
+    /// The user at the browser.
     user: String,
-    /// Members that ID tokens have in addition or instead.
+    /// Members that are added to ID tokens or replace their members.
     claims: Value,
     signature: Signature,
-    /// Seconds that access tokens for a code live.
+    /// The lifetime in seconds of access tokens for a code.
     lifetime: u64,
-    /// Users who have left: their tokens are refused.
+    /// Users who have left; their tokens are refused.
     gone: HashSet<String>,
 }
 
-/// How ID tokens are signed.
+/// The signature of ID tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
     /// By the published key.
     Good,
-    /// By a key of the same name that is not published.
+    /// By an unpublished key with the same name.
     OfAnotherKey,
-    /// Not at all, as `alg` says.
+    /// No signature, as `alg` says.
     None,
 }
 
 impl IdentityProvider {
-    /// Starts one that signs in `ann`.
+    /// Starts a provider that signs in `ann`.
     pub async fn start() -> Self {
         let server = Arc::new(AuthorizationServer::start().await);
         let key = SigningKey::es256("key-0");
@@ -71,7 +71,7 @@ impl IdentityProvider {
         });
         let (answers, asked) = (Arc::clone(&signing), Arc::downgrade(&server));
         server.on_token(move |token| {
-            // The nonce is that of the sign-in which has begun last.
+            // The nonce belongs to the sign-in that began last.
             let begun = asked
                 .upgrade()
                 .map(|server| server.asked("/authorize"))
@@ -84,32 +84,32 @@ impl IdentityProvider {
         Self { server, signing }
     }
 
-    /// Its issuer.
+    /// The issuer.
     pub fn url(&self) -> &str {
         self.server.url()
     }
 
-    /// Another user is at the browser from now on.
+    /// Puts another user at the browser from now on.
     pub fn signs_in(&self, user: &str) {
         self.signing.state.lock().unwrap().user = user.to_owned();
     }
 
-    /// ID tokens have these members in addition or instead; without those that are null.
+    /// Adds or replaces members of ID tokens from now on; null removes one.
     pub fn changes_id_tokens(&self, claims: Value) {
         self.signing.state.lock().unwrap().claims = claims;
     }
 
-    /// ID tokens are signed so from now on.
+    /// Sets the signature of ID tokens from now on.
     pub fn signs(&self, signature: Signature) {
         self.signing.state.lock().unwrap().signature = signature;
     }
 
-    /// Access tokens for a code live for this many seconds from now on.
+    /// Sets the lifetime in seconds of access tokens for a code from now on.
     pub fn lifetime(&self, seconds: u64) {
         self.signing.state.lock().unwrap().lifetime = seconds;
     }
 
-    /// A user leaves: all that was given for them is refused.
+    /// Removes a user: all of the user's tokens are refused.
     pub fn removes(&self, user: &str) {
         self.signing
             .state
@@ -119,7 +119,7 @@ impl IdentityProvider {
             .insert(user.to_owned());
     }
 
-    /// The requests for tokens by this kind of grant.
+    /// The requests for tokens with this kind of grant.
     pub fn asked_for_tokens(&self, grant: &str) -> Vec<Asked> {
         let asked = self.server.asked("/token").into_iter();
         asked
@@ -131,7 +131,7 @@ impl IdentityProvider {
             .collect()
     }
 
-    /// An access token of a client of this user.
+    /// An access token of this user's client.
     pub fn access_token(&self, user: &str) -> String {
         let now = seconds_from_now(0);
         let claims = json!({
@@ -141,7 +141,8 @@ impl IdentityProvider {
         self.signing.sign(&claims, "at+jwt", Signature::Good)
     }
 
-    /// The lines of a configuration whose clients have tokens of it, and whose users sign in there with these settings.
+    /// The lines of a configuration that accepts the provider's tokens and signs users in there with
+    /// these settings.
     pub fn lines(&self, sign_in: &str) -> String {
         let entry = format!(
             "{{issuer: \"{}\", audience: [{AUDIENCE}]{sign_in}}}",
@@ -154,7 +155,7 @@ impl IdentityProvider {
 /// The type of identity assertions.
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
-/// Of which user a token is.
+/// The user of a token.
 fn user_of(token: &str) -> String {
     let claims = payload(token);
     let named = token

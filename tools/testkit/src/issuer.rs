@@ -1,5 +1,5 @@
-//! An issuer of OAuth access tokens on loopback: metadata, keys that rotate, tokens of any claims and header, and
-//! introspection. It can be down, slow or hostile, and counts what it is asked.
+//! An issuer of OAuth access tokens on loopback: metadata, rotating keys, tokens with any claims
+//! and header, and introspection. It can be down, slow or hostile, and counts its requests.
 
 mod key;
 
@@ -23,28 +23,28 @@ use tokio::task::AbortHandle;
 
 pub use self::key::{SigningKey, base64url, sha256};
 
-/// The name and the password of Fanlight at each issuer, for introspection.
+/// Fanlight's name and password at each issuer, for introspection.
 pub const CLIENT: (&str, &str) = ("fanlight", "a secret: with ünusual & characters");
 
-/// What is asked of an issuer.
+/// An endpoint of an issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Its metadata, by RFC 8414 or OpenID Connect Discovery.
+    /// The metadata, by RFC 8414 or OpenID Connect Discovery.
     Metadata,
-    /// Its keys.
+    /// The keys.
     Keys,
-    /// What it says of a token.
+    /// The introspection of tokens.
     Introspection,
 }
 
-/// How an issuer answers.
+/// The way in which an issuer answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conduct {
-    /// As it should.
+    /// Correctly.
     Good,
     /// By closing the connection.
     Down,
-    /// Not until its conduct changes.
+    /// Not before its conduct changes.
     Slow,
     /// With this status.
     Status(u16),
@@ -61,10 +61,10 @@ pub struct Issuer {
 }
 
 struct Shared {
-    /// Its identifier.
+    /// The identifier.
     url: String,
     origin: String,
-    /// The path of its identifier; empty for none.
+    /// The path of the identifier; empty for none.
     path: String,
     state: Mutex<State>,
     conduct: watch::Sender<HashMap<Place, Conduct>>,
@@ -74,11 +74,11 @@ struct Shared {
 }
 
 struct State {
-    /// Those that are published, the one that signs first.
+    /// The published keys; the first one signs.
     keys: Vec<Arc<SigningKey>>,
-    /// What is said of opaque tokens that are active.
+    /// The claims of active opaque tokens.
     active: HashMap<String, Value>,
-    /// Members that its metadata have in addition or instead.
+    /// Members that are added to the metadata or replace its members.
     metadata: Value,
     /// The name of the next key.
     next: usize,
@@ -129,17 +129,17 @@ impl Issuer {
         }
     }
 
-    /// Its identifier.
+    /// The identifier.
     pub fn url(&self) -> &str {
         &self.shared.url
     }
 
-    /// Where its keys are.
+    /// The URL of the keys.
     pub fn jwks_uri(&self) -> String {
         format!("{}/keys", self.shared.origin)
     }
 
-    /// Where it says what it knows of tokens.
+    /// The URL of the introspection endpoint.
     pub fn introspection_endpoint(&self) -> String {
         format!("{}/introspect", self.shared.origin)
     }
@@ -153,12 +153,12 @@ impl Issuer {
         })
     }
 
-    /// An access token that is valid for an hour, signed by its current key.
+    /// An access token that is valid for an hour, signed by the current key.
     pub fn token(&self, subject: &str, audience: &str, scope: &str) -> String {
         self.sign(&self.claims(subject, audience, scope))
     }
 
-    /// A token with any claims, signed by its current key.
+    /// A token with any claims, signed by the current key.
     pub fn sign(&self, claims: &Value) -> String {
         let key = self.key();
         key.sign(
@@ -167,13 +167,13 @@ impl Issuer {
         )
     }
 
-    /// The key that signs.
+    /// The signing key.
     pub fn key(&self) -> Arc<SigningKey> {
         Arc::clone(&self.shared.state().keys[0])
     }
 
-    /// Has a new key sign, of which the name and the type are those that `make` gives it, and publishes it besides the
-    /// others.
+    /// Makes a key, which signs from now on and is published besides the others. `make` chooses its
+    /// name and type.
     pub fn add_key(&self, make: fn(&str) -> SigningKey) {
         let mut state = self.shared.state();
         let key = make(&format!("key-{}", state.next));
@@ -181,61 +181,61 @@ impl Issuer {
         state.keys.insert(0, Arc::new(key));
     }
 
-    /// Has a new key sign, and publishes it alone.
+    /// Makes a key, which signs from now on and is the only published one.
     pub fn rotate(&self) {
         self.add_key(SigningKey::es256);
         self.shared.state().keys.truncate(1);
     }
 
-    /// Publishes these keys alone, the one that signs first.
+    /// Publishes only these keys; the first one signs.
     pub fn publish(&self, keys: Vec<Arc<SigningKey>>) {
         self.shared.state().keys = keys;
     }
 
-    /// Adds or replaces members of its metadata.
+    /// Adds or replaces members of the metadata.
     pub fn describe(&self, members: Value) {
         self.shared.state().metadata = members;
     }
 
-    /// An opaque token, of which it says these claims, and that it is active.
+    /// An opaque token whose introspection returns these claims and that it is active.
     pub fn opaque(&self, claims: Value) -> String {
         let token = format!("opaque-{:032x}", fastrand::u128(..));
         self.activate(&token, claims);
         token
     }
 
-    /// Has it say of a token that it is active, and these claims.
+    /// Makes the introspection of a token return these claims and that it is active.
     pub fn activate(&self, token: &str, mut claims: Value) {
         claims["active"] = json!(true);
         self.shared.state().active.insert(token.to_owned(), claims);
     }
 
-    /// Has it say of a token that it is not active.
+    /// Makes the introspection of a token return that it is not active.
     pub fn revoke(&self, token: &str) {
         self.shared.state().active.remove(token);
     }
 
-    /// Changes how it answers.
+    /// Changes the conduct of an endpoint.
     pub fn conduct(&self, place: Place, conduct: Conduct) {
         self.shared.conduct.send_modify(|all| {
             all.insert(place, conduct);
         });
     }
 
-    /// Changes how it answers everything.
+    /// Changes the conduct of all endpoints.
     pub fn conduct_all(&self, conduct: &Conduct) {
         for place in [Place::Metadata, Place::Keys, Place::Introspection] {
             self.conduct(place, conduct.clone());
         }
     }
 
-    /// How often it has been asked.
+    /// The number of requests to an endpoint.
     pub fn asked(&self, place: Place) -> usize {
         self.shared.counter(place).load(Ordering::SeqCst)
     }
 }
 
-/// Seconds since 1970, this many from now.
+/// The time `seconds` from now, in seconds since 1970.
 pub fn seconds_from_now(seconds: i64) -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -271,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Its answer to a request with this body, if it behaves.
+    /// The correct answer to a request with this body.
     fn answer(&self, place: Place, authorization: &str, body: &[u8]) -> (u16, Value) {
         let state = self.state();
         match place {
@@ -312,9 +312,9 @@ impl Shared {
     }
 }
 
-/// What `CLIENT` sends, with both parts form-encoded (RFC 6749, 2.3.1).
+/// The `Authorization` of `CLIENT`, with both parts form-encoded (RFC 6749, 2.3.1).
 fn expected_authorization() -> String {
-    // Written out, so that it is no encoder that is tested by itself.
+    // Written out, so that the test does not depend on an encoder.
     let credentials = "fanlight:a+secret%3A+with+%C3%BCnusual+%26+characters";
     format!("Basic {}", key::base64(credentials.as_bytes()))
 }

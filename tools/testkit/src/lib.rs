@@ -1,11 +1,12 @@
-//! The tools of the tests: a scripted MCP server, an issuer of tokens, an authorization server, raw clients, and the harness that starts the real `fanlight` binary.
+//! The tools of the tests: a scripted MCP server, an issuer of tokens, an authorization server, raw
+//! clients, and the harness that starts the real `fanlight` binary.
 //!
-//! They use none of Fanlight's crates: tests see the product from outside only, and read JSON with a small [`slicer`] of
-//! their own, so that a mistake in Fanlight's JSON code cannot hide itself. The crate is a dev-dependency only
-//! (`tests/integration/layers.rs` checks both).
+//! They use none of Fanlight's crates: tests see the product only from outside. They read JSON with
+//! their own small [`slicer`], so that a mistake in Fanlight's JSON code cannot hide itself. The
+//! crate is only a dev-dependency (`tests/integration/layers.rs` checks both).
 //!
-//! Tests wait for events, never for time; every wait fails after [`harness::PATIENCE`] and prints what has happened until
-//! then.
+//! Tests wait for events, never for time; every wait fails after [`harness::PATIENCE`] and prints
+//! the events until then.
 
 #![allow(
     clippy::expect_used,

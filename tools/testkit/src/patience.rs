@@ -1,4 +1,4 @@
-//! How long tests wait.
+//! The time limit of all waits.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Panics
 ///
-/// If the time expires; `what` names the event in the message.
+/// Panics if the time expires; `what` names the event in the message.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! Ports of the loopback interface that tests name in a configuration.
+//! Loopback ports that tests name in a configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,19 +6,19 @@ use std::sync::Mutex;
 
 use tokio::net::TcpSocket;
 
-/// Outside of the ports that systems choose when a program asks for any.
+/// Ports outside of the range from which systems choose free ones.
 const CHOSEN: std::ops::Range<u16> = 20_000..32_000;
 
-/// An address that refuses connections. No other program gets it while this exists.
+/// An address that refuses connections. No other program gets it while this value exists.
 pub struct Refusing {
     /// The address.
     pub address: SocketAddr,
-    /// Bound, without listening.
+    /// Bound, but not listening.
     _bound: TcpSocket,
 }
 
 impl Refusing {
-    /// Some such address.
+    /// Finds such an address.
     pub fn any() -> Self {
         let bound = TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -29,8 +29,8 @@ impl Refusing {
     }
 }
 
-/// An address at which a program that the test starts can listen, also after it has ended: nothing does now, and other tests of
-/// this process do not get it.
+/// A free address for a program that the test starts and restarts. No other test of this process
+/// gets it.
 pub fn free() -> SocketAddr {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {

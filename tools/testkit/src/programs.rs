@@ -1,8 +1,8 @@
-//! The programs that tests start: the binary under test and the child processes of this crate.
+//! The programs that tests start: the binary under test and this crate's child processes.
 //!
-//! Cargo tells a test the paths of its own package's programs only. Those of other packages are found in the folder of
-//! the test's profile. `cargo test --workspace` may have built them already; a program that is missing there, or older
-//! than its sources, is built once per test process.
+//! Cargo tells a test only the paths of its own package's programs. Other packages' programs are in
+//! the folder of the test's profile. `cargo test --workspace` may have built them already; a
+//! program that is missing, or older than its sources, is built once per test process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +26,7 @@ pub fn scripted_stdio() -> &'static Path {
     &BINARY
 }
 
-/// A program that becomes another, on a kernel without Landlock.
+/// A program that becomes another on a simulated kernel without Landlock.
 pub fn without_landlock() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(|| own("without-landlock"));
     &BINARY
@@ -46,7 +46,7 @@ fn own(name: &str) -> PathBuf {
     )
 }
 
-/// The sources of which the product is made.
+/// The sources of the product.
 fn product_sources() -> Vec<PathBuf> {
     vec![workspace().join("crates"), workspace().join("tools/demo")]
 }
@@ -55,7 +55,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The program `name` of `package`, not older than any of its `sources`.
+/// The program `name` of `package`, which is no older than any of its `sources`.
 fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile_folder = test
@@ -75,8 +75,8 @@ fn built(package: &str, name: &str, sources: &[PathBuf]) -> PathBuf {
     program
 }
 
-/// Builds a program with the features that dependencies have in tests of the workspace: nothing is compiled twice then, for which
-/// cargo needs to be asked for some test as well.
+/// Builds a program with the features that dependencies have in the workspace's tests, so that
+/// nothing is compiled twice. For this, cargo must also be asked for some test.
 fn build(name: &str, profile_folder: &Path) {
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args([

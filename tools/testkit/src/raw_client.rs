@@ -1,4 +1,4 @@
-//! Raw clients: they send text and receive bytes, and decode no JSON.
+//! Raw clients: they send text, receive bytes, and decode no JSON.
 
 mod event;
 mod http;
@@ -32,7 +32,7 @@ pub async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> 
 }
 
 impl Gateway {
-    /// Has it read its configuration again; returns the status and the report.
+    /// Makes it reload its configuration; returns the status and the report.
     pub async fn reload(&self) -> (u16, String) {
         let mut connection = Connection::open(self.admin).await;
         connection.request("POST", "/api/reload", &[], b"").await;
@@ -75,8 +75,9 @@ pub fn legacy_request(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
 }
 
-/// The headers that a modern request's body requires (2026-07-28 streamable-http, Request Metadata). Names with escapes
-/// or characters outside visible ASCII are not supported; a test adds their headers itself.
+/// The headers that a modern request's body requires (2026-07-28 streamable-http, Request
+/// Metadata). Names with escapes or characters outside visible ASCII are not supported; their tests
+/// add the headers.
 pub fn modern_headers(body: &str) -> Vec<(String, String)> {
     let text = |path: &[&str]| {
         slicer::member_at(body, path)
@@ -121,7 +122,7 @@ pub async fn post_modern_on(mut connection: Connection, body: &str) -> Response 
     connection.response().await
 }
 
-/// Opens a `subscriptions/listen` stream of a modern client: `notifications` is the raw filter object.
+/// Opens a modern client's `subscriptions/listen` stream; `notifications` is the raw filter object.
 pub async fn listen(address: SocketAddr, id: &str, notifications: &str) -> Response {
     post_modern(
         address,
@@ -156,7 +157,7 @@ pub struct LegacySession {
     pub session: Option<String>,
     /// The negotiated revision.
     pub revision: String,
-    /// The result of `initialize`, raw.
+    /// The raw result of `initialize`.
     pub initialize_result: String,
 }
 
@@ -196,7 +197,8 @@ impl LegacySession {
         post(self.address, &self.headers(), body).await
     }
 
-    /// Opens the session's stream, or resumes one after this event. Dropping the response closes the stream.
+    /// Opens the session's stream, or resumes one after this event. Dropping the response closes
+    /// the stream.
     pub async fn stream(&self, last_event_id: Option<&str>) -> Response {
         let mut headers = self.headers();
         headers.push(("Accept", "text/event-stream"));
@@ -215,7 +217,7 @@ impl LegacySession {
         connection.response().await
     }
 
-    /// The headers that every message of the session has.
+    /// The headers of every message in the session.
     fn headers(&self) -> Vec<(&str, &str)> {
         let mut headers = vec![];
         if self.revision.as_str() >= "2025-06-18" {

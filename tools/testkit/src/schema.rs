@@ -1,11 +1,13 @@
 //! Validates all messages of the gateway against the official JSON Schema of the revision in use.
 //!
-//! The raw clients and the scripted servers report here what they send and receive. A message that violates the schema
-//! fails the test that owns the gateway or the server, even if the test does not read it. If a peer violates the schema
-//! on purpose and the gateway forwards that, the test declares it: [`Checks::excuse`].
+//! The raw clients and the scripted servers report the messages that they send and receive. A
+//! message that violates the schema fails the test that owns the gateway or the server, even if the
+//! test does not read it. If a peer violates the schema on purpose and the gateway forwards that,
+//! the test declares it: [`Checks::excuse`].
 //!
-//! The schemas are not part of this repository. They are in the folder that `FANLIGHT_SPEC` names, else in
-//! `../shared/spec` beside the repository; without them nothing is validated, and `.ci/run` prints that.
+//! The schemas are not part of this repository. They are in the folder that `FANLIGHT_SPEC` names,
+//! else in `../shared/spec` beside the repository; without them nothing is validated, and `.ci/run`
+//! prints that.
 
 mod definitions;
 mod lenient;
@@ -31,7 +33,7 @@ pub(crate) enum Direction {
     ToBackend,
 }
 
-/// The validation of one gateway's messages to its clients, or to one backend.
+/// The validation of a gateway's messages to its clients, or to one server.
 #[derive(Clone)]
 pub struct Checks(Arc<State>);
 
@@ -62,14 +64,14 @@ impl Checks {
         }))
     }
 
-    /// From now on, messages may violate this one definition, such as `CallToolResult`, at this JSON pointer in it
-    /// (empty: anywhere). The reason is for readers.
+    /// Permits messages to violate this one definition, such as `CallToolResult`, from now on.
+    /// `place` is a JSON pointer in it (empty: anywhere). The reason is for readers.
     pub fn excuse(&self, definition: &'static str, place: &'static str, reason: &str) {
         assert!(!reason.is_empty(), "say why {definition} may be broken");
         self.0.excuses.lock().unwrap().push((definition, place));
     }
 
-    /// One peer of the gateway, by a unique name: a session, a connection or a single exchange.
+    /// A peer of the gateway with a unique name: a session, a connection or a single exchange.
     pub fn peer(&self, name: impl Into<String>) -> Peer {
         Peer {
             checks: self.clone(),
@@ -77,8 +79,8 @@ impl Checks {
         }
     }
 
-    /// Fails the test if there was a violation, unless it fails already. For the `Drop` of the owner of the checked
-    /// process.
+    /// Fails the test if there was a violation, unless it is already failing. For the `Drop` of the
+    /// checked process's owner.
     pub fn conclude(&self) {
         let violations = self.0.violations.lock().unwrap();
         if !violations.is_empty() && !std::thread::panicking() {
@@ -109,9 +111,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Records a message of the peer to the gateway, in this revision if the transport names one.
+    /// Records a message from the peer to the gateway, with this revision if the transport names
+    /// one.
     pub fn sent(&self, text: &str, revision: Option<&str>) {
-        // Long results of a scripted server are not parsed: only requests are recorded.
+        // Long results of a scripted server are not parsed, since only requests are recorded.
         if !text.contains("\"method\"") {
             return;
         }
@@ -156,7 +159,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// If it violates the schema; also recorded for [`Checks::conclude`].
+    /// Panics if the message violates the schema; this is also recorded for [`Checks::conclude`].
     pub fn received(&self, text: &str) {
         let broken = self.violations(text);
         assert!(
@@ -254,7 +257,7 @@ fn messages(value: Value) -> Vec<Value> {
     }
 }
 
-/// The addresses of gateways whose clients are checked, by which a raw client finds its checks.
+/// The checks of gateways by address, by which a raw client finds its checks.
 static LISTENING: LazyLock<Mutex<HashMap<SocketAddr, Checks>>> = LazyLock::new(Mutex::default);
 
 /// The checks of the gateway that listens at this address, if any.
@@ -262,8 +265,8 @@ pub(crate) fn listening_at(address: SocketAddr) -> Option<Checks> {
     LISTENING.lock().unwrap().get(&address).cloned()
 }
 
-/// Validates the messages of the gateway at this address until it is dropped, which fails the test if there was a
-/// violation.
+/// Validates the messages of the gateway at this address until it is dropped. Dropping it fails the
+/// test if there was a violation.
 pub(crate) struct Listening {
     address: SocketAddr,
     pub(crate) checks: Checks,

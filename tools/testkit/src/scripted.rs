@@ -1,8 +1,8 @@
-//! An MCP server whose responses are written by the test, over HTTP or stdio, in either era.
+//! An MCP server whose responses the test writes, over HTTP or stdio, in either era.
 //!
-//! It records every message unchanged and responds with raw text, so that bytes can be compared in both directions. A
-//! [`Gate`] holds a response until the test opens it; a [`Fault`] breaks one. It validates nothing: the test checks
-//! what the gateway has sent.
+//! It records every message unchanged and responds with raw text, so that tests can compare bytes
+//! in both directions. A [`Gate`] holds a response until the test opens it; a [`Fault`] breaks one.
+//! It validates nothing: the test checks the gateway's messages.
 
 mod channel;
 mod era;
@@ -42,19 +42,19 @@ use crate::schema::Checks;
 pub enum Transport {
     /// Streamable HTTP on loopback.
     Http,
-    /// A child process per client, over its standard input and output.
+    /// One child process per client, over its standard input and output.
     Stdio,
 }
 
-/// How a child process differs from a well-behaved one.
+/// A child process's deviation from a well-behaved one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     /// It does not exit when its input ends.
     Stubborn,
     /// It does not exit on SIGTERM.
     Immune,
-    /// It starts a process of its own, a [`Habit::Stubborn`] one with its other habits, which counts among
-    /// [`Backend::children`].
+    /// It starts its own child, which is [`Habit::Stubborn`], has its other habits, and counts
+    /// among [`Backend::children`].
     Parent,
 }
 
@@ -101,12 +101,12 @@ impl Backend {
         }
     }
 
-    /// The URL of its endpoint, HTTP only.
+    /// The URL of its endpoint (HTTP only).
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// The command that starts one of its child processes, and its arguments, stdio only.
+    /// The command that starts one of its child processes, and its arguments (stdio only).
     pub fn command(&self, habits: &[Habit]) -> (&'static Path, Vec<String>) {
         let habits = habits.iter().map(|habit| habit.name().to_owned());
         (
@@ -117,7 +117,7 @@ impl Backend {
         )
     }
 
-    /// Its members in a configuration, raw text without braces.
+    /// The members of its entry in a configuration, as raw text without braces.
     fn settings(&self, habits: &[Habit]) -> String {
         match self.transport {
             Transport::Http => format!(r#""type":"http","url":"{}""#, self.url()),
@@ -141,18 +141,20 @@ impl Backend {
         self.entry_with(name, "")
     }
 
-    /// Its entry in `mcpServers` with more members, raw text.
+    /// Its entry in `mcpServers` with more raw members.
     pub fn entry_with(&self, name: &str, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         format!(r#""{name}":{{{}{comma}{more}}}"#, self.settings(&[]))
     }
 
-    /// The entry of a child that does not exit when its input ends, stdio only: the gateway has to kill it.
+    /// The entry of a child that ignores the end of its input, so that the gateway has to kill it
+    /// (stdio only).
     pub fn stubborn_entry(&self, name: &str) -> String {
         format!(r#""{name}":{{{}}}"#, self.settings(&[Habit::Stubborn]))
     }
 
-    /// From now on, takes only messages that show what `protection` wants, HTTP only.
+    /// From now on, accepts only messages with the credentials that `protection` requires (HTTP
+    /// only).
     pub fn protect(&self, protection: Protection) {
         *self.shared.protection.lock().unwrap() = Some(protection);
     }
@@ -177,7 +179,8 @@ impl Backend {
         });
     }
 
-    /// From now on, responds with 404 to all requests in the session of the last `method`, HTTP only.
+    /// From now on, responds with 404 to all requests in the session of the last `method` (HTTP
+    /// only).
     pub fn forget_session_of(&self, method: &str) {
         let received = self.received(method);
         let session = received
@@ -201,24 +204,24 @@ impl Backend {
         });
     }
 
-    /// The schema checks of all messages of the gateway to it.
+    /// The schema checks of all messages from the gateway to this server.
     pub fn checks(&self) -> &Checks {
         &self.shared.checks
     }
 
-    /// Declares these capabilities, raw, instead of the default ones.
+    /// Declares these raw capabilities instead of the default ones.
     pub fn declares(&self, capabilities: &str) {
         let (method, result) = self.shared.era.handshake(capabilities);
         self.on(method, Reply::result(result));
     }
 
-    /// From now on, responds to a GET with a stream that the test writes; until then with 405.
+    /// From now on, responds to a GET with a stream that the test writes, instead of with 405.
     pub fn serves_get(&self) {
         self.on("HTTP GET", Reply::driven());
     }
 
-    /// Waits for the stream with this number, in the order in which clients opened them: by GET, or by a request whose
-    /// reply is [`Reply::driven`].
+    /// Waits for the stream with this number, in the order in which clients opened them: by GET, or
+    /// by a request with the reply [`Reply::driven`].
     pub async fn stream(&self, number: usize) -> Stream {
         let mut streams = self.shared.streams.subscribe();
         let what = format!("stream {number}");
@@ -228,7 +231,7 @@ impl Backend {
             .clone()
     }
 
-    /// Waits for the newest stream of this session of a client, HTTP only.
+    /// Waits for the newest stream of this client session (HTTP only).
     pub async fn stream_of(&self, session: &str) -> Stream {
         let of_session =
             |stream: &&Stream| stream.request.header("mcp-session-id") == Some(session);
@@ -257,7 +260,8 @@ impl Backend {
         self.on("tools/list", self.list("tools", &tools.join(",")));
     }
 
-    /// The response to a list method in this server's era: `member` is the list's name, `entries` its raw elements.
+    /// The response to a list method in this server's era: `member` is the list's name, `entries`
+    /// its raw elements.
     pub fn list(&self, member: &str, entries: &str) -> Reply {
         Reply::result(
             self.shared
@@ -267,7 +271,7 @@ impl Backend {
     }
 
     fn add(&self, rule: Rule) {
-        // The newest rule applies; a rule for one message comes before those for all.
+        // The newest rule applies; a rule for one message precedes rules for all.
         self.shared.rules.lock().unwrap().push(rule);
     }
 
@@ -280,7 +284,7 @@ impl Backend {
             .collect()
     }
 
-    /// Every message in this session of a client so far, HTTP only.
+    /// Every message in this client session so far (HTTP only).
     pub fn received_in(&self, session: &str) -> Vec<Arc<Received>> {
         let all = self.shared.received.borrow();
         all.iter()
@@ -304,7 +308,7 @@ impl Backend {
         self.received(method)
     }
 
-    /// How many messages of `method` have named this tool or prompt so far.
+    /// The number of messages of `method` so far that name this tool or prompt.
     pub fn count_of_target(&self, method: &str, target: &str) -> usize {
         let name = format!("\"{target}\"");
         self.received(method)
@@ -344,12 +348,13 @@ impl Backend {
         .unwrap();
     }
 
-    /// The process ids of all child processes so far, in order. stdio only.
+    /// The process ids of all child processes so far, in order (stdio only).
     pub fn started(&self) -> Vec<u32> {
         self.shared.children.borrow().clone()
     }
 
-    /// Waits until `count` child processes have been started, and returns their process ids in order. stdio only.
+    /// Waits until `count` child processes have started, and returns their process ids in order
+    /// (stdio only).
     pub async fn children(&self, count: usize) -> Vec<u32> {
         let mut children = self.shared.children.subscribe();
         let what = format!("{count} child processes");
@@ -359,7 +364,7 @@ impl Backend {
             .clone()
     }
 
-    /// Waits until a child process has ended, or a stubborn one its input. stdio only.
+    /// Waits until a child process has ended, or a stubborn one's input (stdio only).
     pub async fn ended(&self, process: u32) {
         let mut ended = self.shared.ended.subscribe();
         let what = format!("the end of process {process}");

@@ -1,4 +1,4 @@
-//! A server that wants its users to sign in, with its authorization server, behind a gateway.
+//! A server that requires its users to sign in, with its authorization server, behind a gateway.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::ports;
 use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Protection, Reply, Transport};
 
-/// The keys of two clients.
+/// The key of a client.
 pub const ANN: &str = "fanlight_00000000000000000000000000000000000000000002okinW";
 /// The key of another client.
 pub const BOB: &str = "fanlight_1111111111111111111111111111111111111111111146EDT";
@@ -27,7 +27,8 @@ pub const KEYS: &str = "keys:\n  \
 /// The lines of a configuration whose clients have keys.
 pub const WITH_KEYS: &str = "auth: {keys: {file: keys.yaml}}\n";
 
-/// A server that wants its users to sign in, its authorization server, and a gateway in front of it.
+/// A server that requires its users to sign in, its authorization server, and a gateway in front of
+/// it.
 pub struct SignInSetting {
     /// The gateway.
     pub gateway: Gateway,
@@ -40,28 +41,28 @@ pub struct SignInSetting {
 }
 
 impl SignInSetting {
-    /// One whose clients are not authenticated.
+    /// A setting with unauthenticated clients.
     pub async fn local() -> Self {
         Self::start("", r#"{"type":"user"}"#).await
     }
 
-    /// One whose clients have keys.
+    /// A setting whose clients have keys.
     pub async fn with_keys() -> Self {
         Self::start(WITH_KEYS, r#"{"type":"user"}"#).await
     }
 
-    /// One whose clients have keys, and may do what the policies in `p.cedar` say.
+    /// A setting whose clients have keys and the rights that the policies in `p.cedar` give.
     pub async fn under(policies: &str) -> Self {
         let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
         Self::start_with(&more, r#"{"type":"user"}"#, policies).await
     }
 
-    /// One with more lines of configuration, and this `auth` of the server.
+    /// A setting with more lines of configuration, and this `auth` of the server.
     pub async fn start(more: &str, auth: &str) -> Self {
         Self::start_with(more, auth, "").await
     }
 
-    /// The same, with these policies in `p.cedar`.
+    /// [`Self::start`] with these policies in `p.cedar`.
     pub async fn start_with(more: &str, auth: &str, policies: &str) -> Self {
         let authorization = Arc::new(AuthorizationServer::start().await);
         let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -105,12 +106,12 @@ impl SignInSetting {
         self.gateway = Gateway::start_at_addresses_of(self.config()).await;
     }
 
-    /// Another gateway with the same configuration, at other addresses.
+    /// Starts another gateway with the same configuration, at other addresses.
     pub async fn another(&self) -> Gateway {
         Gateway::start_at(self.config()).await
     }
 
-    /// `fanlight login` without a browser, and the address that it shows its user.
+    /// Starts `fanlight login` without a browser; also returns the address that it shows its user.
     pub async fn login(&self) -> (Child, String) {
         let mut command = fanlight();
         command
@@ -137,22 +138,22 @@ impl SignInSetting {
         ask(&self.gateway, method, params, key).await
     }
 
-    /// The link that a call is answered with.
+    /// The link in the answer to a call.
     pub async fn link(&self, key: Option<&str>) -> String {
         let answer = self.call(key).await;
         let link = link_in(&answer);
         link.unwrap_or_else(|| panic!("no link in {answer}\n{}", self.gateway.log.text()))
     }
 
-    /// The page that a browser is shown by a new link, before anything is agreed to.
+    /// The page behind a new link, before the user agrees.
     pub async fn page(&self, browser: &mut Browser, key: Option<&str>) -> Page {
         let page = browser.open(&self.link(key).await).await;
         assert_eq!(page.status, 200, "{page:?}\n{}", self.gateway.log.text());
         page
     }
 
-    /// The page that a browser is shown by a new link of a client with this token, once its user has signed in at the identity
-    /// provider.
+    /// The page behind a new link of a client with this token, after its user has signed in at the
+    /// identity provider.
     pub async fn identified(&self, browser: &mut Browser, token: &str) -> Page {
         let page = self.page(browser, Some(token)).await;
         let sent = browser.submit(&page, &[("action", "identify")]).await;
@@ -169,14 +170,15 @@ impl SignInSetting {
         assert_eq!(status, 200, "{report}");
     }
 
-    /// Has a browser agree to what a page shows: the answer that sends it to the authorization server.
+    /// Agrees on the page of a new link; returns the answer that redirects to the authorization
+    /// server.
     pub async fn agree(&self, browser: &mut Browser, key: Option<&str>) -> Page {
         let page = self.page(browser, key).await;
         let fields: Vec<_> = key.map(|key| ("credential", key)).into_iter().collect();
         browser.submit(&page, &fields).await
     }
 
-    /// Has a user sign in, in a browser of its own.
+    /// Signs a user in with a separate browser.
     pub async fn sign_in(&self, key: Option<&str>) {
         let mut browser = Browser::default();
         let sent = self.agree(&mut browser, key).await;
@@ -185,7 +187,7 @@ impl SignInSetting {
         assert!(is_done, "{done:?}\n{}", self.gateway.log.text());
     }
 
-    /// What the server was shown with calls, in order.
+    /// The credentials that came with calls to the server, in order.
     pub fn shown(&self) -> Vec<String> {
         let calls = self.backend.received("tools/call");
         calls
@@ -194,7 +196,7 @@ impl SignInSetting {
             .collect()
     }
 
-    /// How often the authorization server was asked for tokens by this kind of grant.
+    /// The number of token requests with this kind of grant.
     pub fn asked_for_tokens(&self, grant: &str) -> usize {
         let asked = self.authorization.asked("/token");
         asked

@@ -1,9 +1,9 @@
-//! Finds members in JSON text and returns their raw text. For tests only: it expects well-formed JSON and returns
-//! `None` for errors that it notices.
+//! Finds members in JSON text and returns their raw text. Only for tests: it expects well-formed
+//! JSON and returns `None` for errors that it notices.
 
-/// The raw text of the value at `path` in `text`: member names or array indices, joined by `.`, as in
-/// `result.content.0.text`. Names are compared without decoding escapes; for a name that contains a dot use
-/// [`member_at`].
+/// The raw text of the value at `path` in `text`: member names or array indices, joined by `.`, as
+/// in `result.content.0.text`. Names are compared without decoding escapes; [`member_at`] finds
+/// names that contain a dot.
 pub fn member<'a>(text: &'a str, path: &str) -> Option<&'a str> {
     let steps: Vec<&str> = path.split('.').collect();
     member_at(text, &steps)

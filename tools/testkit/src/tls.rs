@@ -1,4 +1,4 @@
-//! Certificates made for a test, and a client over TLS.
+//! Certificates for a test, and a TLS client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::patience::within;
 use crate::raw_client::Connection;
 
-/// What signs certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: Certificate,
@@ -41,7 +41,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Creates an authority.
     pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -53,23 +53,23 @@ impl Authority {
         }
     }
 
-    /// Its certificate, as PEM.
+    /// The authority's certificate, as PEM.
     pub fn pem(&self) -> String {
         self.certificate.pem()
     }
 
-    /// A pair of a server on this machine.
+    /// A certificate and key for a server on this machine.
     pub fn server(&self) -> Pair {
         let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         self.sign(CertificateParams::new(names).unwrap())
     }
 
-    /// A pair of the client with this URI.
+    /// A certificate and key for the client with this URI.
     pub fn client(&self, uri: &str) -> Pair {
         self.sign(of_client(uri))
     }
 
-    /// A pair of the client with this URI, which has expired.
+    /// An expired certificate and key for the client with this URI.
     pub fn expired_client(&self, uri: &str) -> Pair {
         let mut params = of_client(uri);
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -104,7 +104,7 @@ impl Pair {
         self.key.serialize_pem()
     }
 
-    /// The handshakes of a server with it, which chooses among these protocols (ALPN).
+    /// A TLS acceptor with this certificate that chooses among these protocols (ALPN).
     pub fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder
@@ -120,7 +120,7 @@ impl Pair {
         Arc::new(config).into()
     }
 
-    /// The handshakes of a server with it, which demands that clients show a certificate of this authority.
+    /// A TLS acceptor with this certificate that requires client certificates of this authority.
     pub fn acceptor_demanding(&self, authority: &Authority) -> TlsAcceptor {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
@@ -135,7 +135,7 @@ impl Pair {
         Arc::new(builder.with_single_cert(chain, key).unwrap()).into()
     }
 
-    /// What rustls takes to show it.
+    /// The certificate and key as rustls takes them.
     fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
         (
@@ -150,22 +150,22 @@ impl Pair {
     }
 }
 
-/// A client over TLS.
+/// A TLS client.
 #[derive(Clone)]
 pub struct TlsClient(ClientConfig);
 
 impl TlsClient {
-    /// One that trusts servers of `authority` and shows no certificate.
+    /// A client that trusts servers of `authority` and has no certificate.
     pub fn new(authority: &Authority) -> Self {
         Self::with(authority, None, &[&TLS13, &TLS12])
     }
 
-    /// One that also shows this certificate.
+    /// A client that trusts servers of `authority` and shows this certificate.
     pub fn showing(authority: &Authority, own: &Pair) -> Self {
         Self::with(authority, Some(own), &[&TLS13, &TLS12])
     }
 
-    /// One that speaks only TLS 1.2.
+    /// A client with TLS 1.2 only.
     pub fn of_tls_1_2(authority: &Authority) -> Self {
         Self::with(authority, None, &[&TLS12])
     }
@@ -191,7 +191,7 @@ impl TlsClient {
         })
     }
 
-    /// It, offering these protocols (ALPN).
+    /// The same client, offering these protocols (ALPN).
     pub fn offering(mut self, protocols: &[&str]) -> Self {
         self.0.alpn_protocols = protocols
             .iter()
@@ -200,7 +200,7 @@ impl TlsClient {
         self
     }
 
-    /// Connects, up to the end of the handshake.
+    /// Connects and completes the handshake.
     pub async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
         let connecting = async {
             let stream = TcpStream::connect(address).await?;
@@ -212,7 +212,7 @@ impl TlsClient {
         within("a TLS handshake", connecting).await
     }
 
-    /// An HTTP/1.1 connection.
+    /// Opens an HTTP/1.1 connection.
     pub async fn open(&self, address: SocketAddr) -> Connection {
         Connection::on(self.connect(address).await.unwrap(), address)
     }

@@ -1,17 +1,17 @@
-//! What a process uses of the machine, from `/proc`.
+//! A process's use of the machine, from `/proc`.
 
 use std::time::Duration;
 use std::{fs, io};
 
-/// The unit of times in `/proc/<pid>/stat`: Linux shows them in hundredths of a second on every machine.
+/// The unit of times in `/proc/<pid>/stat`: Linux shows hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The peak of its resident memory so far, in bytes.
+/// The peak of the resident memory so far, in bytes.
 pub fn peak_memory(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
 }
 
-/// Its resident memory now, in bytes.
+/// The resident memory, in bytes.
 pub fn resident_memory(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }
@@ -25,11 +25,11 @@ fn memory(pid: u32, field: &str) -> u64 {
     value.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The processor time that all its threads have used so far.
+/// The processor time of all threads so far.
 pub fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name in brackets may contain spaces; the state follows it, and `utime` and `stime` are the 14th and 15th
-    // of all fields.
+    // The name in brackets may contain spaces. The state follows it; `utime` and `stime` are the
+    // 14th and 15th fields of the line.
     let after_name = stat.rsplit_once(") ").unwrap().1;
     let ticks = after_name
         .split(' ')
@@ -40,13 +40,14 @@ pub fn processor_time(pid: u32) -> Duration {
     TICK * ticks
 }
 
-/// The time that its threads have waited for a processor so far, all together: what a loaded machine adds to everything
-/// that the process does, at most. Zero where the kernel does not count it.
+/// The total time for which its threads have waited for a processor: the most that a loaded machine
+/// adds to everything that the process does. Zero if the kernel does not count it.
 pub fn processor_wait(pid: u32) -> Duration {
     of_threads(pid, 1)
 }
 
-/// The processor time of its threads that have not ended, to the nanosecond. Zero where the kernel does not count it.
+/// The processor time of its threads that have not ended, to the nanosecond. Zero if the kernel
+/// does not count it.
 pub fn processor_time_of_threads(pid: u32) -> Duration {
     of_threads(pid, 0)
 }
@@ -69,7 +70,7 @@ fn of_threads(pid: u32, field: usize) -> Duration {
     threads.filter_map(one).sum()
 }
 
-/// The number of its open files.
+/// The number of open files.
 pub fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
@@ -97,7 +98,7 @@ pub fn connections(port: u16) -> usize {
         .count()
 }
 
-/// The number of its threads whose name begins with this.
+/// The number of threads whose name begins with this text.
 pub fn threads(pid: u32, name: &str) -> usize {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let names =
@@ -105,7 +106,7 @@ pub fn threads(pid: u32, name: &str) -> usize {
     names.filter(|own| own.starts_with(name)).count()
 }
 
-/// Its soft and hard limit of open files.
+/// The soft and hard limit on open files.
 pub fn max_files(pid: u32) -> (u64, u64) {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let files = limits

@@ -1,8 +1,9 @@
 //! The protocol between a test and its `scripted-stdio` child.
 //!
-//! The child connects to the test over loopback TCP, sends its process id as one line, then all of its standard input.
-//! The test sends frames: one byte of [`Command`], four bytes of length (big endian), the payload. So scripts, gates
-//! and records are all in the test, and the child only forwards bytes.
+//! The child connects to the test over loopback TCP, and sends its process id as one line and then
+//! all of its standard input. The test sends frames: one byte of [`Command`], four bytes of length
+//! (big endian), the payload. So scripts, gates and records are all in the test, and the child only
+//! forwards bytes.
 
 /// A command to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum Command {
     Stderr = 2,
     /// Exit at once; the payload is one byte, the exit code.
     Exit = 3,
-    /// Send SIGKILL to oneself; without a payload.
+    /// Send SIGKILL to itself; without a payload.
     Kill = 4,
 }
 

@@ -1,4 +1,5 @@
-//! The programs of this crate. With this test target, cargo builds them whenever it tests the crate.
+//! The programs of this crate. Because of this test target, cargo builds them whenever it tests the
+//! crate.
 
 use std::path::Path;
 

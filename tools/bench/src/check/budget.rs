@@ -1,4 +1,4 @@
-//! The budget: how many instructions each kind of call may take, and by how much it may be more.
+//! The budget: the permitted instructions of each kind of call, and the tolerance.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Doing, Result};
 
-/// The content of the file.
+/// The content of the budget file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Budget {
-    /// By how many per cent a count may exceed the budget: the variation from run to run.
+    /// The percentage by which a count may exceed the budget: the variation between runs.
     tolerance_percent: f64,
-    /// By kind of call.
+    /// The permitted instructions by kind of call.
     instructions: BTreeMap<String, f64>,
 }
 
 /// The result of a comparison.
 pub(super) struct Compared {
     pub(super) text: String,
-    /// How many counts are over their budget, or have none.
+    /// The number of counts that exceed their budget or have none.
     pub(super) count: usize,
 }
 
@@ -53,7 +53,7 @@ impl Budget {
             .all(|(name, found)| percent_over(*found, self.of_work(name)) <= self.tolerance_percent)
     }
 
-    /// What work of a kind may take; zero for one that has no budget.
+    /// The budget for a kind of work; zero if there is none.
     fn of_work(&self, name: &str) -> f64 {
         self.instructions.get(name).copied().unwrap_or(0.0)
     }
@@ -87,7 +87,7 @@ impl Budget {
     }
 }
 
-/// By how many per cent a count is over its budget; infinite if that is zero.
+/// The percentage by which a count exceeds its budget; infinite for a budget of zero.
 fn percent_over(found: f64, budget: f64) -> f64 {
     (found / budget - 1.0) * 100.0
 }

@@ -1,5 +1,5 @@
-//! Servers that restart one after another: their connections break, their port is closed for a while, and their sessions
-//! are lost.
+//! Servers that restart in turn: their connections break, their port is closed for a while, and
+//! their sessions are lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::time::{sleep, timeout};
 use super::{bind, http};
 use crate::error::{Doing, Result};
 
-/// How long the port is closed.
+/// The time for which the port is closed.
 const DOWN: Duration = Duration::from_millis(300);
 
-/// Serves until the future is dropped. Of `count` servers another one restarts after each period of `every`, in the order
-/// of their numbers; none does if that is zero.
+/// Serves until the future is dropped. One of `count` servers restarts after each period of
+/// `every`, in the order of their numbers. None restarts if `every` is zero.
 pub(super) async fn serve(
     mut listener: TcpListener,
     (number, count): (u32, u32),

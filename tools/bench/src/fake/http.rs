@@ -56,8 +56,8 @@ impl Shared {
     }
 }
 
-/// Serves every connection until the future is dropped. `life` counts its restarts: sessions of an
-/// earlier life are unknown.
+/// Serves every connection until the future is dropped. `life` counts the server's restarts:
+/// sessions of an earlier life are unknown.
 pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>) -> Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -71,7 +71,7 @@ pub(super) async fn accept(listener: TcpListener, life: u64, shared: Arc<Shared>
                 let shared = Arc::clone(&shared);
                 async move { Ok::<_, Infallible>(answer(request, life, &shared).await) }
             });
-            // An error here is a client that has disconnected.
+            // An error means that the client has disconnected.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(connection), service)
                 .await;
@@ -113,7 +113,7 @@ async fn answer(request: Request<HyperBody>, life: u64, shared: &Shared) -> Resp
             shared.exported.fetch_add(bytes, Ordering::Relaxed);
             plain(StatusCode::OK, Bytes::new())
         }
-        // Without this, Fanlight would log each attempt to export metrics.
+        // Without this route, Fanlight would log each attempt to export metrics.
         ("/v1/metrics", &Method::POST) => plain(StatusCode::OK, Bytes::new()),
         _ => plain(StatusCode::NOT_FOUND, Bytes::new()),
     }
@@ -253,7 +253,7 @@ fn frame(data: Bytes) -> Piece {
     Ok(Frame::data(data))
 }
 
-/// Progress notifications, each with the time at which it was sent, then the response.
+/// Progress notifications with their sending times, then the response.
 fn progress(
     token: String,
     arguments: Arguments,

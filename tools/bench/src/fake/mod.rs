@@ -1,13 +1,13 @@
-//! A fake MCP server of either era: cheap, so that it is not what is measured, and deterministic, so that every byte of its
-//! answers can be checked.
+//! A fake MCP server of either era. It is cheap, so that the benchmark does not measure it, and
+//! deterministic, so that every byte of its answers can be checked.
 //!
-//! Over HTTP it answers `tools/call`, `tools/list`, the opening of its era, and holds streams open (`GET`,
-//! `subscriptions/listen`); over stdio it answers the same requests, one a line. For the
-//! benchmark there are also `GET /stats` (counters), `POST /emit` (one notification on every open stream) and `POST
-//! /v1/traces` (a collector that discards traces).
+//! Over HTTP it answers `tools/call`, `tools/list` and the opening of its era, and holds streams
+//! open (`GET`, `subscriptions/listen`). Over stdio it answers the same requests, one per line. The
+//! benchmark also uses `GET /stats` (counters), `POST /emit` (one notification on every open
+//! stream) and `POST /v1/traces` (a collector that discards traces).
 //!
-//! It is not the scripted server of `testkit`, which records every message and looks up its rules for each: that would be
-//! most of what is measured.
+//! The scripted server of `testkit` would not do: it records every message and looks up its rules
+//! for each, which would dominate the measurement.
 
 mod bounce;
 mod http;
@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use crate::era::Era;
 use crate::error::{BenchError, Doing, Result};
 
-/// How the fake server behaves.
+/// The options of the fake server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FakeArgs {
     /// The era it speaks
@@ -51,7 +51,7 @@ pub(crate) struct FakeArgs {
 }
 
 impl FakeArgs {
-    /// As many servers as that, with 50 tools each, that answer at once.
+    /// This many servers with 50 tools each, which answer at once.
     pub(crate) fn plain(era: Era, servers: usize) -> Self {
         Self {
             era,
@@ -64,7 +64,7 @@ impl FakeArgs {
     }
 }
 
-/// What `GET /stats` answers.
+/// The answer to `GET /stats`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Stats {
     pub(crate) lists: u64,
@@ -81,7 +81,7 @@ pub(crate) async fn serve(args: &FakeArgs) -> Result<()> {
     run(args, listeners).await
 }
 
-/// What precedes the addresses in the one line that the server prints.
+/// The text before the addresses in the one line that the server prints.
 pub(crate) const LISTENING: &str = "listening at ";
 
 pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
@@ -94,7 +94,7 @@ pub(crate) async fn listen(count: usize) -> Result<(Vec<TcpListener>, Vec<Socket
     Ok((listeners, addresses))
 }
 
-/// A queue long enough for thousands of clients that connect at once.
+/// A listener with a queue for thousands of clients that connect at once.
 fn bind(address: SocketAddr) -> Result<TcpListener> {
     let socket = tokio::net::TcpSocket::new_v4().doing("opening a socket")?;
     socket.set_reuseaddr(true).doing("setting up a socket")?;

@@ -1,4 +1,4 @@
-//! The results and tools of the fake server, which the load generator checks every answer against.
+//! The fake server's results and tools, with which the load generator compares every answer.
 
 use bytes::Bytes;
 
@@ -8,18 +8,18 @@ use crate::era::Era;
 /// `progress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Tool {
-    /// One text of many lines, as when a file is read.
+    /// A text of many lines, as of a file.
     Text(usize),
-    /// `structuredContent` alone: many small objects.
+    /// Only `structuredContent`: many small objects.
     Rows(usize),
-    /// What servers with structured output send: `structuredContent`, and its serialised JSON as a text, in which every
-    /// quote is escaped (2026-07-28 server/tools, Structured Content).
+    /// A result of servers with structured output: `structuredContent`, and its serialised JSON as
+    /// text with every quote escaped (2026-07-28 server/tools, Structured Content).
     Structured(usize),
-    /// A few bytes, after as many progress notifications as the arguments say.
+    /// A few bytes, after the number of progress notifications in the arguments.
     Progress,
 }
 
-/// The largest result, so that a mistyped name does not take all memory.
+/// The largest result; a mistyped name must not take all memory.
 const LARGEST: usize = 64 << 20;
 
 impl Tool {
@@ -43,7 +43,8 @@ impl Tool {
         }
     }
 
-    /// The text of the result, of exactly the requested size unless that is too small for any result.
+    /// The text of the result, with exactly the requested size, unless that is too small for any
+    /// result.
     pub(crate) fn result(self, era: Era) -> Bytes {
         let result_type = match era {
             Era::Modern => r#""resultType":"complete","#,
@@ -95,7 +96,7 @@ impl Tool {
     }
 }
 
-/// Pieces that take at most `left` bytes, where each takes what `size` says; also the bytes left over.
+/// Pieces with a total of at most `left` bytes by their `size`; also the unused bytes.
 fn fill(
     mut left: usize,
     piece: fn(usize) -> String,
@@ -117,7 +118,7 @@ fn line(number: usize) -> String {
     format!("{number:06}  let answer = \\\"{:x<51}\\\";  // line\\n", "")
 }
 
-/// A small object of the usual kinds of values, with the comma before it.
+/// A small object with the usual kinds of values, and the comma before it.
 fn row(number: usize) -> String {
     let comma = if number == 0 { "" } else { "," };
     format!(
@@ -137,7 +138,7 @@ pub(crate) fn tool_list(era: Era, count: usize) -> String {
     format!(r#"{{{hints}"tools":[{}]}}"#, tools.join(","))
 }
 
-/// The tools that are called; the others are there to be listed.
+/// The callable tools; the others only appear in lists.
 const KNOWN: [Tool; 8] = [
     Tool::Text(200),
     Tool::Text(10 << 10),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::payload::{Tool, tool_list};
 use crate::era::Era;
 
-/// The members of a message that are read.
+/// The members of a message that the server reads.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -43,10 +43,10 @@ pub(crate) struct Meta<'a> {
 /// Arguments of the tool `progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Arguments {
-    /// How many notifications come before the result.
+    /// The number of notifications before the result.
     #[serde(default)]
     pub(crate) events: u32,
-    /// Milliseconds between two of them; zero means one after the other.
+    /// Milliseconds between two notifications; zero sends them without a pause.
     #[serde(default)]
     pub(crate) every_ms: u64,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 /// The answer to a message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// A notification or response: nothing.
+    /// No answer, for a notification or a response.
     Nothing,
     /// The text of a result, or of an error.
     Result(Bytes),
@@ -72,7 +72,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Rpc {
     pub(crate) era: Era,
     list: Bytes,
-    /// Results by tool, so that each is made only once.
+    /// Results by tool, so that each is made once.
     results: Arc<Mutex<HashMap<Tool, Bytes>>>,
 }
 

@@ -9,10 +9,11 @@ use super::unusual;
 use crate::era::Era;
 use crate::error::{Doing, Result};
 
-/// Bytes of one read at most.
+/// The most bytes of one read.
 const CHUNK: usize = 64 << 10;
 
-/// Answers every line of standard input until it ends. Requests that arrive together are answered together.
+/// Answers every line of standard input until it ends. Requests that arrive together get their
+/// answers together.
 pub(crate) fn serve(era: Era, tools: usize, is_unusual: bool) -> Result<()> {
     let rpc = Rpc::new(era, tools);
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -56,7 +57,7 @@ fn put_answer(rpc: &Rpc, line: &[u8], answers: &mut BytesMut) {
     let Some(id) = message.id else { return };
     match rpc.answer(&message) {
         Outcome::Nothing => return,
-        // Nothing changes here, so nothing follows.
+        // Nothing changes here, so no notification follows.
         Outcome::Subscribed => {
             answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes())
         }

@@ -1,8 +1,8 @@
-//! The load: requests on connections that are kept alive, each answer checked.
+//! The load: requests on kept connections, with every answer checked.
 //!
-//! *Closed loop*: each connection sends its next request when it has the answer to the last. *Fixed rate*: requests are
-//! due at fixed times whatever happened to those before, and latency counts from when one was due, so that a system that
-//! stalls gets its late requests counted (coordinated omission).
+//! *Closed loop*: each connection sends its next request after the answer to the last one. *Fixed
+//! rate*: requests are due at fixed times, whatever happened before. Latency counts from the due
+//! time, so that a stalled system is charged for its late requests (coordinated omission).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,22 +27,22 @@ pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) era: Era,
     pub(crate) connections: usize,
-    /// What each connection sends, in turn.
+    /// The messages of each connection, sent in turn.
     pub(crate) messages: Arc<Vec<Message>>,
     access: Access,
 }
 
-/// How fast requests are sent.
+/// The pace of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
     Closed,
-    /// Requests a second.
+    /// Requests per second.
     Rate(f64),
-    /// So many requests on each connection, as fast as in a closed loop.
+    /// This many requests on each connection, as in a closed loop.
     Count(u64),
 }
 
-/// What was answered, and how long each answer took.
+/// The answers and their latencies.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) took: Duration,
@@ -63,7 +63,7 @@ pub(crate) fn count(calls: u64) -> f64 {
     calls as f64
 }
 
-/// Connections that are open and have each been answered once.
+/// Open connections, each of which has had one answer.
 pub(crate) struct Ready {
     workers: Vec<Worker>,
     access: Access,
@@ -77,14 +77,14 @@ struct Worker {
     answered: Instant,
 }
 
-/// Connecting, and any one answer, takes at most so many seconds.
+/// The time-out of a connection attempt and of an answer, in seconds.
 const PATIENCE: u64 = 60;
-/// How long a connection may be idle. Servers close those that are idle longer, many after five seconds, and a client that
-/// sends a request in that moment cannot know whether it was carried out.
+/// The longest idle time of a connection. Servers close connections after longer idle times, many
+/// after five seconds. A client that sends a request at that moment cannot know whether it ran.
 const KEPT: Duration = Duration::from_secs(3);
 
 impl Load {
-    /// A load on `system`, with the access that it needs.
+    /// A load on `system`, with the access that the system needs.
     pub(crate) fn on(
         system: &System,
         era: Era,
@@ -94,7 +94,7 @@ impl Load {
         Self::at(system.address, &system.access, era, connections, messages)
     }
 
-    /// A load on what listens at `address`.
+    /// A load on the listener at `address`.
     pub(crate) fn at(
         address: SocketAddr,
         access: &Access,
@@ -116,8 +116,8 @@ impl Load {
         }
     }
 
-    /// Opens the connections, and sends each message once on the first, so that what a first
-    /// call has to find out is known before anything is measured.
+    /// Opens the connections, and sends each message once on the first one, so that the work of a
+    /// first call is done before the measurement.
     pub(crate) async fn open(&self) -> Result<Ready> {
         let mut workers = Vec::new();
         for number in 0..self.connections {
@@ -143,7 +143,7 @@ impl Load {
             for _ in 0..turns {
                 within("an answer", PATIENCE, worker.turn()).await?;
             }
-            // Not all connections with the same message at the same time.
+            // Connections begin with different messages.
             worker.next += u64::try_from(number).unwrap_or(0);
             workers.push(worker);
         }
@@ -155,7 +155,8 @@ impl Load {
 }
 
 impl Ready {
-    /// Ends the sessions. That a gateway does not let clients end them is no fault of what was measured.
+    /// Ends the sessions. A gateway that does not let clients end them is no fault of the
+    /// measurement.
     pub(crate) async fn close(self) {
         for mut worker in self.workers {
             if let Some(session) = &worker.client.session {
@@ -165,7 +166,7 @@ impl Ready {
         }
     }
 
-    /// Sends requests for `time`. The first wrong answer ends it.
+    /// Sends requests for `time`. The first wrong answer ends the run.
     pub(crate) async fn run(&mut self, pace: Pace, time: Duration) -> Result<Served> {
         let start = Instant::now();
         let schedule = Arc::new(Schedule {
@@ -194,7 +195,7 @@ impl Ready {
     }
 }
 
-/// When requests are due, for all connections together.
+/// The due times of requests, for all connections together.
 struct Schedule {
     start: Instant,
     end: Instant,
@@ -203,7 +204,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// When request `number` is due at `rate` a second.
+    /// The due time of request `number` at `rate` requests per second.
     fn due(&self, number: u64, rate: f64) -> Instant {
         self.start + Duration::from_secs_f64(count(number) / rate)
     }

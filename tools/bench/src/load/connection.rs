@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection of a client.
 //!
-//! Not hyper's client: the load shares a processor with the fake server, and its own cost limits the rates that can be
-//! measured.
+//! hyper's client would not do: the load shares a processor with the fake server, and its own cost
+//! limits the measurable rates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use tokio_rustls::client::TlsStream;
 use super::request::{is_error, shown};
 use crate::error::{BenchError, Doing, Result};
 
-/// Bytes of a head at most.
+/// The most bytes of a head.
 const LONGEST_HEAD: usize = 64 << 10;
 
-/// A connection that is kept alive.
+/// A kept connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
     received: BytesMut,
 }
 
-/// The bytes below HTTP.
+/// The byte stream below HTTP.
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
@@ -62,7 +62,7 @@ pub(crate) struct Head {
     framing: Framing,
 }
 
-/// How the body ends.
+/// The end of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// The whole body: of an event stream, the data of its last event.
+    /// The whole body; for an event stream, the data of its last event.
     pub(crate) async fn body(&mut self, head: &Head) -> Result<Bytes> {
         let body = match head.framing {
             Framing::Length(length) => {
@@ -169,7 +169,7 @@ impl Connection {
     }
 }
 
-/// An answer with another status than 200.
+/// The error for an answer with another status than 200.
 pub(crate) fn unexpected(head: &Head, body: &[u8]) -> BenchError {
     let said = format!("HTTP {}: {}", head.status, shown(body));
     if is_error(body) {
@@ -185,9 +185,9 @@ pub(crate) struct Body {
     framing: Framing,
     /// Whether a chunk has begun.
     started: bool,
-    /// Bytes of the chunk, or of the body, that have not been received.
+    /// Bytes of the chunk or body that are still to come.
     left: usize,
-    /// What has been received and not been taken.
+    /// Bytes that were received and not yet taken.
     pub(crate) data: BytesMut,
 }
 
@@ -206,7 +206,8 @@ impl Body {
         }
     }
 
-    /// Moves what belongs to the body from `received` to `data`; true once it is complete (RFC 9112, 7.1).
+    /// Moves the body's bytes from `received` to `data`; true once the body is complete (RFC 9112,
+    /// 7.1).
     fn take(&mut self, received: &mut BytesMut) -> Result<bool> {
         loop {
             let count = self.left.min(received.len());
@@ -215,7 +216,8 @@ impl Body {
             if self.framing != Framing::Chunked || self.left > 0 {
                 return Ok(self.left == 0);
             }
-            // A line break after the chunk before, the size of the next, and an empty line after the last.
+            // The line break after the previous chunk, the size of the next one, and an empty line
+            // after the last one.
             let line = if self.started {
                 received.strip_prefix(b"\r\n")
             } else {
@@ -240,14 +242,14 @@ impl Body {
         }
     }
 
-    /// The data of the next event, if a whole one has come.
+    /// The data of the next event, if a whole one has arrived.
     pub(crate) fn next_event(&mut self) -> Option<Bytes> {
         take_event(&mut self.data)
     }
 }
 
-/// The data of the next event that has any. Events here have one line of data and end with an empty line; lines end with
-/// `\n`, or all with `\r\n`.
+/// The data of the next event with data. Events here have one line of data and end with an empty
+/// line; lines end with `\n`, or all with `\r\n`.
 fn take_event(stream: &mut BytesMut) -> Option<Bytes> {
     loop {
         let unix = memmem::find(stream, b"\n\n").map(|end| (end, 2));

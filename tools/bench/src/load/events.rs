@@ -1,6 +1,6 @@
-//! Progress notifications on the event streams of calls: how long each takes to arrive.
+//! The latency of progress notifications on the event streams of calls.
 //!
-//! The server writes the time into each event; both read the same clock of the same machine.
+//! The server writes the time into each event; both sides read the same clock of the same machine.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::error::{BenchError, Result, join_all, within};
 use crate::latency::Latencies;
 use crate::usage::monotonic_nanos;
 
-/// Calls that report progress, each on a connection of its own.
+/// Calls that report progress, each on its own connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     pub(crate) address: SocketAddr,
@@ -26,14 +26,14 @@ pub(crate) struct Progress {
     pub(crate) streams: usize,
     /// Events on each stream.
     pub(crate) events: u32,
-    /// Milliseconds between two events of one stream; zero for as fast as they go.
+    /// Milliseconds between two events of one stream; zero for no pause.
     pub(crate) every_ms: u64,
 }
 
 const PATIENCE: u64 = 120;
 
 impl Progress {
-    /// Opens the connections first, then makes all calls at once and reads them to their ends.
+    /// Opens the connections, then makes all calls at once and reads their streams to the end.
     pub(crate) async fn run(&self) -> Result<Served> {
         let mut clients = Vec::new();
         for _ in 0..self.streams {
@@ -78,13 +78,13 @@ async fn follow(mut client: Client, message: &Message, events: u32) -> Result<La
     let (mut body, mut complete, mut seen) = (Body::new(&head), false, 0);
     loop {
         while let Some(event) = body.next_event() {
-            // What a stream begins with that can be resumed: an id, and nothing to read (2025-11-25
+            // A resumable stream begins with an event that has an id and no data (2025-11-25
             // basic/transports, Listening for Messages from the Server).
             if event.is_empty() {
                 continue;
             }
             if seen == events {
-                // Whatever the end of the stream looks like: the last event is the answer.
+                // The last event is the answer, in whichever way the stream ends.
                 return exchange.check(id, &event).map(|()| latencies);
             }
             let sent = sent_at(&event, seen)?;
@@ -100,7 +100,7 @@ async fn follow(mut client: Client, message: &Message, events: u32) -> Result<La
     }
 }
 
-/// When the server sent this event, which must be number `expected`, in nanoseconds.
+/// The server's sending time of this event, which must have the number `expected`, in nanoseconds.
 fn sent_at(event: &[u8], expected: u32) -> Result<u64> {
     let before = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":"token","progress":{expected},"total":"#

@@ -14,7 +14,7 @@ pub(crate) fn initialized(session: Option<&str>, token: Option<&str>) -> Vec<u8>
     )
 }
 
-/// A POST of `body`, with some more headers.
+/// A POST of `body` with further headers.
 pub(crate) fn post(
     path: &str,
     era: Era,
@@ -58,7 +58,7 @@ fn own_headers<'a>(session: Option<&str>, token: Option<&str>) -> Vec<(&'a str, 
         .collect()
 }
 
-/// The head of a request over HTTP/1.1, with some more headers.
+/// The head of an HTTP/1.1 request with further headers.
 pub(super) fn head<'a>(
     method: &str,
     path: &str,

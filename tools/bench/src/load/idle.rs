@@ -1,4 +1,4 @@
-//! Streams that stay open and are idle most of the time.
+//! Open streams that are mostly idle.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::access::Access;
 use crate::era::Era;
 use crate::error::{BenchError, Result, within};
 
-/// Streams that are being opened at the same time.
+/// Streams that are opened at the same time.
 const AT_ONCE: usize = 32;
 
 const PATIENCE: u64 = 120;
@@ -26,8 +26,9 @@ pub(crate) struct Stream {
     body: Body,
 }
 
-/// Opens `count` streams: in the legacy era each of a session of its own, which a GET holds open; in the modern one
-/// subscriptions. [`BenchError::Unsupported`] if the system has no such streams.
+/// Opens `count` streams. In the legacy era each belongs to its own session, which a GET holds
+/// open; in the modern era they are subscriptions. Returns [`BenchError::Unsupported`] if the
+/// system has no such streams.
 pub(crate) async fn open(
     address: SocketAddr,
     access: &Access,
@@ -45,7 +46,7 @@ async fn open_one(address: SocketAddr, access: &Access, era: Era) -> Result<Stre
     hold(client, access, era).await
 }
 
-/// Opens the stream of a client, on its connection.
+/// Opens the stream of a client on its connection.
 pub(crate) async fn hold(client: Client, access: &Access, era: Era) -> Result<Stream> {
     let Client {
         mut connection,
@@ -80,7 +81,8 @@ pub(crate) async fn hold(client: Client, access: &Access, era: Era) -> Result<St
     }
 }
 
-/// How many of the streams get a notification that lists have changed within `patience` of each other.
+/// The number of streams that get a notification about changed lists, each within `patience` of the
+/// previous one.
 pub(crate) async fn notified(streams: Vec<Stream>, patience: Duration) -> (usize, Vec<Stream>) {
     let end = Instant::now() + patience;
     let mut waiting = JoinSet::new();

@@ -1,4 +1,5 @@
-//! The load generator: clients of both eras over HTTP/1.1 and stdio that check every byte of the answers.
+//! The load generator: HTTP/1.1 and stdio clients of both eras that check every byte of the
+//! answers.
 
 pub(crate) mod calls;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! Calls over the standard input and output of a child process, a window of them in flight.
+//! Calls over the standard input and output of a child process, with a window of calls in flight.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) struct Pipe {
     output: ChildStdout,
     received: BytesMut,
     exchange: Exchange,
-    /// The numbers of calls that have been sent and not been answered.
+    /// The numbers of unanswered calls.
     open: HashSet<u64>,
     next: u64,
 }
@@ -38,7 +38,7 @@ impl Pipe {
         }
     }
 
-    /// The same pipe, for calls of another message from now on.
+    /// The same pipe, with calls of another message from now on.
     pub(crate) fn then(self, message: &Message) -> Self {
         Self {
             exchange: Exchange::line(message),
@@ -46,8 +46,8 @@ impl Pipe {
         }
     }
 
-    /// Keeps `window` calls in flight for `time`, then waits for the last answers. The number of calls, and how long it
-    /// took.
+    /// Keeps `window` calls in flight for `time`, then waits for the last answers. Returns the
+    /// number of calls and the duration.
     pub(crate) async fn run(&mut self, window: u64, time: Duration) -> Result<(u64, Duration)> {
         let start = Instant::now();
         let first = self.next;
@@ -82,7 +82,7 @@ impl Pipe {
             .doing("writing to a child")
     }
 
-    /// Waits for at least one answer and checks all that have come; how many.
+    /// Waits for at least one answer, and checks all that have arrived; returns their number.
     async fn receive(&mut self) -> Result<u64> {
         let mut answered = 0;
         while answered == 0 {

@@ -1,4 +1,5 @@
-//! Requests of clients of each era, ready to be sent repeatedly with another id, and the expected answers.
+//! Requests of clients of each era, which can be sent repeatedly with other ids, and the expected
+//! answers.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -11,7 +12,7 @@ use crate::fake::payload::Tool;
 /// Ids have ten digits, so that a request keeps its length whatever its id.
 const FIRST_ID: u64 = 1_000_000_000;
 
-/// A number for a request, as text.
+/// A request's number as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id([u8; 10]);
 
@@ -31,7 +32,7 @@ impl Id {
         &self.0
     }
 
-    /// The number that `text` is the id of.
+    /// The number with this id.
     pub(crate) fn parse(text: &[u8]) -> Option<u64> {
         std::str::from_utf8(text)
             .ok()?
@@ -54,11 +55,11 @@ pub(crate) struct Exchange {
 pub(crate) enum Expected {
     /// A response with exactly these bytes as its result.
     Result(Bytes),
-    /// A response with a list of so many tools.
+    /// A response with a list of this many tools.
     Tools(usize),
     /// Any result.
     Anything,
-    /// A response with this text anywhere in it, however its members are ordered and spaced.
+    /// A response that contains this text, whatever the order and spacing of its members.
     Containing(Bytes),
 }
 
@@ -66,7 +67,7 @@ const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const BEFORE_RESULT: &[u8] = br#","result":"#;
 
 impl Exchange {
-    /// A line of stdio.
+    /// A request as a line of stdio.
     pub(crate) fn line(message: &Message) -> Self {
         let mut text = message.text.clone();
         text.push(b'\n');
@@ -77,7 +78,7 @@ impl Exchange {
         }
     }
 
-    /// A POST of HTTP/1.1, within `session` if there is one.
+    /// A request as an HTTP/1.1 POST, within `session` if given.
     pub(crate) fn post(message: &Message, session: Option<&str>) -> Self {
         let session = session.map(|session| ("mcp-session-id", session));
         let headers = message
@@ -101,7 +102,7 @@ impl Exchange {
         }
     }
 
-    /// The bytes to send, with `id` in them.
+    /// The request's bytes with `id`.
     pub(crate) fn with_id(&mut self, id: Id) -> &[u8] {
         if let Some(place) = self.text.get_mut(self.id_at..self.id_at + 10) {
             place.copy_from_slice(id.as_bytes());
@@ -109,7 +110,8 @@ impl Exchange {
         &self.text
     }
 
-    /// Whether `answer` is the response to this request with `id`, byte for byte unless it is checked leniently.
+    /// Checks that `answer` is the response to this request with `id`: byte for byte, unless the
+    /// check is lenient.
     pub(crate) fn check(&self, id: Id, answer: &[u8]) -> Result<()> {
         if let Expected::Containing(text) = &self.expected {
             return check_leniently(id, text, answer);
@@ -136,7 +138,7 @@ impl Exchange {
     }
 }
 
-/// Whether `answer` is a response with this id and `text` in it, and no error.
+/// Checks that `answer` is a response with this id and `text`, and no error.
 fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
     if is_error(answer) {
         return Err(BenchError::Refused(shown(answer)));
@@ -153,17 +155,17 @@ fn check_leniently(id: Id, text: &[u8], answer: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether this is an error response, whatever it answers.
+/// Whether the answer is an error response to any request.
 pub(crate) fn is_error(answer: &[u8]) -> bool {
     memmem::find(answer, br#""error":{"#).is_some()
 }
 
-/// How many tools a list has.
+/// The number of tools in a list.
 pub(crate) fn count_tools(result: &[u8]) -> usize {
     memmem::find_iter(result, br#""inputSchema""#).count()
 }
 
-/// The id of a response, whatever it answers.
+/// The id of a response to any request.
 pub(crate) fn id_of(answer: &[u8]) -> Option<u64> {
     Id::parse(answer.strip_prefix(BEFORE_ID)?.get(..10)?)
 }
@@ -177,10 +179,10 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     era: Era,
-    /// The path that it is sent to over HTTP.
+    /// The path over HTTP.
     path: &'static str,
     text: Vec<u8>,
-    /// Headers beside those that every request has.
+    /// Headers besides the common ones.
     headers: Vec<(&'static str, String)>,
     expected: Expected,
 }
@@ -251,7 +253,7 @@ impl Message {
         )
     }
 
-    /// The message, to be sent to another endpoint.
+    /// The same message for another endpoint.
     pub(crate) fn to(self, path: &'static str) -> Self {
         Self { path, ..self }
     }
@@ -263,7 +265,8 @@ impl Message {
         self
     }
 
-    /// The message, whose answer may be written otherwise than the server wrote it: of a result, its first text counts.
+    /// The same message with a lenient check, for servers' texts that may be rewritten: the first
+    /// text of a result counts.
     pub(crate) fn leniently(mut self) -> Self {
         let text = match &self.expected {
             Expected::Result(result) => first_text(result),
@@ -321,7 +324,7 @@ impl Message {
 
 const CLIENT: &str = r#""clientInfo":{"name":"bench","version":"1"}"#;
 
-/// What is between the quotes of the first text of a result.
+/// The characters between the quotes of the first text in a result.
 fn first_text(result: &Bytes) -> Bytes {
     const BEFORE: &[u8] = br#""text":""#;
     let Some(start) = memmem::find(result, BEFORE).map(|at| at + BEFORE.len()) else {

@@ -21,7 +21,7 @@ impl Client {
         Self::open_with(address, era, &Access::default()).await
     }
 
-    /// With a token and TLS, as far as `access` has them.
+    /// Opens a client with the token and TLS in `access`, if any.
     pub(crate) async fn open_with(address: SocketAddr, era: Era, access: &Access) -> Result<Self> {
         let mut connection = Connection::open(address, access.tls.as_ref()).await?;
         let session = match era {
@@ -49,7 +49,8 @@ impl Client {
     }
 }
 
-/// `initialize` and `notifications/initialized`; the id of the session, if the server gives it one.
+/// Sends `initialize` and `notifications/initialized`; returns the session id, if the server gives
+/// one.
 pub(crate) async fn open_session(
     connection: &mut Connection,
     access: &Access,

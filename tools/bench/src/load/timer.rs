@@ -1,5 +1,5 @@
-//! A timer that is exact to the microsecond: the runtime's timers have a resolution of a millisecond, more than a call
-//! takes.
+//! A timer that is exact to the microsecond. The runtime's timers have a resolution of a
+//! millisecond, which is longer than a call.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,10 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::error::{Doing, Result};
 
-/// A timer of the kernel: a file that can be read once the time has come.
+/// A kernel timer: a file that can be read once the time has come.
 ///
-/// The runtime has no type for such files that needs no `unsafe`, but its pipes do the same thing: wait and read.
+/// The runtime has no type for such files that needs no `unsafe`, but its pipes work the same way:
+/// wait and read.
 pub(crate) struct Timer(Receiver);
 
 impl Timer {
@@ -24,7 +25,7 @@ impl Timer {
             .doing("watching a timer")
     }
 
-    /// Waits until `due`, if that is still to come.
+    /// Waits until `due`, unless that has passed.
     pub(crate) async fn until(&mut self, due: Instant) -> Result<()> {
         let left = due.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -36,7 +37,7 @@ impl Timer {
         };
         rustix::time::timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)
             .doing("setting a timer")?;
-        // The number of expirations, which is one.
+        // The read value is the number of expirations, which is one.
         self.0.read_u64().await.map(drop).doing("reading a timer")
     }
 }

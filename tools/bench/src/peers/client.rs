@@ -1,4 +1,4 @@
-//! A client that takes answers in any form and keeps them as they were written.
+//! A client that accepts answers in any form and keeps them verbatim.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::load::connection::{Body, Connection, unexpected};
 use crate::load::head::{bare, initialized, post};
 use crate::load::request::shown;
 
-/// A client with a session, in the legacy era, and the stream of that session if the gateway has one.
+/// A client with a session in the legacy era, and with the session's stream if the gateway has one.
 pub(super) struct Client {
     address: SocketAddr,
     access: Access,
@@ -26,7 +26,7 @@ pub(super) struct Client {
     session: Option<String>,
     /// The response to `initialize` or `server/discover`.
     pub(super) opening: String,
-    /// The lists that have been read, by method: the first page, and the entries of all pages.
+    /// The lists read so far, by method: the first page, and the entries of all pages.
     lists: HashMap<String, (String, Vec<String>)>,
     stream: mpsc::Receiver<String>,
     _reading: JoinSet<()>,
@@ -36,7 +36,7 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask<'a> {
     pub(super) method: &'a str,
-    /// What 2026-07-28 wants in the header `Mcp-Name`: the tool, the prompt or the URI.
+    /// The value of the header `Mcp-Name` in 2026-07-28: the tool, the prompt or the URI.
     pub(super) name: Option<&'a str>,
     /// The members of the parameters, without `_meta`.
     pub(super) params: &'a str,
@@ -45,20 +45,20 @@ pub(super) struct Ask<'a> {
     pub(super) id: &'a str,
 }
 
-/// What came before the response to a request, and the response.
+/// The messages before the response to a request, and the response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Transcript {
     pub(super) notifications: Vec<String>,
     pub(super) response: String,
 }
 
-/// One answer takes at most so many seconds.
+/// The time-out of an answer in seconds.
 const PATIENCE: u64 = 20;
-/// How long a notification may follow the response that it belongs to, on the stream of the session.
+/// The time by which a notification on the session's stream may follow its response.
 const AFTER: Duration = Duration::from_millis(300);
-/// Messages on that stream that are kept.
+/// The number of messages kept from that stream.
 const MESSAGES: usize = 100;
-/// Pages of a list at most.
+/// The most pages of a list.
 const PAGES: usize = 20;
 
 const OF_MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}"#;
@@ -122,7 +122,7 @@ impl Client {
         Connection::open(self.address, self.access.tls.as_ref()).await
     }
 
-    /// Sends a request on a connection of its own and waits for the response.
+    /// Sends a request on its own connection and waits for the response.
     pub(super) async fn ask(&mut self, ask: Ask<'_>) -> Result<Transcript> {
         within(ask.method, PATIENCE, self.exchange(ask)).await
     }
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// What has arrived on the stream of the session, and arrives within a moment.
+    /// The messages on the session's stream so far and within a moment.
     pub(super) async fn late_messages(&mut self) -> Vec<String> {
         let mut messages = Vec::new();
         while let Ok(Some(message)) = tokio::time::timeout(AFTER, self.stream.recv()).await {
@@ -251,8 +251,8 @@ impl Client {
         Ok(list)
     }
 
-    /// The name by which the entry of a list is known here that the server calls `name`: gateways put something before it and
-    /// write other separators.
+    /// The gateway's name for the entry that the server calls `name`: gateways add prefixes and
+    /// replace separators.
     pub(super) async fn name_of(
         &mut self,
         method: &str,
@@ -267,7 +267,7 @@ impl Client {
     }
 }
 
-/// The shortest of `names` that ends with `name`, letters and digits alone.
+/// The shortest of `names` that ends with `name`, if only letters and digits count.
 pub(super) fn known_as(names: impl Iterator<Item = String>, name: &str) -> Option<String> {
     let plain = |text: &str| {
         text.chars()
@@ -293,7 +293,7 @@ fn is_response(message: &[u8]) -> bool {
         .is_ok_and(|message| message.id.is_some() && message.method.is_none())
 }
 
-/// Passes on what arrives on the stream of a session, until it ends. A gateway need not have one.
+/// Forwards the messages of a session's stream until it ends. A gateway need not have one.
 async fn read_stream(mut connection: Connection, request: Vec<u8>, sender: mpsc::Sender<String>) {
     let Ok(head) = connection.send(&request).await else {
         return;
@@ -304,7 +304,7 @@ async fn read_stream(mut connection: Connection, request: Vec<u8>, sender: mpsc:
     let mut body = Body::new(&head);
     while let Ok(false) = connection.read_body(&mut body).await {
         while let Some(event) = body.next_event() {
-            // What nobody reads is dropped.
+            // Messages that nobody reads are dropped.
             let _ = sender.try_send(lossy(&event));
         }
     }

@@ -1,4 +1,4 @@
-//! Installs gateways from their registries, each into a folder of its own.
+//! Installs gateways from their registries, each into its own folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::system::{Cores, Process, Surroundings};
 /// A package that is installed.
 #[derive(Clone, Debug)]
 pub(super) struct Installed {
-    /// Where its programs are.
+    /// The folder of its programs.
     pub(super) programs: PathBuf,
     pub(super) version: String,
 }
 
-/// Downloading and unpacking takes at most so many seconds.
+/// The time-out of downloading and unpacking, in seconds.
 const PATIENCE: u64 = 900;
-/// A file that says that the installation in its folder is complete.
+/// A file that marks a complete installation.
 const COMPLETE: &str = "complete";
 
 impl Package {
@@ -108,7 +108,7 @@ impl Package {
     }
 }
 
-/// Runs a program to its end; its output.
+/// Runs a program to its end; returns its output.
 async fn run(name: &str, program: &Path, args: &[&str], folder: &Path) -> Result<Vec<String>> {
     run_in(
         name,
@@ -134,7 +134,7 @@ pub(super) async fn run_in(
         .await
 }
 
-/// The first line of output of a program that says its version; a dash if there is no such program.
+/// The first line of a program's version output; a dash if there is no such program.
 pub(super) async fn version_of(program: &Path, option: &str) -> String {
     let name = program.display().to_string();
     let lines = run(&name, program, &[option], Path::new("/"))

@@ -24,7 +24,7 @@ use crate::usage::Usage;
 #[derive(Clone, Debug)]
 pub(super) enum Server {
     Http(SocketAddr),
-    /// The words of the command that starts it.
+    /// The words of the server's command.
     Stdio(Vec<String>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Gateway {
     pub(super) address: SocketAddr,
     pub(super) access: Access,
     running: Running,
-    /// Where it was started; none of a system of this program.
+    /// The folder in which it was started; `None` for a system of this program.
     _folder: Option<TempDir>,
 }
 
@@ -42,7 +42,7 @@ enum Running {
     Process(Process),
 }
 
-/// From the start until it listens, and then until it knows the server.
+/// The time-out from the start until it listens, and from then until it knows the server.
 const PATIENCE: u64 = 180;
 
 impl Gateway {
@@ -141,7 +141,7 @@ impl Gateway {
         })
     }
 
-    /// What it and its descendants have used.
+    /// The resources that it and its descendants have used.
     pub(super) fn usage(&self) -> Result<Usage> {
         match &self.running {
             Running::System(system) => system.usage(),
@@ -192,7 +192,7 @@ fn filled(text: &str, server: &Server, address: SocketAddr) -> String {
     }
 }
 
-/// A token of its administrator, made by its own program.
+/// An administrator's token, made by the gateway's own program.
 async fn context_forge_token(installed: &Installed, surroundings: &Surroundings) -> Result<String> {
     let python = installed.programs.join("python");
     let args = [
@@ -209,7 +209,7 @@ async fn context_forge_token(installed: &Installed, surroundings: &Surroundings)
     token.ok_or_else(|| BenchError::Other("create_jwt_token made no token".into()))
 }
 
-/// Has it serve the tools of a server.
+/// Registers a server's tools at the gateway.
 async fn register_at_context_forge(
     address: SocketAddr,
     server: SocketAddr,

@@ -1,4 +1,4 @@
-//! Speed and memory of several gateways in front of the same server, in turn, round after round.
+//! Speed and memory of several gateways in front of the same server, in turn for each round.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::results::Values;
 use crate::scenario::{mebibytes, under_load};
 
 const TOOL: Tool = Tool::Text(200);
-/// How long a gateway is left alone before its memory is read.
+/// The rest before a gateway's memory is read.
 const REST: Duration = Duration::from_secs(1);
-/// Opening all idle sessions takes at most so many seconds.
+/// The time-out of opening all idle sessions, in seconds.
 const PATIENCE: u64 = 40;
-/// Sessions that are being opened at the same time, and those that are open before any is counted.
+/// Sessions that are opened at the same time, and sessions that are open before the count begins.
 const AT_ONCE: usize = 8;
 const WARM: usize = 4;
 
@@ -33,7 +33,7 @@ pub(super) fn scenario(what: &str, era: Era) -> String {
     format!("{what} {}", era.as_str())
 }
 
-/// A gateway that serves, and the name by which it knows the tool that is called.
+/// A running gateway, and its name for the called tool.
 struct Running<'a> {
     peer: &'a Peer,
     gateway: Gateway,
@@ -106,14 +106,14 @@ async fn calls(
     under_load(|| system.gateway.usage(), &load, pace, contest.plan.window).await
 }
 
-/// What a client leaves open that has made one call and does nothing more: a session of the legacy era, with a stream if the
-/// gateway has such streams; in the modern era, which has no sessions, a stream of `subscriptions/listen`.
+/// The open state of an idle client that has made one call. In the legacy era it is a session, with
+/// a stream if the gateway has such streams; in the modern era, a stream of `subscriptions/listen`.
 struct Idle {
     session: Option<String>,
     stream: Option<Stream>,
 }
 
-/// The memory of `number` idle sessions, all of which are ended afterwards.
+/// The memory of `number` idle sessions, which end afterwards.
 async fn sessions(system: &Running<'_>, era: Era, number: usize) -> Result<Values> {
     let Gateway {
         address, access, ..
@@ -121,7 +121,7 @@ async fn sessions(system: &Running<'_>, era: Era, number: usize) -> Result<Value
     let message = Message::call(era, &system.tool, TOOL)
         .with_token(access.token.as_deref())
         .leniently();
-    // What the first of them needs, such as code that is loaded, is not held for each.
+    // Needs of the first sessions, such as loaded code, do not recur for each.
     let warm = open(&system.gateway, era, &message, WARM).await?;
     let before = system.gateway.usage()?.resident;
     let idle = open(&system.gateway, era, &message, number).await?;

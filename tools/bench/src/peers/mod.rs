@@ -1,5 +1,6 @@
-//! `run --peers`: other gateways beside Fanlight, in front of the same servers: what a call costs, how long it takes, how much
-//! memory is held, and what arrives changed or missing. A gateway that cannot be installed, started or used is noted.
+//! `run --peers`: compares other gateways with Fanlight in front of the same servers. It measures a
+//! call's cost and latency, the memory, and messages that arrive changed or incomplete. A gateway
+//! that cannot be installed, started or used is noted.
 
 mod client;
 mod fidelity;
@@ -30,7 +31,7 @@ use crate::run::cores;
 use crate::system::process::raise_file_limit;
 use crate::system::{Bench, Fakes, this_program};
 
-/// What is measured, and for how long.
+/// The measurements and their durations.
 #[derive(Clone, Debug)]
 struct Plan {
     eras: Vec<Era>,
@@ -38,19 +39,20 @@ struct Plan {
     window: Duration,
     connections: usize,
     sessions: usize,
-    /// Calls a second of the fixed rate.
+    /// Calls per second of the fixed rate.
     rate: f64,
 }
 
-/// A gateway that takes part, and its package.
+/// A gateway in the comparison, and its package.
 struct Entrant {
     peer: Peer,
-    /// `None` if there is nothing to install; the error's text if it could not be installed.
+    /// The package: `None` if there is nothing to install; the error's text if the installation
+    /// failed.
     package: Option<std::result::Result<Installed, String>>,
     version: String,
 }
 
-/// Something that was not measured, and why.
+/// A measurement that was not made, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Note {
     system: String,
@@ -58,7 +60,7 @@ struct Note {
     text: String,
 }
 
-/// What one gateway preserves of the messages of one era.
+/// The parts of one era's messages that a gateway preserves.
 #[derive(Clone, Debug, Serialize)]
 struct Examined {
     system: String,
@@ -66,7 +68,7 @@ struct Examined {
     findings: Vec<Finding>,
 }
 
-/// One run: what is measured with, and what was found.
+/// One run: its tools and its findings.
 struct Contest {
     bench: Bench,
     plan: Plan,
@@ -75,7 +77,7 @@ struct Contest {
     examined: Vec<Examined>,
 }
 
-/// Files for sessions, and for everything else.
+/// Open files for sessions and for everything else.
 const FILES: u64 = 20_000;
 
 pub(crate) async fn run(args: &RunArgs) -> Result<()> {
@@ -202,7 +204,7 @@ impl Contest {
         stop(fakes).await
     }
 
-    /// Each alone, in front of the unusual server.
+    /// Examines each gateway alone, in front of the unusual server.
     async fn examine(&mut self, entrants: &[&Entrant], link: Link, era: Era) -> Result<()> {
         for entrant in entrants {
             let (server, fakes) = server(
@@ -247,7 +249,7 @@ impl Contest {
         findings
     }
 
-    /// The value, or a note of what went wrong.
+    /// The value, or `None` with a note of the error.
     fn value_or_note<T>(&mut self, system: &str, era: Era, done: Result<T>) -> Option<T> {
         let error = match done {
             Ok(value) => return Some(value),

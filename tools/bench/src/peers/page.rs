@@ -1,4 +1,5 @@
-//! The page with the method, the versions and the tables, in Markdown, and everything that was measured as JSON.
+//! The page with the method, the versions and the tables in Markdown, and all measured values as
+//! JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use super::{Contest, Entrant, Examined};
 use crate::era::Era;
 use crate::report::{Machine, shown};
 
-/// Values that belong to the process of a gateway.
+/// Values that belong to a gateway's process.
 const OF_PROCESS: [&str; 3] = ["cpu_us_per_call", "rss_mib", "kib_per_session"];
 const METHOD: &str = include_str!("method.md");
 
-/// Everything that was measured.
+/// All measured values.
 pub(super) fn json(machine: &Machine, entrants: &[Entrant], contest: &Contest) -> String {
     let versions: Vec<_> = entrants
         .iter()
@@ -118,7 +119,7 @@ fn versions(entrants: &[Entrant]) -> String {
     text
 }
 
-/// The command, with its placeholders; the options of one era are left out.
+/// The command with its placeholders, without the options of one era.
 fn started_by(peer: &Peer) -> String {
     let Some(recipe) = peer.recipe(Era::Legacy) else {
         return "–".to_owned();
@@ -143,7 +144,7 @@ fn speed(entrants: &[Entrant], contest: &Contest, link: Link) -> String {
         for entrant in entrants.iter().filter(|entrant| entrant.peer.link == link) {
             let system = entrant.peer.title();
             let range = |what: &str, value: &str| {
-                // Without a gateway there is no process to look at.
+                // Without a gateway there is no process to measure.
                 let is_nothing =
                     entrant.peer.source == Source::Direct && OF_PROCESS.contains(&value);
                 ranged(
@@ -173,7 +174,7 @@ fn speed(entrants: &[Entrant], contest: &Contest, link: Link) -> String {
     text
 }
 
-/// The median, with the least and the greatest where they differ.
+/// The median, with the smallest and the largest value if they differ.
 fn ranged(range: Option<[f64; 3]>) -> String {
     let Some(range) = range else {
         return "–".to_owned();
@@ -234,7 +235,7 @@ impl Verdict {
     }
 }
 
-/// What was received where something was changed or refused.
+/// The received texts that were changed or refused.
 fn seen(examined: &[&Examined]) -> String {
     let mut text = String::new();
     for one in examined {
@@ -256,7 +257,7 @@ fn seen(examined: &[&Examined]) -> String {
     text
 }
 
-/// Text that others have written, as code on one line.
+/// Foreign text as code on one line.
 fn code(text: &str) -> String {
     let line: String = text
         .chars()

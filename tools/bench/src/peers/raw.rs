@@ -1,4 +1,4 @@
-//! Parts of JSON texts as they are written: numbers keep their digits, objects the order of their members.
+//! Parts of JSON texts, verbatim: numbers keep their digits, objects the order of their members.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! The gateways that are compared, where they come from, and the commands that start them.
+//! The compared gateways, their packages, and the commands that start them.
 
 use crate::cli::PeersArgs;
 use crate::era::Era;
 use crate::error::{BenchError, Result};
 
-/// A gateway, and how it reaches the server.
+/// A gateway, and its way to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) name: String,
@@ -12,7 +12,7 @@ pub(super) struct Peer {
     pub(super) source: Source,
 }
 
-/// What is between a gateway and the server. Clients always use Streamable HTTP.
+/// The transport between a gateway and the server. Clients always use Streamable HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Http,
@@ -29,7 +29,7 @@ pub(super) enum Source {
     ContextForge,
     Supergateway,
     McpProxy,
-    /// A command of the person who measures.
+    /// A command from the command line.
     Command(String),
 }
 
@@ -40,20 +40,21 @@ pub(super) enum Package {
     Npm(&'static str),
 }
 
-/// How a process is started. In words and files, `{url}` stands for the server's URL, `{port}` for the port to listen at,
-/// `{command}` for the server's command as a line, `{command-json}` as an object of a configuration, and a word that is
-/// `{words}` for the words of that command.
+/// The start of a process. Words and files may contain placeholders: `{url}` for the server's URL,
+/// `{port}` for the port to listen on, `{command}` for the server's command as a line, and
+/// `{command-json}` for the command as a configuration object. A word `{words}` stands for the
+/// words of that command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recipe {
-    /// The first is the program, which belongs to the package unless this is a line for the shell.
+    /// The first word is the program, which belongs to the package unless this is a shell line.
     pub(super) words: Vec<String>,
     pub(super) variables: Vec<(&'static str, &'static str)>,
-    /// The name and the text of a file in the folder in which it is started.
+    /// The name and the text of a file in the folder of the start.
     pub(super) file: Option<(&'static str, &'static str)>,
 }
 
 impl Peer {
-    /// Those that the command line asks for.
+    /// The gateways that the command line selects.
     pub(super) fn all(args: &PeersArgs) -> Result<Vec<Self>> {
         let mut peers = Self::known();
         for text in &args.peer {
@@ -113,7 +114,7 @@ impl Peer {
         ]
     }
 
-    /// The package to install; none if there is nothing to install.
+    /// The package to install, if any.
     pub(super) fn package(&self) -> Option<Package> {
         match self.source {
             Source::Direct | Source::Nginx | Source::Fanlight | Source::Command(_) => None,
@@ -124,8 +125,8 @@ impl Peer {
         }
     }
 
-    /// How it is started: as its documentation says, without a log line for each request, and without limits that the load
-    /// would reach. `None` where this program starts it otherwise.
+    /// The start that the gateway's documentation describes, without a log line per request and
+    /// without limits that the load would reach. `None` if this program starts it otherwise.
     pub(super) fn recipe(&self, era: Era) -> Option<Recipe> {
         let words = |text: &str| {
             text.split_whitespace()
@@ -149,7 +150,8 @@ impl Peer {
             },
             (Source::ContextForge, _) => Recipe {
                 words: words("mcpgateway --host 127.0.0.1 --port {port} --no-access-log"),
-                // For this measurement only: nothing outside of this machine knows these secrets or reaches it.
+                // These secrets are only for this measurement; nothing outside of this machine
+                // knows or reaches them.
                 variables: vec![
                     ("JWT_SECRET_KEY", CONTEXT_FORGE_SECRET),
                     (
@@ -198,7 +200,7 @@ impl Peer {
         Some(recipe)
     }
 
-    /// What it is called in results.
+    /// The gateway's name in results.
     pub(super) fn title(&self) -> String {
         match self.link {
             Link::Http => self.name.clone(),

@@ -1,6 +1,7 @@
-//! What tokens, TLS and credentials of users cost a small call: Fanlight without, with a token in each request, which it
-//! remembers, and with TLS, on connections that are kept, in front of the same server; and, for a server that gets a header, where
-//! that is in the configuration, and where its user has deposited it.
+//! The cost of tokens, TLS and users' credentials for a small call, in front of the same server.
+//! Fanlight runs without a token, with a token in each request, which it remembers, and with TLS,
+//! on kept connections. For a server that gets a header, the header is in the configuration or
+//! deposited by the user.
 
 use super::Run;
 use super::calls::calls_of;
@@ -18,17 +19,18 @@ pub(crate) const KINDS: [Kind; 5] = [
     Kind::FanlightGrant,
 ];
 
-/// How many times more a call takes with a token than without: the goal.
+/// The goal for the ratio of a call's cost with a token to its cost without.
 pub(crate) const TOKEN_COST: f64 = 1.08;
-/// How many times more a call takes with TLS than without: the goal.
+/// The goal for the ratio of a call's cost with TLS to its cost without.
 pub(crate) const TLS_COST: f64 = 1.35;
-/// How many times more a call takes with what its user has granted than with a header of the configuration: the goal.
+/// The goal for the ratio of a call's cost with its user's grant to its cost with a configured
+/// header.
 pub(crate) const GRANT_COST: f64 = 1.05;
 
-/// What the scenario is called in the results.
+/// The scenario's name in the results.
 pub(crate) const SCENARIO: &str = "access modern";
 
-/// Modern calls alone: in a session a token is checked in the same way.
+/// Measures modern calls only, since sessions check tokens in the same way.
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
     if !run.has(Kind::Fanlight) || !run.plan.eras.contains(&Era::Modern) {
         return Ok(());

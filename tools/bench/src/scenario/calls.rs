@@ -8,13 +8,13 @@ use crate::load::calls::{Load, Pace};
 use crate::load::request::Message;
 use crate::system::{Fakes, FanlightConfig, System};
 
-/// A tool that is called, and the goals for it.
+/// A called tool, and its goals.
 pub(crate) struct Payload {
     pub(crate) tool: Tool,
     pub(crate) name: &'static str,
-    /// Processor time of a call at most, in multiples of nginx's.
+    /// The most processor time of a call, in multiples of nginx's.
     pub(crate) most_cpu: f64,
-    /// Calls that a processor carries at least, in multiples of nginx's.
+    /// The fewest calls per processor, in multiples of nginx's.
     pub(crate) least_calls: f64,
 }
 
@@ -37,7 +37,7 @@ const fn payload(tool: Tool, name: &'static str, most_cpu: f64, least_calls: f64
     }
 }
 
-/// What a scenario is called in the results.
+/// A scenario's name in the results.
 pub(crate) fn scenario(era: Era, tool: Tool) -> String {
     format!("call {} {}", era.as_str(), tool.name())
 }
@@ -62,7 +62,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Calls of `tool` at each backend in turn.
+/// Calls of `tool` at each server in turn.
 pub(super) fn calls_of(system: &System, era: Era, tool: Tool, connections: usize) -> Load {
     let names = system.names(&tool.name());
     let messages = names

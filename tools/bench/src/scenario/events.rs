@@ -1,5 +1,5 @@
-//! Progress notifications: as fast as they go, which shows what each costs, and a few at a time, which shows how soon
-//! each arrives.
+//! Progress notifications: without pauses, which shows the cost of each, and a few at a time, which
+//! shows the latency of each.
 
 use super::Run;
 use crate::era::Era;
@@ -19,7 +19,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
             .start_systems(&run.plan.systems.clone(), &fakes, FanlightConfig::default())
             .await;
         let millis = u32::try_from(run.plan.window.as_millis()).unwrap_or(1000);
-        // Each stream has an event every five milliseconds, or ten thousand a second if it can.
+        // Each stream has an event every five milliseconds, or up to ten thousand per second.
         for (name, events, every_ms) in [
             ("events paced", millis / 5, 5),
             ("events flood", millis * 2, 0),
@@ -51,7 +51,7 @@ async fn follow(system: &System, era: Era, events: u32, every_ms: u64) -> Result
         events,
         every_ms,
     };
-    // What a first call has to find out is not measured.
+    // The work of a first call is not measured.
     Progress {
         streams: 1,
         events: 1,

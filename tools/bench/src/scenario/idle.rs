@@ -11,7 +11,7 @@ use crate::load::idle;
 use crate::results::Values;
 use crate::system::{Fakes, FanlightConfig, Kind, System};
 
-/// How long streams are idle before memory is read, and how long a notification may take to reach all of them.
+/// The idle time before memory is read, and the time-out for a notification to all streams.
 const REST: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -58,7 +58,7 @@ async fn hold_on(system: &System, era: Era, streams: usize, fakes: &Fakes) -> Re
     let streams = count(u64::try_from(opened.len()).unwrap_or(1)).max(1.0);
     let server = fakes.first()?;
     let emitted = async {
-        // Until all streams are being read.
+        // Waits until all streams are being read.
         tokio::time::sleep(REST / 4).await;
         request(server, "POST", "/emit").await
     };

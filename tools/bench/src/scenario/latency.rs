@@ -1,4 +1,4 @@
-//! How long a call takes: alone on one connection, and on many at half of the highest rate.
+//! The latency of a call: alone on one connection, and on many at half of the highest rate.
 
 use super::calls::calls_of;
 use super::{Run, under_load};

@@ -1,4 +1,4 @@
-//! Lists of tools: as one server has them, and merged from ten.
+//! Lists of tools: one server's own list, and the merged list of ten.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::system::{Fakes, FanlightConfig, Kind, System};
 
 /// Tools of each server.
 const TOOLS: usize = 50;
-/// Clients that ask for a list at the same time.
+/// Clients that request a list at the same time.
 const AT_ONCE: usize = 64;
 
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
@@ -51,7 +51,7 @@ fn lists(system: &System, era: Era, messages: Vec<Message>, connections: usize) 
     Load::on(system, era, connections, messages)
 }
 
-/// The merged list in pages of 50, each page as often as every other.
+/// The merged list in pages of 50, with every page equally often.
 async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     let config = FanlightConfig {
         page_size: Some(TOOLS),
@@ -75,7 +75,7 @@ async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     system.stop().await
 }
 
-/// The requests for all pages, found by asking for each.
+/// The requests for all pages, found by requesting each.
 async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
     let mut client = Client::open(system.address, era).await?;
     let mut messages = vec![Message::list(era, None, TOOLS)];
@@ -93,15 +93,15 @@ async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// How many times each server is asked for its list when many clients want the merged one at once: just after the start,
-/// and just after the servers have said that their lists have changed.
+/// The number of list requests to each server when many clients request the merged list at once:
+/// right after the start, and right after the servers have announced changed lists.
 async fn fan_outs(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     let config = FanlightConfig::default();
     let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
     let server = fakes.first()?;
     let first = asked_by(&system, era, server).await?;
     request(server, "POST", "/emit").await?;
-    // Until the change has been handled.
+    // Waits until the gateway has handled the change.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let changed = asked_by(&system, era, server).await?;
     let values = Values::from([
@@ -117,7 +117,7 @@ async fn fan_outs(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
     system.stop().await
 }
 
-/// How often each server was asked while many clients asked for the merged list.
+/// The number of list requests to each server while many clients request the merged list.
 async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> {
     let mut clients = Vec::new();
     for _ in 0..AT_ONCE {
@@ -140,13 +140,13 @@ async fn asked_by(system: &System, era: Era, server: SocketAddr) -> Result<f64> 
     Ok(count(asked) / count(u64::try_from(system.backends()).unwrap_or(1)))
 }
 
-/// What a fake server has counted.
+/// The counters of a fake server.
 pub(crate) async fn stats(server: SocketAddr) -> Result<Stats> {
     let answer = request(server, "GET", "/stats").await?;
     serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))
 }
 
-/// A request to the fake server for the benchmark's own purposes.
+/// Sends a request of the benchmark's own to the fake server.
 pub(super) async fn request(server: SocketAddr, method: &str, path: &str) -> Result<bytes::Bytes> {
     let mut connection = Connection::open(server, None).await?;
     let head = connection.send(&bare(method, path, None, None)).await?;

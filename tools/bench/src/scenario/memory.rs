@@ -18,7 +18,7 @@ use crate::results::Values;
 use crate::system::{Fakes, FanlightConfig, Kind, System};
 
 const CONNECTIONS: usize = 64;
-/// With the connections, a gibibyte of results of a mebibyte each.
+/// Calls per connection. Together they make a gibibyte of results of a mebibyte each.
 const EACH: u64 = 16;
 
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
@@ -70,7 +70,8 @@ async fn burst(run: &Run, kind: Kind) -> Result<Values> {
     ]))
 }
 
-/// Sessions that are opened, used once and ended, on connections of their own, with servers that restart.
+/// Opens sessions, uses them once and ends them, on their own connections, with servers that
+/// restart.
 async fn churn(run: &Run, kind: Kind) -> Result<Values> {
     let fakes = Fakes::bouncing(&run.bench, Era::Legacy).await?;
     let system = System::start(
@@ -100,7 +101,8 @@ async fn churn(run: &Run, kind: Kind) -> Result<Values> {
     ]))
 }
 
-/// How many sessions were served, and how many were refused while their server was away.
+/// The number of sessions that were served, and of those that were refused while their server was
+/// away.
 async fn come_and_go(address: SocketAddr, names: &[String], time: Duration) -> Result<(u64, u64)> {
     let end = Instant::now() + time;
     let mut clients = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The groups of measurements. Each starts and ends the processes that it needs.
+//! The groups of measurements. Each starts and ends its own processes.
 
 pub(crate) mod access;
 pub(crate) mod calls;
@@ -43,28 +43,28 @@ pub(crate) enum Group {
     Memory,
     /// Calls with no spans, with spans in the ring, and with all of them exported
     Tracing,
-    /// Calls without, with a token in each, and over TLS
+    /// Calls without a token, with one, and over TLS
     Access,
 }
 
-/// What to measure, and for how long.
+/// The measurements and their durations.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) groups: Vec<Group>,
     pub(crate) systems: Vec<Kind>,
     pub(crate) eras: Vec<Era>,
     pub(crate) rounds: usize,
-    /// One measurement of one system.
+    /// The duration of one measurement of one system.
     pub(crate) window: Duration,
     /// Connections of the closed loop.
     pub(crate) connections: usize,
     /// Idle streams.
     pub(crate) streams: usize,
-    /// How long sessions come and go.
+    /// The duration of sessions that come and go.
     pub(crate) churn: Duration,
 }
 
-/// One run: what it measures with, and what it has found.
+/// One run: its tools and its results.
 pub(crate) struct Run {
     pub(crate) bench: Bench,
     pub(crate) plan: Plan,
@@ -72,7 +72,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Measures every group of the plan. What cannot be measured is noted in the results.
+    /// Measures every group of the plan. The results note failed measurements.
     pub(crate) async fn all(&mut self) {
         for group in self.plan.groups.clone() {
             eprintln!("{group:?}");
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// The value, or a note of what went wrong in the results.
+    /// The value, or `None` with a note of the error in the results.
     fn value_or_failure<T>(&mut self, what: &str, done: Result<T>) -> Option<T> {
         let error = match done {
             Ok(value) => return Some(value),
@@ -113,7 +113,7 @@ impl Run {
         self.plan.systems.contains(&kind)
     }
 
-    /// Starts systems in front of the same servers. Those that are not on this machine are left out.
+    /// Starts systems in front of the same servers, except those that this machine does not have.
     async fn start_systems(
         &mut self,
         kinds: &[Kind],
@@ -128,7 +128,7 @@ impl Run {
         systems
     }
 
-    /// Adds what was measured, or notes what went wrong.
+    /// Adds measured values, or notes the error.
     fn add(&mut self, scenario: &str, system: &str, round: usize, measured: Result<Values>) {
         if let Some(values) = self.value_or_failure(&format!("{scenario}, {system}"), measured) {
             self.results.add(scenario, system, round, values);
@@ -145,7 +145,7 @@ impl Run {
         self.value_or_failure("the fake server", stopped);
     }
 
-    /// Puts `load` on `system`: first for a moment, then for as long as the plan says, and adds what that took.
+    /// Puts `load` on `system`: for a moment first, then for the plan's duration; adds the results.
     async fn put_on(
         &mut self,
         scenario: &str,

@@ -1,5 +1,5 @@
-//! How long it takes from the start of the program to the first answer, with one server and with two hundred, and how
-//! large the program is.
+//! The time from the program's start to the first answer, with one server and with two hundred, and
+//! the size of the program.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::system::{Bench, Fakes, FanlightConfig, Kind, System};
 
 /// Tools of each server.
 const TOOLS: usize = 5;
-/// Milliseconds a slow server takes for each answer.
+/// Milliseconds that a slow server takes for each answer.
 const SLOW: u64 = 200;
 
 pub(super) async fn measure(run: &mut Run) -> Result<()> {
@@ -45,7 +45,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Starts Fanlight in front of all the servers and asks for the list until every server's tools are in it.
+/// Starts Fanlight in front of all servers and requests the list until it has every server's tools.
 async fn until_listed(bench: &Bench, fakes: &Fakes) -> Result<Values> {
     let start = Instant::now();
     let system =

@@ -83,7 +83,7 @@ async fn flow(pipe: &mut Pipe, process: &Process, window: Duration) -> Result<Va
     ]))
 }
 
-/// The configuration with one shared server over stdio: this program's echo.
+/// The configuration with one shared stdio server: this program's echo.
 fn config(era: Era) -> Result<(TempDir, PathBuf)> {
     let (program, args) = (this_program()?, echo_args(era));
     folder_with(

@@ -1,5 +1,5 @@
-//! What recording spans costs a call: Fanlight with no spans, with spans in the ring as by default, and with all of them
-//! exported as well, in front of the same server.
+//! The cost of recording spans for a call, in front of the same server: Fanlight without spans,
+//! with spans in the ring, the default, and with all of them also exported.
 
 use super::Run;
 use super::calls::calls_of;
@@ -16,7 +16,7 @@ pub(crate) const KINDS: [Kind; 3] = [
     Kind::FanlightExporting,
 ];
 
-/// What a scenario is called in the results.
+/// A scenario's name in the results.
 pub(crate) fn scenario(era: Era) -> String {
     format!("tracing {}", era.as_str())
 }
@@ -37,7 +37,7 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
                     .await;
             }
         }
-        // Spans that the collector did not receive would cost nothing.
+        // Spans that did not reach the collector would cost nothing.
         if stats(fakes.first()?).await?.exported == 0 {
             return Err(BenchError::Other("the collector received no spans".into()));
         }

@@ -17,24 +17,25 @@ use crate::error::{BenchError, Doing as _, Result};
 /// The differences from the default configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FanlightConfig {
-    /// How many clients, sessions and streams there may be, where that is more than the defaults.
+    /// The number of possible clients, sessions and streams, if it exceeds the defaults.
     pub(crate) clients: Option<usize>,
     /// Entries on one page of a merged list.
     pub(crate) page_size: Option<usize>,
 }
 
-/// What is changed of a server's tools: calls of `text_200` get two arguments, and both of its argument names are checked.
 /// The endpoint of [`Kind::FanlightRewriting`] that has a filter and shows all servers.
 pub(crate) const FILTERED: &str = "/mcp/filtered";
+/// The changes of a server's tools. Calls of `text_200` get two arguments, and both of their own
+/// argument names are checked.
 const REWRITING: &str = ", rename: { filler_010: other }, override: { text_200: { description: Changed. } }, \
     arguments: { text_200: { owner: { value: acme }, page: { default: 1 }, debug: { hidden: true } } }";
 const HEADER: &str = ", headers: { Authorization: \"Bearer 0123456789abcdef\" }";
-/// With the same header, for a user who has deposited [`DEPOSITED`].
+/// The same header, for a user who has deposited [`DEPOSITED`].
 const GRANT: &str = ", auth: { type: userKey, prefix: \"Bearer \" }";
 const DEPOSITED: &str = "0123456789abcdef";
 
 impl FanlightConfig {
-    /// The file's text, for backends at `servers`.
+    /// The text of the file, for servers at `servers`.
     fn text(self, kind: Kind, servers: &[SocketAddr], issuer: Option<&Issuer>) -> String {
         let mut limits = Vec::new();
         if let Some(clients) = self.clients {
@@ -47,7 +48,8 @@ impl FanlightConfig {
         }
         limits.extend(self.page_size.map(|size| format!("pageSize: {size}")));
         limits.extend((kind == Kind::FanlightNoSpans).then(|| "traces: 0".to_owned()));
-        // Without the record of who called what: valgrind counts the instructions of hashes that processors have one for.
+        // The audit log is off: valgrind would count the instructions of hashes for which
+        // processors have a single one.
         let mut text = format!(
             "audit: {{ keepFor: off }}\nlimits: {{ {} }}\n",
             limits.join(", ")
@@ -69,7 +71,7 @@ impl FanlightConfig {
         }
         let is_rewriting = kind == Kind::FanlightRewriting;
         if is_rewriting {
-            // With a filter that hides nothing, so that as much is listed as without.
+            // The filter hides nothing, so that lists have the same size as without it.
             let _ = writeln!(
                 text,
                 "endpoints:\n  /mcp: {{}}\n  {FILTERED}: {{ tools: {{ deny: [\"hidden_*\"] }} }}"
@@ -82,7 +84,7 @@ impl FanlightConfig {
             }
         }
         if kind == Kind::FanlightGrant {
-            // With a key of its own, so that none is left in a keyring.
+            // An own key, so that none is left in a keyring.
             let _ = writeln!(text, "stateDir: state\nkeys: [\"{}\"]", "5e".repeat(32));
         }
         let more = match kind {
@@ -152,7 +154,7 @@ pub(super) async fn start(
     })
 }
 
-/// Deposits a key for the first server of a configuration.
+/// Deposits a key for a configuration's first server.
 async fn deposit(bench: &Bench, config: &Path) -> Result<()> {
     let mut command = Command::new(&bench.fanlight);
     command.args(["login", "s0", "--config"]).arg(config);
@@ -178,7 +180,7 @@ async fn deposit(bench: &Bench, config: &Path) -> Result<()> {
     }
 }
 
-/// Starts Fanlight with the default configuration in front of one server over stdio: this command.
+/// Starts Fanlight with the default configuration in front of one stdio server: this command.
 pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Result<System> {
     let (program, args) = command
         .split_first()
@@ -194,7 +196,7 @@ pub(super) async fn start_over_stdio(bench: &Bench, command: &[String]) -> Resul
     })
 }
 
-/// Starts Fanlight with a configuration file; also where it listens.
+/// Starts Fanlight with a configuration file; also returns its address.
 async fn listening(
     bench: &Bench,
     name: &str,

@@ -1,4 +1,5 @@
-//! The systems that are compared: nothing in between (`direct`), nginx, and Fanlight with one and with ten backends.
+//! The compared systems: nothing in between (`direct`), nginx, and Fanlight with one and with ten
+//! servers.
 
 mod fanlight;
 mod nginx;
@@ -28,28 +29,30 @@ use crate::usage::Usage;
 pub(crate) enum Kind {
     Direct,
     Nginx,
-    /// With one backend.
+    /// With one server.
     Fanlight,
-    /// With ten backends.
+    /// With ten servers.
     Fanlight10,
-    /// With one backend, recording no spans.
+    /// With one server, recording no spans.
     FanlightNoSpans,
-    /// With one backend, exporting all spans to the fake server, which is the collector too.
+    /// With one server, exporting all spans to the fake server, which is the collector too.
     FanlightExporting,
-    /// With ten backends and ten endpoints, and with names, definitions and arguments of tools changed.
+    /// With ten servers and ten endpoints, and with changed names, definitions and arguments of
+    /// tools.
     FanlightRewriting,
-    /// With one backend, for clients with a token.
+    /// With one server, for clients with a token.
     FanlightTokens,
-    /// With one backend, over TLS.
+    /// With one server, over TLS.
     FanlightTls,
-    /// With one backend that gets the same header with each message.
+    /// With one server that gets the same header in each message.
     FanlightHeader,
-    /// With one backend that gets what the user who calls has deposited for it.
+    /// With one server that gets the calling user's deposited credential.
     FanlightGrant,
 }
 
 impl Kind {
-    /// Those that are compared; the others only show what tracing, rewriting, tokens, TLS and credentials for servers cost.
+    /// The compared systems; the others only show the cost of tracing, rewriting, tokens, TLS and
+    /// credentials for servers.
     pub(crate) const COMPARED: [Self; 4] =
         [Self::Direct, Self::Nginx, Self::Fanlight, Self::Fanlight10];
 
@@ -78,15 +81,15 @@ impl Kind {
     }
 }
 
-/// Where programs are and where they run.
+/// The programs, and the processors on which they run.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) fanlight: PathBuf,
-    /// A program, with its arguments, to run Fanlight with; none if empty.
+    /// A program with arguments that runs Fanlight; none if empty.
     pub(crate) runner: &'static [&'static str],
-    /// Where the system under test runs.
+    /// The processors of the system under test.
     pub(crate) gateway: Cores,
-    /// Where the fake server runs; this process, which makes the load, is kept there too.
+    /// The processors of the fake server and of this process, which makes the load.
     pub(crate) load: Cores,
 }
 
@@ -95,16 +98,17 @@ pub(crate) struct System {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
     pub(crate) access: Access,
-    /// What precedes a tool's name, for each backend.
+    /// The prefix of tool names, for each server.
     prefixes: Vec<String>,
     process: Option<Process>,
-    /// Its configuration.
+    /// The folder of its configuration.
     _folder: Option<TempDir>,
     _issuer: Option<Issuer>,
 }
 
 impl System {
-    /// Starts a system in front of `fakes`. [`BenchError::Missing`] if its program is not on this machine.
+    /// Starts a system in front of `fakes`. Returns [`BenchError::Missing`] if its program is not
+    /// on this machine.
     pub(crate) async fn start(
         bench: &Bench,
         kind: Kind,
@@ -122,7 +126,7 @@ impl System {
         }
     }
 
-    /// A server at `address` that anyone may call, without prefixes, and no process in between.
+    /// An open server at `address`, without prefixes and without a process in between.
     fn of(kind: Kind, address: SocketAddr) -> Self {
         let (access, prefixes) = (Access::default(), vec![String::new()]);
         Self {
@@ -145,7 +149,7 @@ impl System {
         fanlight::start(bench, Kind::Fanlight, fakes, config).await
     }
 
-    /// Starts Fanlight in front of one server over stdio.
+    /// Starts Fanlight in front of one stdio server.
     pub(crate) async fn start_fanlight_over_stdio(
         bench: &Bench,
         command: &[String],
@@ -153,7 +157,7 @@ impl System {
         fanlight::start_over_stdio(bench, command).await
     }
 
-    /// The names clients know a tool by: one for each backend.
+    /// The client-side names of a tool: one for each server.
     pub(crate) fn names(&self, tool: &str) -> Vec<String> {
         self.prefixes
             .iter()
@@ -165,7 +169,7 @@ impl System {
         self.prefixes.len()
     }
 
-    /// What it has used so far; nothing if there is no process in between.
+    /// The system's usage so far; zero without a process in between.
     pub(crate) fn usage(&self) -> Result<Usage> {
         self.process
             .as_ref()
@@ -174,7 +178,7 @@ impl System {
             })
     }
 
-    /// Ends its process and returns what follows `part` in the last lines of its output.
+    /// Ends the process and returns the text after `part` in the last lines of its output.
     pub(crate) async fn stop_and_read(mut self, part: &str) -> Result<String> {
         let process = self
             .process
@@ -191,17 +195,17 @@ impl System {
     }
 }
 
-/// Fake servers of one era, all in one process.
+/// Fake servers of one era in one process.
 #[derive(Debug)]
 pub(crate) struct Fakes {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Where they run: another process, or a task of this one that ends with this value.
+    /// The process of the servers, or `None` for a task of this process that ends with this value.
     process: Option<Process>,
     _task: JoinSet<Result<()>>,
 }
 
 impl Fakes {
-    /// Starts `servers` fake servers with 50 tools each, or `tools`.
+    /// Starts `servers` fake servers with 50 tools each, or with `tools`.
     pub(crate) async fn start(
         bench: &Bench,
         era: Era,
@@ -221,7 +225,7 @@ impl Fakes {
         .await
     }
 
-    /// Ten of them, of which each second another one restarts.
+    /// Starts ten fake servers, of which another one restarts each second.
     pub(crate) async fn bouncing(bench: &Bench, era: Era) -> Result<Self> {
         Self::start_with(
             bench,
@@ -255,8 +259,8 @@ impl Fakes {
         })
     }
 
-    /// Starts as many in this process, on the thread that makes the load: where two threads share a processor, one waits
-    /// for the other's time slice, which takes milliseconds.
+    /// Starts the servers in this process, on the thread that makes the load. If two threads shared
+    /// a processor, one would wait for the other's time slice, which takes milliseconds.
     pub(crate) async fn here(args: FakeArgs) -> Result<Self> {
         let (listeners, addresses) = fake::listen(args.servers).await?;
         let mut task = JoinSet::new();
@@ -268,7 +272,7 @@ impl Fakes {
         })
     }
 
-    /// The only one, or the first.
+    /// The first server, which may be the only one.
     pub(crate) fn first(&self) -> Result<SocketAddr> {
         self.addresses
             .first()
@@ -288,7 +292,7 @@ async fn stop(process: Option<Process>) -> Result<()> {
     }
 }
 
-/// This program, which is the fake server too.
+/// This program, which is also the fake server.
 pub(crate) fn this_program() -> Result<PathBuf> {
     std::env::current_exe().doing("finding this program")
 }
@@ -299,7 +303,7 @@ pub(crate) fn free_address() -> Result<SocketAddr> {
     reserved.local_addr().doing("finding a free port")
 }
 
-/// A temporary folder with one file in it; also the file's path.
+/// A temporary folder with one file; also the file's path.
 pub(crate) fn folder_with(name: &str, text: &str) -> Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().doing("making a temporary folder")?;
     let file = folder.path().join(name);

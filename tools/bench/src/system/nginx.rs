@@ -1,4 +1,4 @@
-//! nginx as a plain reverse proxy: one worker, connections to the server kept alive, buffering as it is by default.
+//! nginx as a plain reverse proxy: one worker, kept connections to the server, default buffering.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::error::{BenchError, Result, within};
 
 pub(super) async fn start(bench: &Bench, server: SocketAddr) -> Result<System> {
     let program = program()?;
-    // nginx cannot be told to find a free port itself.
+    // nginx cannot choose a free port itself.
     let address = free_address()?;
     let (folder, config) = folder_with("nginx.conf", &config(address, server))?;
     let args = [
@@ -47,7 +47,8 @@ async fn listening(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// One process that is master and worker in one. Its temporary files go to the folder it is started with.
+/// A configuration with one process that is master and worker. Its temporary files go to its start
+/// folder.
 fn config(address: SocketAddr, server: SocketAddr) -> String {
     format!(
         r"daemon off;

@@ -1,4 +1,4 @@
-//! A process under test, pinned to a processor, and ended with its owner.
+//! A process under test, pinned to a processor, which ends with its owner.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use tokio::sync::mpsc;
 
 use crate::error::{BenchError, Doing, Result, within};
 
-/// Lines of output kept until they are read.
+/// The number of unread output lines that are kept.
 const LINES: usize = 1000;
 
-/// Where a process may run.
+/// The processors of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
-    /// On this one only.
+    /// Only this one.
     One(usize),
-    /// On any.
+    /// Any processor.
     Any,
 }
 
-/// A running process, and the group of its descendants. Dropped, it is killed with them.
+/// A running process and the group of its descendants; dropping it kills them.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Process {
     lines: mpsc::Receiver<String>,
 }
 
-/// The folder and the variables of a process, beside those of this one.
+/// The folder and the variables of a process, besides those inherited from this one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     pub(crate) folder: Option<PathBuf>,
@@ -52,7 +52,7 @@ impl Process {
         Self::start_in(name, program, args, cores, &Surroundings::default())
     }
 
-    /// Starts `program` in a folder and with variables of its own.
+    /// Starts `program` in this folder and with these variables.
     pub(crate) fn start_in(
         name: &str,
         program: &Path,
@@ -72,7 +72,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts `program` as a server over stdio; its standard error is discarded.
+    /// Starts `program` as a stdio server; its standard error is discarded.
     pub(crate) fn piped(
         name: &str,
         program: &Path,
@@ -111,7 +111,7 @@ impl Process {
         }
         command.stdin(if piped { Stdio::piped() } else { Stdio::null() });
         command.stderr(if piped { Stdio::null() } else { Stdio::piped() });
-        // A log of every request would be measured too.
+        // Logging every request would distort the measurement.
         command.env_remove("RUST_LOG");
         let child = on_cores(cores, || command.spawn().doing(format!("starting {name}")))?;
         let pid = child
@@ -129,7 +129,7 @@ impl Process {
         self.pid
     }
 
-    /// Waits for a line of output that contains `part`, and returns what follows it there.
+    /// Waits for an output line that contains `part`, and returns the rest of the line after it.
     pub(crate) async fn line_after(&mut self, part: &str) -> Result<String> {
         let mut seen = String::new();
         let name = self.name.clone();
@@ -147,7 +147,7 @@ impl Process {
         within(&format!("{} to say {part:?}", self.name), 120, found).await
     }
 
-    /// An error with its last lines of output, if it has ended.
+    /// An error with its last output lines, if the process has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let Some(status) = self
             .child
@@ -167,7 +167,8 @@ impl Process {
         )))
     }
 
-    /// Waits for its end, for at most `seconds`; its output. An error if it fails.
+    /// Waits for the process's end for at most `seconds`; returns its output, or an error if it
+    /// fails.
     pub(crate) async fn finish(mut self, seconds: u64) -> Result<Vec<String>> {
         let what = format!("{} to finish", self.name);
         let done = async {
@@ -192,7 +193,7 @@ impl Process {
         within(&what, seconds, done).await
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             // It may have ended already.
@@ -200,7 +201,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and kills it if it does not.
+    /// Sends SIGTERM, and kills the process if it does not end.
     pub(crate) async fn stop(mut self) -> Result<()> {
         self.terminate();
         self.lines.close();
@@ -216,7 +217,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Kills what it has started and left behind.
+    /// Kills descendants that it has left behind.
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -232,7 +233,7 @@ async fn forward(output: impl AsyncRead + Unpin, sender: mpsc::Sender<String>) {
     }
 }
 
-/// Runs `start` with this thread on the given processors: children inherit where their parent runs.
+/// Runs `start` with this thread on the given processors, which children inherit.
 pub(crate) fn on_cores<T>(cores: Cores, start: impl FnOnce() -> Result<T>) -> Result<T> {
     let Cores::One(core) = cores else {
         return start();
@@ -259,7 +260,8 @@ pub(crate) fn processors() -> Vec<usize> {
         .collect()
 }
 
-/// Lets this process and its children have as many files as the system allows; how many.
+/// Raises the limit on open files of this process and its children as far as the system allows;
+/// returns it.
 pub(crate) fn raise_file_limit(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);

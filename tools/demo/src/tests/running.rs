@@ -1,4 +1,4 @@
-//! The legacy server while it runs: what it sends when, and how its calls end.
+//! The running legacy server: the order of its messages, and the end of its calls.
 
 use std::io::{self, BufReader, Read};
 use std::sync::mpsc;
@@ -77,7 +77,7 @@ impl Live {
             .unwrap()
     }
 
-    /// Ends the input and returns what was still sent.
+    /// Ends the input and returns the remaining messages.
     fn end(mut self) -> Vec<Value> {
         self.input = None;
         self.server.take().unwrap().join().unwrap().unwrap();

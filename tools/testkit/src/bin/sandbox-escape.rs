@@ -1,4 +1,4 @@
-//! Tries ways around a sandbox, and writes for each whether it was one: `<way> yes`, or `<way> no: <error>`.
+//! Tries ways around a sandbox, and reports each: `<way> yes` if it worked, or `<way> no: <error>`.
 //!
 //! `sandbox-escape connect PORT`, `sandbox-escape listen` or `sandbox-escape end PID`.
 
@@ -78,7 +78,7 @@ mod linux {
 
     pub(super) fn end(pid: i32) {
         let pid = Pid::from_raw(pid);
-        // It is sent the signal when it has run for no time at all.
+        // The process gets the signal after running for no time at all.
         let none = Rlimit {
             current: Some(0),
             maximum: Some(0),

@@ -1,8 +1,10 @@
-//! An MCP server over stdio that a test controls over a loopback connection (see `fanlight_testkit::wire`).
+//! An MCP server over stdio that a test controls over a loopback connection (see
+//! `fanlight_testkit::wire`).
 //!
-//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn] [immune] [parent]`. It exits when its standard input ends, as a
-//! well-behaved server does, unless it is `stubborn`, and on SIGTERM, unless it is `immune`. A `parent` starts a
-//! stubborn process of its own. It always exits when the connection to its test ends.
+//! Usage: `scripted-stdio 127.0.0.1:PORT [stubborn] [immune] [parent]`. It exits when its standard
+//! input ends, like a well-behaved server, unless it is `stubborn`, and on SIGTERM, unless it is
+//! `immune`. A `parent` starts a stubborn process of its own. It always exits when the connection
+//! to its test ends.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -56,7 +58,7 @@ fn run() -> io::Result<ExitCode> {
     obey(BufReader::new(control))
 }
 
-/// Handles SIGTERM, by doing nothing, in place of its default, which would end the process.
+/// Replaces the default action of SIGTERM, which would end the process, by none.
 fn survive_termination() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -66,7 +68,7 @@ fn survive_termination() -> io::Result<()> {
     tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map(drop)
 }
 
-/// Starts a copy of this process that lives on when this one has ended.
+/// Starts a copy of this process that outlives it.
 fn start_child(address: &str, immune: bool) -> io::Result<()> {
     let mut child = std::process::Command::new(std::env::current_exe()?);
     child

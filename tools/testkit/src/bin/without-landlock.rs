@@ -1,7 +1,8 @@
-//! Becomes another program on a system without Landlock: for that and all that it starts, the system calls of Landlock fail
-//! as they do on such a kernel.
+//! Becomes another program on a simulated system without Landlock: for the program and its
+//! children, Landlock's system calls fail as on such a kernel.
 //!
-//! `without-landlock unknown|disabled PROGRAM [ARGUMENT…]`: a kernel without it, or one where it is switched off.
+//! `without-landlock unknown|disabled PROGRAM [ARGUMENT…]`: a kernel without Landlock, or one that
+//! has it disabled.
 
 use std::process::ExitCode;
 
@@ -30,14 +31,15 @@ mod linux {
 
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-    /// `landlock_create_ruleset`, `landlock_add_rule` and `landlock_restrict_self`, on all architectures.
+    /// `landlock_create_ruleset`, `landlock_add_rule` and `landlock_restrict_self`, on all
+    /// architectures.
     const CALLS: [i64; 3] = [444, 445, 446];
     /// `ENOSYS`
     const UNKNOWN: u32 = 38;
     /// `EOPNOTSUPP`
     const DISABLED: u32 = 95;
 
-    /// Returns only if that failed.
+    /// Replaces this process by the program; returns only after a failure.
     pub(super) fn become_program(
         how: &OsStr,
         program: &OsStr,

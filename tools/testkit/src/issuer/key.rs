@@ -1,4 +1,4 @@
-//! A key of an issuer: signs tokens with any header and claims.
+//! An issuer's key, which signs tokens with any header and claims.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::SystemRandom;
@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{
 };
 use serde_json::{Value, json};
 
-/// A key of an issuer.
+/// An issuer's key.
 pub struct SigningKey {
     id: String,
     pair: Pair,
@@ -60,7 +60,7 @@ impl SigningKey {
         &self.id
     }
 
-    /// The algorithm that it signs with unless the header names another.
+    /// The algorithm of its signatures, unless the header names another.
     pub fn algorithm(&self) -> &'static str {
         match self.pair {
             Pair::Rsa(_) => "RS256",
@@ -104,7 +104,7 @@ impl SigningKey {
         sha256(&format!("{{{}}}", members.join(",")))
     }
 
-    /// The header of a proof that its sender has it (RFC 9449, 4.2).
+    /// The header of a proof of possession of this key (RFC 9449, 4.2).
     pub fn proof_header(&self) -> Value {
         let mut jwk = self.jwk();
         let members = jwk.as_object_mut();
@@ -114,7 +114,7 @@ impl SigningKey {
         json!({"typ": "dpop+jwt", "alg": self.algorithm(), "jwk": jwk})
     }
 
-    /// The claims of a proof for one request with this token, made now.
+    /// The claims of a proof of possession for one request with this token, made now.
     pub fn proof_claims(method: &str, url: &str, token: &str) -> Value {
         let id = format!("{:032x}", fastrand::u128(..));
         json!({"jti": id, "htm": method, "htu": url, "iat": super::seconds_from_now(0), "ath": sha256(token)})
@@ -125,7 +125,7 @@ impl SigningKey {
         self.sign_text(&header.to_string(), &claims.to_string())
     }
 
-    /// A token with this text as header and as claims, of which no other than the signature has to be right.
+    /// A token with these texts as header and claims; only the signature is sure to be right.
     pub fn sign_text(&self, header: &str, claims: &str) -> String {
         let message = format!(
             "{}.{}",
@@ -136,7 +136,7 @@ impl SigningKey {
         format!("{message}.{}", base64url(&signature))
     }
 
-    /// The signature of `message`; by RSA keys with PSS if `is_pss`.
+    /// The signature of `message`; RSA keys use PSS if `is_pss`.
     pub fn signature(&self, message: &[u8], is_pss: bool) -> Vec<u8> {
         let random = SystemRandom::new();
         match &self.pair {

@@ -9,14 +9,14 @@ pub struct Event {
     pub kind: Option<String>,
     /// The delay before reconnecting, in milliseconds.
     pub retry: Option<u64>,
-    /// Data lines, joined; empty if there are none, as in a comment or a priming event.
+    /// The joined data lines; empty if there are none, as in a comment or a priming event.
     pub data: String,
-    /// Lines that begin with a colon, as keep-alives do.
+    /// Lines that begin with a colon, such as keep-alives.
     pub comments: Vec<String>,
 }
 
 impl Event {
-    /// `text` has no carriage returns and ends with an empty line.
+    /// Parses `text`, which has no carriage returns and ends with an empty line.
     pub(super) fn parse(text: &str) -> Self {
         let mut event = Self::default();
         let mut data = Vec::new();

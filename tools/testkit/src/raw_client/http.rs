@@ -16,12 +16,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
 
-/// One connection to an HTTP/1.1 server. Messages of a gateway are checked against the schema.
+/// One connection to an HTTP/1.1 server. A gateway's messages are checked against the schema.
 pub struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     host: String,
     checks: Option<Checks>,
-    /// The peer whose response is checked next: the session of the request, or the request alone.
+    /// The peer for the next response's check: the session of the request, or just the request.
     peer: Option<Peer>,
 }
 
@@ -36,7 +36,7 @@ impl Connection {
         )
     }
 
-    /// Connects from this address of the machine.
+    /// Connects from this local address.
     pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((local, 0).into()).unwrap();
@@ -53,7 +53,7 @@ impl Connection {
         Self::on(stream, address)
     }
 
-    /// One on a byte stream to the server at this address.
+    /// A connection over a byte stream to the server at this address.
     pub fn on(stream: impl Stream + 'static, address: SocketAddr) -> Self {
         Self {
             checks: schema::listening_at(address),
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// One on a byte stream to a server that is named so. Messages are not checked.
+    /// A connection over a byte stream to a server of this name. Messages are not checked.
     pub fn at_host(stream: impl Stream + 'static, host: &str) -> Self {
         Self {
             stream: BufReader::new(Box::new(stream)),
@@ -97,7 +97,8 @@ impl Connection {
         self.expect(path, headers, body);
         let mut bytes = self.head(method, path, &all);
         bytes.extend_from_slice(body);
-        // A server may respond and close before it has read everything; the test reads the response.
+        // A server may respond and close before it has read everything; the test reads the
+        // response.
         let _ = self.send(&bytes).await;
     }
 
@@ -123,7 +124,8 @@ impl Connection {
         }
     }
 
-    /// The head of a request, for tests that send the body themselves; `Host` is added unless given.
+    /// The head of a request, for tests that send the body themselves; `Host` is added unless
+    /// given.
     pub fn head(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !has(headers, "host") {
@@ -136,17 +138,17 @@ impl Connection {
         head.into_bytes()
     }
 
-    /// Reads the head of the next response; the body is read through the [`Response`].
+    /// Reads the head of the next response; the [`Response`] reads the body.
     pub async fn response(self) -> Response {
         within("a response", self.read_head())
             .await
             .expect("a response")
     }
 
-    /// All that the server still sends until it closes the connection.
+    /// Everything that the server still sends until it closes the connection.
     pub async fn rest(mut self) -> String {
         let mut bytes = Vec::new();
-        // A connection that breaks has ended, too.
+        // A broken connection has ended, too.
         let _ = within(
             "the end of the connection",
             self.stream.read_to_end(&mut bytes),
@@ -207,7 +209,7 @@ fn has(headers: &[(&str, &str)], name: &str) -> bool {
         .any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
-/// How the end of the body is found.
+/// The way to find the end of the body.
 enum Body {
     Length(usize),
     Chunked,
@@ -233,15 +235,15 @@ impl Body {
     }
 }
 
-/// A response whose body is read by the test. Dropping it closes the connection.
+/// A response whose body the test reads. Dropping it closes the connection.
 pub struct Response {
     /// The status code of the response.
     pub status: u16,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
     body: Body,
     connection: Connection,
-    /// Body bytes that have been read but not yet returned as an event.
+    /// Body bytes that were read but not yet returned as an event.
     pending: Vec<u8>,
     peer: Option<Peer>,
 }
@@ -300,9 +302,9 @@ impl Response {
         (self.text().await, self.connection)
     }
 
-    /// The data of the next event that has any, or `None` at the end of the stream.
+    /// The data of the next event with data, or `None` at the end of the stream.
     pub async fn event(&mut self) -> io::Result<Option<String>> {
-        // Comments can come for ever, so the timeout is around the loop.
+        // Comments may come forever, so the time-out is around the loop.
         within("an event with data", async {
             while let Some(event) = self.whole_event().await? {
                 if !event.data.is_empty() {
@@ -326,7 +328,7 @@ impl Response {
                 return Ok(Some(event));
             }
             match within("an event", self.part()).await? {
-                // Line ends of an event stream may be CR LF; data never has a raw CR.
+                // Lines of an event stream may end with CR LF; data never has a raw CR.
                 Some(part) => self
                     .pending
                     .extend(part.into_iter().filter(|byte| *byte != b'\r')),

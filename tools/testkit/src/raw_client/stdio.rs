@@ -78,7 +78,7 @@ impl StdioClient {
         }
     }
 
-    /// Completes a legacy handshake and returns its result, raw.
+    /// Completes a legacy handshake and returns the raw result.
     pub async fn initialize(&mut self, revision: &str) -> String {
         self.initialize_with(revision, "{}").await
     }

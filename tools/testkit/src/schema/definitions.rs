@@ -1,7 +1,7 @@
-//! Which definition of the schemas applies to which method, in one table for all revisions: a definition has one name
-//! in all revisions that have it, and whether a revision has it is read from its schema.
+//! The definition of the schemas for each method, in one table for all revisions. A definition has
+//! the same name in all revisions that have it; a revision's schema shows whether it does.
 
-/// A request's method, its definition, and that of its result.
+/// A request's method, its definition, and its result's definition.
 pub(super) struct Request {
     pub(super) method: &'static str,
     pub(super) request: &'static str,
@@ -115,7 +115,7 @@ pub(super) fn notification_of(method: &str) -> Option<&'static str> {
         .map(|(_, definition)| *definition)
 }
 
-/// The definition of a whole error response: the newest revision has one for each of its error codes.
+/// The definition of a whole error response; the newest revision has one for each error code.
 pub(super) fn error_of(code: Option<i64>) -> &'static [&'static str] {
     match code {
         Some(-32020) => &[

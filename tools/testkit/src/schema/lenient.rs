@@ -1,5 +1,5 @@
-//! Parses JSON for schema validation. Values that cannot be represented, such as `1E400` or half a surrogate pair, are
-//! replaced by similar ones: to a schema they are just a number or a string.
+//! Parses JSON for schema validation. Similar values replace those that cannot be represented, such
+//! as `1E400` or half a surrogate pair: for a schema they are just a number or a string.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The text with representable numbers and escapes; text that is not JSON stays invalid.
+/// The text with representable numbers and escapes; invalid text stays invalid.
 fn tamed(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The official schemas: found, parsed and compiled, each definition once.
+//! The official schemas, with each definition found, parsed and compiled once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::revisions::{LEGACY, MODERN};
 
-/// The folder of the tasks extension, beside those of the revisions.
+/// The folder of the tasks extension, beside the revisions' folders.
 pub(super) const EXT_TASKS: &str = "ext-tasks";
 
 /// The schemas by revision, or [`EXT_TASKS`].
@@ -19,7 +19,7 @@ pub(super) struct Official {
     validators: Mutex<HashMap<(String, String), Arc<Validator>>>,
 }
 
-/// The schemas of this machine, if it has any. Those that `FANLIGHT_SPEC` names must exist.
+/// The schemas of this machine, if it has any. The folder in `FANLIGHT_SPEC` must exist.
 pub(super) fn installed() -> Option<&'static Official> {
     static INSTALLED: LazyLock<Option<Official>> =
         LazyLock::new(|| Some(Official::load(&folder()?)));
@@ -79,7 +79,7 @@ impl Official {
         }
     }
 
-    /// Where and why a value violates a definition: JSON pointers and messages.
+    /// The violations of a definition by a value: JSON pointers and messages.
     pub(super) fn check(
         &self,
         schema: &str,
@@ -113,7 +113,7 @@ impl Official {
         Arc::clone(validator)
     }
 
-    /// The keyword of the schema's dialect, and its value.
+    /// The keyword of the schema's dialect for definitions, and its value.
     fn definitions(&self, schema: &str) -> Option<(&'static str, &Value)> {
         let schema = self.schemas.get(schema)?;
         ["$defs", "definitions"]

@@ -1,5 +1,5 @@
-//! Tests of the checks themselves: valid messages pass, and each kind of mistake is found. Without the schemas these
-//! tests only print that they are missing.
+//! Tests of the checks themselves: valid messages pass, and each kind of mistake is found. Without
+//! the schemas these tests only print that they are missing.
 
 use super::*;
 use crate::raw_client::{LEGACY, NEWEST_LEGACY, initialize, legacy_request, modern_request};
@@ -310,7 +310,7 @@ fn excused_messages_pass_and_others_fail_the_test() {
     assert!(concluded.is_err());
 }
 
-/// So that tests of tasks need no excuse.
+/// Tests of tasks then need no excuse.
 #[test]
 fn scripted_tasks_fit_the_schema() {
     let task = Task {

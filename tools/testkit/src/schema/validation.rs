@@ -1,5 +1,5 @@
-//! Validates one message against the schema of its revision: by kind, by method, and by the request that it responds
-//! to.
+//! Validates one message against the schema of its revision: by kind, by method, and by its request
+//! if it is a response.
 
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ use crate::revisions::{MODERN, NEWEST_LEGACY};
 /// A violation of the schema.
 #[derive(Debug)]
 pub(super) struct Violation {
-    /// The definition that is violated.
+    /// The violated definition.
     pub(super) definition: String,
-    /// A JSON pointer into the value that the definition describes.
+    /// A JSON pointer into the definition's value.
     pub(super) place: String,
     pub(super) reason: String,
 }
@@ -28,18 +28,18 @@ impl Violation {
     }
 }
 
-/// A request of the gateway's peer, by which the response is validated.
+/// A request of the gateway's peer, needed to validate the response.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     method: String,
     /// The revision in its `_meta`.
     pub(super) revision: Option<String>,
-    /// Whether it requests to be run as a task (2025-11-25 tasks).
+    /// Whether it asks to run as a task (2025-11-25 tasks).
     task: bool,
 }
 
 impl Request {
-    /// `None` if the message is not a request.
+    /// Parses a request; `None` for other messages.
     pub(super) fn of(message: &Value) -> Option<Self> {
         message.get("id")?;
         Some(Self {
@@ -60,7 +60,8 @@ pub(super) fn negotiated(message: &Value, request: Option<&Request>) -> Option<S
     })?
 }
 
-/// All violations in one message; `usual` is the peer's revision, used unless the message has its own.
+/// All violations in one message; `usual` is the peer's revision, used unless the message has its
+/// own.
 pub(super) fn validate(
     official: &Official,
     direction: Direction,
@@ -115,7 +116,7 @@ struct Validator<'a> {
 }
 
 impl Validator<'_> {
-    /// The message without its result, which has definitions of its own.
+    /// The violations of the message without its result, which has definitions of its own.
     fn envelope(&self, message: &Value) -> Vec<Violation> {
         let mut message = message.clone();
         if let Some(result @ Value::Object(_)) = message.get_mut("result") {
@@ -150,7 +151,8 @@ impl Validator<'_> {
             .unwrap_or_default()
     }
 
-    /// A message that some revision defines must be defined in this one too, for this direction.
+    /// A violation if the message is undefined in this revision and direction, although another
+    /// revision defines it.
     fn member_of(&self, union: &str, definition: &str, message: &Value) -> Vec<Violation> {
         if self.is_extension(definition) {
             return self.holds(EXT_TASKS, definition, message);
@@ -178,7 +180,7 @@ impl Validator<'_> {
                 return self.holds(EXT_TASKS, "CreateTaskResult", result);
             }
             Some("complete") | None => known,
-            // A type that is not in the schema may hold any value.
+            // A type outside of the schema may hold any value.
             Some(_) => "Result",
         };
         if request.task && result["task"].is_object() {
@@ -187,7 +189,8 @@ impl Validator<'_> {
         if self.is_extension(definition) {
             return self.holds(EXT_TASKS, definition, result);
         }
-        // A method of another revision, which was forwarded unchanged: only the rules of any result apply.
+        // A method of another revision was forwarded unchanged: only the rules for any result
+        // apply.
         let definition = if self.official.defines(self.revision, definition) {
             definition
         } else {
@@ -208,7 +211,7 @@ impl Validator<'_> {
         )
     }
 
-    /// Whether only the tasks extension of the newest revision defines it.
+    /// Whether only the newest revision's tasks extension has the definition.
     fn is_extension(&self, definition: &str) -> bool {
         let here = self.official.defines(self.revision, definition);
         self.revision == MODERN && !here && self.official.defines(EXT_TASKS, definition)

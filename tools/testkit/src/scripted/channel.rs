@@ -1,4 +1,4 @@
-//! Where a scripted server writes its messages.
+//! The destination of a scripted server's messages.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::wire::{self, Command};
 /// Parts of an event stream; `None` ends it regularly.
 pub(super) type Events = mpsc::Sender<Option<io::Result<Bytes>>>;
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Clone)]
 pub(super) enum Channel {
     Events(Events),
@@ -23,7 +23,7 @@ pub(super) enum Channel {
 impl Channel {
     pub(super) async fn message(&self, message: &str) {
         match self {
-            // The client may have disconnected; the test that waits for it notices.
+            // The client may have disconnected; a test that waits for it notices.
             Self::Events(events) => {
                 let _ = events.send(Some(Ok(event(message).into()))).await;
             }
@@ -52,7 +52,8 @@ impl Output {
     pub(super) async fn send(&self, command: Command, payload: &[u8]) {
         let mut frame = wire::frame_head(command, payload.len().try_into().unwrap()).to_vec();
         frame.extend_from_slice(payload);
-        // The child may have exited, by a fault of the test or by the gateway; the test notices that elsewhere.
+        // The child may have exited, by a fault of the test or by the gateway; the test notices
+        // that elsewhere.
         let _ = self.0.lock().await.write_all(&frame).await;
     }
 }

@@ -26,7 +26,7 @@ use super::{Era, Fault, REFUSED, Received, Reply, Shared, Stream, huge_result, r
 type Body = BoxBody<Bytes, io::Error>;
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    // Connections are served by tasks of this set, which end with the server.
+    // Tasks of this set serve the connections and end with the server.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((connection, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
@@ -35,7 +35,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             let mut first = [0; 3];
             let is_http2 = connection.peek(&mut first).await.is_ok() && &first == b"PRI";
             let connection = TokioIo::new(connection);
-            // An error means that a fault or the client ended the connection.
+            // An error means that a fault or the client has ended the connection.
             let _ = match is_http2 {
                 true => {
                     http2::Builder::new(TokioExecutor::new())
@@ -116,7 +116,7 @@ async fn handle(
         });
         match shared.reply(&request) {
             Some(reply) if matches!(reply.end, End::Driven) => {
-                // The head of the stream may be held back.
+                // The reply's gate may hold back the head of the stream.
                 reply.take_steps(&request, &shared, None).await;
                 return Ok(driven(request, shared));
             }
@@ -187,7 +187,7 @@ async fn single(
 
 /// A response as one JSON object; the response to `initialize` opens a session.
 fn whole(shared: &Shared, request: &Received, text: String) -> Response<Body> {
-    // Searched first, since slicing a long result takes long.
+    // A search comes first, since slicing a long result takes long.
     let error = text
         .contains("\"error\"")
         .then(|| member(&text, "error"))
@@ -279,13 +279,14 @@ async fn send(events: &Events, text: &str) {
         .await;
 }
 
-/// Sends this text and closes the connection.
+/// A body with this text that then closes the connection.
 fn broken_off(text: String) -> Body {
     let body = stream::unfold(Some(text), |text| async {
         match text {
             Some(text) => Some((Ok(Frame::data(text.into())), None)),
             None => {
-                // hyper flushes when the body is pending, so the client gets the text before the connection ends.
+                // hyper flushes when the body is pending, so the client gets the text before the
+                // connection ends.
                 tokio::task::yield_now().await;
                 Some((Err(io::ErrorKind::ConnectionAborted.into()), None))
             }
@@ -294,7 +295,7 @@ fn broken_off(text: String) -> Body {
     StreamBody::new(body).boxed()
 }
 
-/// Records, if it is dropped without a response, that the client did not wait for one.
+/// Records an abandoned request if it is dropped without a response.
 struct Waiting {
     shared: Arc<Shared>,
     method: Option<String>,
@@ -323,9 +324,9 @@ impl Drop for Waiting {
     }
 }
 
-/// Legacy servers respond to errors with 200; the modern revision has statuses for some (2026-07-28 streamable-http,
-/// Protocol Version Header). A legacy server rejects `server/discover` before `initialize` with 400, as the official
-/// SDKs do.
+/// The status of an error. Legacy servers respond with 200; the modern revision has statuses for
+/// some errors (2026-07-28 streamable-http, Protocol Version Header). A legacy server rejects
+/// `server/discover` before `initialize` with 400, like the official SDKs.
 fn error_status(era: Era, error: &str) -> StatusCode {
     match (era, member(error, "code")) {
         (Era::Modern, Some("-32601")) => StatusCode::NOT_FOUND,

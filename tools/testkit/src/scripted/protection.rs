@@ -1,4 +1,4 @@
-//! What a scripted server over HTTP wants to be shown before it takes a message.
+//! The credentials that a scripted HTTP server requires before it accepts a message.
 
 use std::sync::Arc;
 
@@ -6,33 +6,35 @@ use http::StatusCode;
 
 use super::Received;
 
-/// How a server is protected. Messages that it refuses are recorded as those of the method [`REFUSED`].
+/// The protection of a server. Refused messages are recorded with the method [`REFUSED`].
 #[derive(Clone)]
 pub struct Protection {
-    /// What it says of how it is protected (RFC 9728), at the well-known place with its path; `None` for nothing.
+    /// The protected resource metadata (RFC 9728), published at the well-known place with its path;
+    /// `None` for none.
     pub resource: Option<String>,
-    /// The challenge of what it refuses.
+    /// The challenge in its refusals.
     pub challenge: String,
-    /// Whether it takes a message.
+    /// Decides whether to accept a message.
     pub accepts: Arc<dyn Fn(&Received) -> Verdict + Send + Sync>,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is taken.
+    /// The message is accepted.
     Accepted,
-    /// It is refused with 401 and the challenge.
+    /// The message is refused with 401 and the challenge.
     Unauthorized,
-    /// It is refused with this status and these header fields.
+    /// The message is refused with this status and these header fields.
     Refused(u16, Vec<(&'static str, String)>),
 }
 
-/// The method of refused messages in the record.
+/// The recorded method of refused messages.
 pub const REFUSED: &str = "refused";
 
 impl Protection {
-    /// One that takes bearer tokens that `is_valid` and names the authorization server with this issuer.
+    /// A protection by bearer tokens that `is_valid` accepts; it names the authorization server
+    /// with this issuer.
     pub fn by_token(
         server: &str,
         issuer: &str,
@@ -52,7 +54,7 @@ impl Protection {
         }
     }
 
-    /// The status and header fields with which it refuses a message, if it does.
+    /// The status and header fields of the refusal, if it refuses the message.
     pub(super) fn refusal(
         &self,
         received: &Received,

@@ -1,17 +1,17 @@
-//! A message as the scripted server received it.
+//! A message that the scripted server received.
 
 use crate::slicer;
 
-/// A message, unchanged.
+/// An unchanged message.
 #[derive(Debug)]
 pub struct Received {
     /// The body of a POST, or a line. Empty for other HTTP methods.
     pub text: String,
-    /// HTTP only; names in lower case.
+    /// The headers, with names in lower case (HTTP only).
     pub headers: Vec<(String, String)>,
-    /// stdio only: the process that received it.
+    /// The process that received it (stdio only).
     pub process: Option<u32>,
-    /// The HTTP method, unless it is POST; else the method of the message.
+    /// The HTTP method, unless it is POST; otherwise the message's method.
     pub(super) method: String,
 }
 
@@ -41,7 +41,7 @@ impl Received {
         &self.method
     }
 
-    /// Whether it is the response to a server request.
+    /// Whether this is the response to a server request.
     pub fn is_response(&self) -> bool {
         self.method.is_empty()
     }

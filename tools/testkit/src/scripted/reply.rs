@@ -12,20 +12,21 @@ use crate::patience::within;
 /// The reply to a request.
 #[derive(Clone)]
 pub struct Reply {
-    /// stdio: written to standard error before anything else.
+    /// Text for standard error before anything else (stdio only).
     pub(super) stderr: Vec<u8>,
     /// The steps before the response.
     pub(super) steps: Vec<Step>,
     pub(super) gate: Option<Gate>,
-    /// HTTP: respond with an event stream even without earlier messages.
+    /// Whether to respond with an event stream even without earlier messages (HTTP only).
     pub(super) stream: bool,
-    /// stdio: the process exits with this code after the response.
+    /// The exit code with which the process exits after the response (stdio only).
     pub(super) exit: Option<u8>,
     pub(super) end: End,
 }
 
-/// A step before the response. In messages `{token}` is replaced by the request's raw progress token, and `{call}` by
-/// its id without quotes, so that the server requests of each call have different ids.
+/// A step before the response. In messages the request's raw progress token replaces `{token}`. The
+/// request's id without quotes replaces `{call}`, so that the server requests of different calls
+/// have different ids.
 #[derive(Clone)]
 pub(super) enum Step {
     Say(String),
@@ -33,7 +34,7 @@ pub(super) enum Step {
     Answered,
 }
 
-/// Makes a raw result of a request and the client's responses to the server requests during it.
+/// Makes a raw result from a request and the client's responses to the server requests during it.
 type Conclude = dyn Fn(&Received, &[Arc<Received>]) -> String + Send + Sync;
 
 #[derive(Clone)]
@@ -47,7 +48,7 @@ pub(super) enum End {
     Chosen(Arc<dyn Fn(&Received) -> Reply + Send + Sync>),
     Conclude(Arc<Conclude>),
     Driven,
-    /// Written by the test, after the whole filter has been acknowledged.
+    /// A stream that the test writes, after the whole filter has been acknowledged.
     Acknowledged,
     Fault(Fault),
 }
@@ -65,9 +66,9 @@ pub enum Fault {
     BreakOff,
     /// HTTP: the stream ends regularly after half an event.
     HalfEvent,
-    /// First these bytes, which are not a message, then this result.
+    /// These bytes, which are no message, and then this result.
     Garbage(Vec<u8>, String),
-    /// A result that makes the line or event at least this long, in bytes.
+    /// A result that makes the line or event at least this many bytes long.
     Huge(usize),
     /// HTTP: this status, content type and body.
     Status(u16, &'static str, &'static str),
@@ -90,12 +91,12 @@ impl End {
 }
 
 impl Reply {
-    /// A response with this result, raw.
+    /// A response with this raw result.
     pub fn result(raw: impl Into<String>) -> Self {
         Self::of(End::Result(raw.into()))
     }
 
-    /// A response with this error object, raw.
+    /// A response with this raw error object.
     pub fn error(raw: impl Into<String>) -> Self {
         Self::of(End::Error(raw.into()))
     }
@@ -105,15 +106,15 @@ impl Reply {
         Self::of(End::Compute(Arc::new(result)))
     }
 
-    /// A response whose raw result depends on the request and on the client's responses to [`Reply::asking`], in the
-    /// order of the server requests.
+    /// A response whose raw result depends on the request and on the client's responses to
+    /// [`Reply::asking`], in the order of the server requests.
     pub fn conclude(
         result: impl Fn(&Received, &[Arc<Received>]) -> String + Send + Sync + 'static,
     ) -> Self {
         Self::of(End::Conclude(Arc::new(result)))
     }
 
-    /// A response that is written as a whole, with its id and all, and may be invalid.
+    /// A response written as a whole, including its id; it may be invalid.
     pub fn written(response: impl Fn(&Received) -> String + Send + Sync + 'static) -> Self {
         Self::of(End::Written(Arc::new(response)))
     }
@@ -149,19 +150,19 @@ impl Reply {
         }
     }
 
-    /// stdio: writes this to standard error first.
+    /// First writes this to standard error (stdio only).
     pub fn complaining(mut self, stderr: &[u8]) -> Self {
         self.stderr = stderr.to_vec();
         self
     }
 
-    /// stdio: the process exits with this code after the response.
+    /// Makes the process exit with this code after the response (stdio only).
     pub fn exiting(mut self, code: u8) -> Self {
         self.exit = Some(code);
         self
     }
 
-    /// Sends these whole messages first.
+    /// First sends these whole messages.
     pub fn after(mut self, messages: &[&str]) -> Self {
         self.steps.extend(
             messages
@@ -171,7 +172,7 @@ impl Reply {
         self
     }
 
-    /// Sends these whole server requests, all at once, and waits until the client has responded to each.
+    /// Sends these whole server requests at once, and waits until the client has responded to each.
     pub fn asking(self, requests: &[&str]) -> Self {
         let mut reply = self.after(requests);
         reply.steps.push(Step::Answered);
@@ -184,14 +185,14 @@ impl Reply {
         self
     }
 
-    /// HTTP: uses an event stream in any case.
+    /// Uses an event stream in any case (HTTP only).
     pub fn streamed(mut self) -> Self {
         self.stream = true;
         self
     }
 
-    /// Executes the steps before the response and returns the client's responses to server requests. Without a sender
-    /// there is nothing to do.
+    /// Executes the steps before the response and returns the client's responses to server
+    /// requests. Without a sender there is nothing to do.
     pub(super) async fn take_steps(
         &self,
         request: &Received,
@@ -237,7 +238,7 @@ fn filled(message: &str, request: &Received) -> String {
     message.replace("{token}", token).replace("{call}", call)
 }
 
-/// Holds responses until the test opens it.
+/// A gate that holds responses until the test opens it.
 #[derive(Clone)]
 pub struct Gate(Arc<watch::Sender<GateState>>);
 

@@ -20,11 +20,11 @@ pub(super) struct Shared {
     /// Methods of requests that the client closed before the response.
     pub(super) abandoned: watch::Sender<Vec<String>>,
     pub(super) children: watch::Sender<Vec<u32>>,
-    /// Children whose input has ended, or that have been ended.
+    /// Children that have ended, or have lost their input.
     pub(super) ended: watch::Sender<Vec<u32>>,
-    /// The streams that the test writes, in the order in which they were opened.
+    /// The streams that the test writes, in the order of their opening.
     pub(super) streams: watch::Sender<Vec<Stream>>,
-    /// What is wanted of clients, over HTTP.
+    /// The credentials that clients need over HTTP.
     pub(super) protection: Mutex<Option<Protection>>,
     pub(super) checks: Checks,
     client: Peer,
@@ -63,7 +63,7 @@ impl Shared {
 
     pub(super) fn record(&self, received: Received) -> Arc<Received> {
         if !received.text.is_empty() {
-            // A panic in a task of the server would be lost: the owner of the server fails the test.
+            // A panic in a task of the server would be lost, so the server's owner fails the test.
             let _ = self.client.violations(&received.text);
         }
         let received = Arc::new(received);
@@ -72,11 +72,11 @@ impl Shared {
         received
     }
 
-    /// Records a message to the client for the schema checks: the client's response is validated by its request, other
-    /// messages by the negotiated revision.
+    /// Records a message to the client for the schema checks: the client's response is validated by
+    /// its request, other messages by the negotiated revision.
     pub(super) fn record_sent(&self, message: &str) {
         self.client.sent(message, None);
-        // Searched first, since slicing a long result takes long.
+        // A search comes first, since slicing a long result takes long.
         let names_revision = message.contains("protocolVersion");
         let agreed = names_revision
             .then(|| slicer::member(message, "result.protocolVersion"))
@@ -95,7 +95,7 @@ impl Shared {
                 && message.header("mcp-session-id") == session
         };
         let mut all = self.received.subscribe();
-        // Waits as long as the client stays: the test that waits for the call has its own timeout.
+        // Waits as long as the client stays: the test that waits for the call has its own time-out.
         let all = all
             .wait_for(|all| all.iter().any(|message| fits(&message)))
             .await
@@ -108,7 +108,8 @@ impl Shared {
         self.streams.send_modify(|streams| streams.push(stream));
     }
 
-    /// The reply of a rule for this message, else the default of the era; `None` if it is not a request.
+    /// The reply of a rule for this message, else the default of the era; `None` if it is no
+    /// request.
     pub(super) fn reply(&self, received: &Received) -> Option<Reply> {
         let forgotten = self.forgotten.lock().unwrap();
         if received

@@ -12,7 +12,7 @@ use super::reply::End;
 use super::{Fault, Received, Reply, Shared, Stream, huge_result, response};
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    // Children are served by tasks of this set, which end with the server.
+    // Tasks of this set serve the children and end with the server.
     let mut children = tokio::task::JoinSet::new();
     while let Ok((control, _)) = listener.accept().await {
         children.spawn(serve_child(control, Arc::clone(&shared)));
@@ -44,8 +44,8 @@ async fn serve_child(control: TcpStream, shared: Arc<Shared>) {
         }
     }
     shared.ended.send_modify(|ended| ended.push(pid));
-    // Its input has ended. A stubborn child lives as long as its connection, which this server closes when it is
-    // dropped.
+    // The input has ended. A stubborn child lives as long as its connection, which this server
+    // closes when it is dropped.
     std::future::pending::<()>().await;
 }
 

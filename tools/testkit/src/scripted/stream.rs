@@ -1,4 +1,4 @@
-//! A stream of the scripted server that its test writes, part by part.
+//! A stream of the scripted server that its test writes piece by piece.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::patience::within;
 /// An open stream to one client: an event stream over HTTP, or the standard output of one child.
 #[derive(Clone)]
 pub struct Stream {
-    /// The request that opened it, or `HTTP GET` with its headers.
+    /// The opening request, or `HTTP GET` with its headers.
     pub request: Arc<Received>,
     channel: Channel,
     shared: Arc<Shared>,
@@ -46,20 +46,20 @@ impl Stream {
         within("the client to read", self.channel.message(message)).await;
     }
 
-    /// HTTP: sends one whole message as an event with an id to resume from.
+    /// Sends one whole message as an event with an id to resume from (HTTP only).
     pub async fn event(&self, id: &str, message: &str) {
         self.shared.record_sent(message);
         self.raw(&format!("id: {id}\nevent: message\ndata: {message}\n\n"))
             .await;
     }
 
-    /// HTTP: sends this text unchanged, for priming events, `retry` and comments.
+    /// Sends this text unchanged, for priming events, `retry` and comments (HTTP only).
     pub async fn raw(&self, text: &str) {
         self.part(Some(Ok(Bytes::copy_from_slice(text.as_bytes()))))
             .await;
     }
 
-    /// Sends the response to the request that opened the stream, with this raw result.
+    /// Sends the response to the opening request with this raw result.
     pub async fn result(&self, result: &str) {
         self.message(&response(&self.request, "result", result))
             .await;
@@ -70,7 +70,7 @@ impl Stream {
         self.message(&response(&self.request, "error", error)).await;
     }
 
-    /// `subscriptions/listen`: acknowledges this raw filter object.
+    /// Acknowledges this raw filter object (`subscriptions/listen`).
     pub async fn acknowledge(&self, notifications: &str) {
         self.notify(
             "notifications/subscriptions/acknowledged",
@@ -79,7 +79,8 @@ impl Stream {
         .await;
     }
 
-    /// `subscriptions/listen`: sends a notification with the subscription id; `params` are raw members without braces.
+    /// Sends a notification with the subscription id (`subscriptions/listen`); `params` are raw
+    /// members without braces.
     pub async fn notify(&self, method: &str, params: &str) {
         let id = self.request.member("id").expect("a request with an id");
         let comma = if params.is_empty() { "" } else { "," };
@@ -90,18 +91,18 @@ impl Stream {
         .await;
     }
 
-    /// HTTP: ends the stream regularly.
+    /// Ends the stream regularly (HTTP only).
     pub async fn end(&self) {
         self.part(None).await;
     }
 
-    /// HTTP: closes the connection in the middle of the stream.
+    /// Closes the connection in the middle of the stream (HTTP only).
     pub async fn cut(&self) {
         self.part(Some(Err(io::ErrorKind::ConnectionAborted.into())))
             .await;
     }
 
-    /// HTTP: waits until the client has closed it.
+    /// Waits until the client has closed the stream (HTTP only).
     pub async fn closed(&self) {
         let Channel::Events(events) = &self.channel else {
             panic!("standard output cannot be closed")

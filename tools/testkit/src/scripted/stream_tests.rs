@@ -1,5 +1,5 @@
-//! Longer exchanges of the scripted server with the raw clients, without a gateway: server requests during a call,
-//! streams that a test writes, broken streams that are resumed, subscriptions and tasks.
+//! Longer exchanges of the scripted server with the raw clients, without a gateway: server requests
+//! during a call, streams that a test writes, resumed streams, subscriptions and tasks.
 
 use crate::slicer::member;
 
@@ -232,7 +232,8 @@ async fn subscription_is_served_over_stdio() {
     }
 }
 
-/// Raw results of both dialects. The schema checks need a gateway, so the shape of tasks is checked here.
+/// The raw results of both dialects. The schema checks need a gateway, so this test checks the
+/// shape of tasks.
 #[tokio::test]
 async fn tasks_are_served_in_both_dialects() {
     let working = Task {

@@ -7,7 +7,7 @@ use super::Era;
 pub struct Task<'a> {
     /// The task id.
     pub id: &'a str,
-    /// As on the wire: `working`, `input_required`, `completed`, `failed` or `cancelled`.
+    /// The status on the wire: `working`, `input_required`, `completed`, `failed` or `cancelled`.
     pub status: &'a str,
     /// Its lifetime, in milliseconds.
     pub ttl: u32,
@@ -16,7 +16,7 @@ pub struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Its members, raw, without braces.
+    /// The raw members without braces.
     pub fn members(&self, era: Era) -> String {
         let Self {
             id,
@@ -41,8 +41,8 @@ impl Task<'_> {
         }
     }
 
-    /// The result of `tasks/get`. `more` are the members of this status in the extension (`result`, `error`,
-    /// `inputRequests`), raw, without braces.
+    /// The result of `tasks/get`. `more` are this status's members in the extension (`result`,
+    /// `error`, `inputRequests`), raw and without braces.
     pub fn got(&self, era: Era, more: &str) -> String {
         let comma = if more.is_empty() { "" } else { "," };
         era.complete(&format!("{}{comma}{more}", self.members(era)))

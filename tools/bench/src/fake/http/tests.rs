@@ -1,4 +1,4 @@
-//! The fake server over HTTP, as the load generator's own clients see it.
+//! The fake server over HTTP in use by the load generator's own clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::load::idle;
 use crate::load::request::{Exchange, Id, Message};
 use crate::load::session::{Client, close_session};
 
-/// A server that ends with the test.
+/// A server that ends with its test.
 struct Server {
     address: SocketAddr,
     serving: tokio::task::JoinHandle<()>,

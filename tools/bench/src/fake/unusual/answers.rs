@@ -1,12 +1,13 @@
-//! The unusual results, errors and notifications. What is expected of them after a gateway is in `peers::fidelity::cases`.
+//! The unusual results, errors and notifications. `peers::fidelity::cases` has the expected texts
+//! after a gateway.
 
 use super::Answer;
 use crate::era::Era;
 
-/// The cursor of the second page of tools: any text is one.
+/// The cursor of the second page of tools; a cursor may be any text.
 const SECOND_PAGE: &str = "page 2/+é=";
 
-/// The names of the tools whose definition is nothing special; `definition` and `last` have unusual ones.
+/// The names of tools with ordinary definitions; `definition` and `last` have unusual ones.
 const TOOLS: [&str; 12] = [
     "meta",
     "member",
@@ -128,7 +129,7 @@ fn plain_tools() -> Vec<String> {
     tools
 }
 
-/// A tool with everything in its definition.
+/// A tool with every member of a definition.
 const DEFINITION: &str = r##"{"name":"definition","title":"Definition","description":"Has everything.","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"zip":{"$ref":"#/$defs/zip"},"amount":{"type":"number","minimum":0.10,"multipleOf":1.0}},"required":["zip"],"additionalProperties":false,"$defs":{"zip":{"type":"string","pattern":"^[0-9]{5}$","x-example":"10115"}}},"outputSchema":{"type":"object","properties":{"a":{"type":["integer","null"]}},"additionalProperties":{"type":"string"}},"annotations":{"title":"Definition","readOnlyHint":true,"exampleHint":3},"icons":[{"src":"https://example.com/i.svg","mimeType":"image/svg+xml","sizes":["any"]}],"example":{"owner":"a"},"_meta":{"example.com/version":3}}"##;
 const LAST: &str =
     r#"{"name":"last","description":"On the second page.","inputSchema":{"type":"object"}}"#;

@@ -1,8 +1,10 @@
-//! A fake server whose messages are legal and unusual: members that no specification names, numbers that a double cannot hold,
-//! lists in pages, notifications during a call. What does not pass a gateway unchanged is lost here.
+//! A fake server with legal but unusual messages: members outside of the specification, numbers
+//! that a double cannot hold, lists in pages, notifications during a call. It shows what a gateway
+//! does not pass unchanged.
 //!
-//! Results and objects of MCP are open: receivers must expect members that they don't know (2025-11-25 schema.ts,
-//! `[key: string]: unknown`; 2026-07-28 likewise), and `_meta` is there to be extended (basic, General fields).
+//! Results and objects of MCP are open: receivers must expect unknown members (2025-11-25
+//! schema.ts, `[key: string]: unknown`; 2026-07-28 likewise), and `_meta` is meant to be extended
+//! (basic, General fields).
 
 mod answers;
 
@@ -11,13 +13,13 @@ use serde_json::value::RawValue;
 
 use crate::era::Era;
 
-/// What one message is answered with, each a whole message.
+/// The answers to one message, each a whole message.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) notifications: Vec<String>,
-    /// None for a notification or a response.
+    /// The response; `None` for a notification or a response.
     pub(crate) response: Option<String>,
-    /// Whether a session begins with it.
+    /// Whether the response opens a session.
     pub(crate) opens_session: bool,
 }
 
@@ -31,7 +33,7 @@ struct Request<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// The members of parameters that are read.
+/// The members of parameters that the server reads.
 #[derive(Debug, Default, Deserialize)]
 struct Params<'a> {
     #[serde(default)]

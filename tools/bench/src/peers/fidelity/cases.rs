@@ -1,41 +1,42 @@
-//! The cases. `fake::unusual` is the server that they are about.
+//! The cases, for the server in `fake::unusual`.
 
 use crate::era::Era;
 
-/// One request, and the part of what is received that counts.
+/// One request, and the checked part of the messages.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) eras: &'static [Era],
     pub(super) method: &'static str,
-    /// The tool that is called.
+    /// The called tool.
     pub(super) tool: Option<&'static str>,
-    /// The members of the parameters; of a call, beside its name.
+    /// The members of the parameters; for a call, without its name.
     pub(super) params: &'static str,
     pub(super) meta: &'static str,
     pub(super) id: &'static str,
     pub(super) look: Look,
-    /// A JSON pointer within what is looked at.
+    /// A JSON pointer within the checked message.
     pub(super) at: &'static str,
     pub(super) expected: &'static str,
-    /// Whether the text counts: digits of numbers, order of members. Else the value does.
+    /// Whether the text must be equal, with digits of numbers and the order of members. Otherwise
+    /// only the value counts.
     pub(super) as_written: bool,
 }
 
-/// What is looked at.
+/// The checked message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Look {
     /// The result of `initialize` or `server/discover`.
     Opening,
-    /// The result of a list, by its method and the member with its entries: its first page.
+    /// The first page of a list, by method and by the member with its entries.
     Page(&'static str, &'static str),
     /// The entry of a list with this name or URI, on any page.
     Entry(&'static str, &'static str, &'static str),
     Result,
     /// The response.
     Whole,
-    /// The parameters of all notifications of this method, as an array.
+    /// The parameters of all notifications with this method, as an array.
     Notifications(&'static str),
-    /// The parameters that the server received.
+    /// The parameters at the server.
     Arrived,
 }
 
@@ -44,7 +45,7 @@ const LEGACY: &[Era] = &[Era::Legacy];
 const MODERN: &[Era] = &[Era::Modern];
 
 impl Case {
-    /// What is looked at without a request of its own.
+    /// A check without a request of its own.
     const fn of(name: &'static str, look: Look, at: &'static str, expected: &'static str) -> Self {
         let (method, tool, params, meta, id) = ("", None, "", "", "10");
         Self {
@@ -79,7 +80,7 @@ impl Case {
         Self::of(name, Look::Entry("tools/list", "tools", tool), at, expected)
     }
 
-    /// A part of the result of a call.
+    /// A check of a part of a call's result.
     const fn call(
         name: &'static str,
         tool: &'static str,
@@ -94,7 +95,7 @@ impl Case {
         }
     }
 
-    /// A part of the result of another request.
+    /// A check of a part of another request's result.
     const fn request(
         name: &'static str,
         method: &'static str,
@@ -109,7 +110,7 @@ impl Case {
         }
     }
 
-    /// A part of the parameters of a call, as the server receives them.
+    /// A check of a part of a call's parameters at the server.
     const fn arrives(
         name: &'static str,
         params: &'static str,

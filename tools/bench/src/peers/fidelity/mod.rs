@@ -1,5 +1,5 @@
-//! What arrives changed or missing: one request for each of a fixed set of legal and unusual messages, and a look at one part
-//! of what was received.
+//! Content that arrives changed or missing: one request for each of a fixed set of legal and
+//! unusual messages, and a check of one part of the received messages.
 
 mod cases;
 
@@ -15,15 +15,15 @@ use crate::era::Era;
 use crate::error::{BenchError, Result};
 use cases::{CASES, Case, Look};
 
-/// What became of one part of a message.
+/// The outcome for one part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Preserved,
-    /// What was there instead.
+    /// The changed text.
     Changed(String),
     Missing,
-    /// Why there was no answer to look at.
+    /// The reason of a missing answer.
     Failed(String),
 }
 
@@ -34,10 +34,10 @@ pub(super) struct Finding {
     pub(super) verdict: Verdict,
 }
 
-/// The longest text of what was seen that is kept.
+/// The longest stored text of a finding.
 const LONGEST: usize = 200;
 
-/// Everything that a client of `era` finds at `address`, behind which is the unusual server.
+/// All findings of a client of `era` at `address`, behind which is the unusual server.
 pub(super) async fn examine(
     address: SocketAddr,
     access: &Access,
@@ -52,7 +52,7 @@ pub(super) async fn examine(
             meta: "",
             id: "3",
         };
-        // A gateway without logging is found out by the cases.
+        // The cases detect a gateway without logging.
         let _ = client.ask(ask).await;
     }
     let mut findings = Vec::new();
@@ -70,7 +70,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-/// The part that the case looks at; `None` if it is not there.
+/// The checked part of the case; `None` if it is missing.
 async fn look(client: &mut Client, case: &Case) -> Result<Option<String>> {
     let part = |text: &str, before: &str| {
         raw::at(text, &format!("{before}{}", case.at)).map(str::to_owned)
@@ -127,7 +127,7 @@ async fn look(client: &mut Client, case: &Case) -> Result<Option<String>> {
     })
 }
 
-/// Sends the request of a case, to the tool or prompt as the gateway calls it.
+/// Sends the request of a case with the gateway's name of the tool or prompt.
 async fn ask(client: &mut Client, case: &Case) -> Result<Transcript> {
     let (name, params) = match (case.tool, case.method) {
         (Some(tool), _) => {
@@ -157,7 +157,7 @@ async fn ask(client: &mut Client, case: &Case) -> Result<Transcript> {
         .await
 }
 
-/// The transcript, or an error if its response is one.
+/// The transcript, or an error if the response is one.
 fn succeeded(transcript: Transcript) -> Result<Transcript> {
     match raw::at(&transcript.response, "/error") {
         Some(error) => Err(BenchError::Refused(raw::compact(error))),
@@ -193,7 +193,7 @@ fn value(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// Whether two values are equal, numbers by what they are worth: `1` is `1.0`.
+/// Whether two values are equal, with numbers compared by value: `1` is `1.0`.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::fake::{FakeArgs, listen, run};
 
-    /// Without a gateway nothing may be lost: otherwise the case is wrong.
+    /// Without a gateway nothing may be lost; otherwise the case is wrong.
     #[tokio::test]
     async fn server_itself_preserves_everything() {
         for era in Era::ALL {
