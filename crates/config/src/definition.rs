@@ -1,43 +1,45 @@
-//! The definition of an option and of a section, as data: what reading, masking, the JSON Schema, the reference and the
-//! sample file have in common. The definitions themselves stand in `model`.
+//! The definition of an option and of a section, as data for reading, masking, the JSON Schema, the
+//! reference and the sample file. The definitions themselves are in `model`.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// A mapping of the file: the top level, `limits`, a server.
+/// A mapping in the file: the top level, `limits`, a server.
 pub(crate) struct Section {
-    /// Its name in the JSON Schema.
+    /// The section's name in the JSON Schema.
     pub(crate) name: &'static str,
-    /// Where its options are written, as a message says it.
+    /// The section's place in the file, as messages name it.
     pub(crate) location: &'static str,
     pub(crate) about: &'static str,
     pub(crate) definitions: &'static [Definition],
     /// Values that are no options any more. They are still read, with a warning, and without one where the file is a test's.
     pub(crate) fixed: &'static [Definition],
-    /// Other names of options, which other programs write.
+    /// Alternative names of options, which other programs write.
     pub(crate) aliases: &'static [Definition],
-    /// Keys that other programs write for themselves: accepted, without effect.
+    /// Other programs' own keys: accepted, without effect.
     pub(crate) foreign: &'static [&'static str],
 }
 
 /// One option.
 pub(crate) struct Definition {
     pub(crate) key: &'static str,
-    /// Its name in earlier versions, still accepted; empty if it has none.
+    /// The option's former name, which is still accepted; empty for none.
     pub(crate) former: &'static str,
-    /// Whether a change of it takes effect when the configuration is loaded again; else, when Fanlight is started again.
+    /// Whether a change takes effect when the configuration is reloaded, instead of after a
+    /// restart.
     pub(crate) is_live: bool,
     /// What stands in its place, if it is no option any more: the rest of a sentence that begins with "write".
     pub(crate) instead: &'static str,
     pub(crate) about: &'static str,
     pub(crate) form: fn() -> Form,
     pub(crate) default: fn() -> Value,
-    /// What the sample file has instead of the default, in YAML; `#` in front comments it out. Empty for none.
+    /// The option's YAML in the sample file instead of the default; a leading `#` comments it out.
+    /// Empty for none.
     pub(crate) example: &'static str,
 }
 
-/// The values that an option takes. Null stands for an absent option everywhere.
+/// The possible values of an option. Null stands for an absent option everywhere.
 pub(crate) enum Form {
     Text(Visible),
     Flag,
@@ -64,9 +66,9 @@ pub(crate) enum Form {
     TextOrTexts(Visible),
     /// `true`, `false`, or a list of texts.
     FlagOrTexts(Visible),
-    /// A list of texts, in which numbers and booleans stand for their text.
+    /// A list of texts; numbers and booleans stand for their text.
     Scalars,
-    /// A mapping to texts, in which numbers and booleans stand for their text.
+    /// A mapping to texts; numbers and booleans stand for their text.
     Pairs,
     Section(&'static Section),
     /// This word, or a section.
@@ -81,11 +83,11 @@ pub(crate) enum Form {
     Map(Box<Form>),
     /// JSON of these types.
     Json(&'static [&'static str], Visible),
-    /// Anything; not read.
+    /// Any value; Fanlight does not read it.
     Any,
 }
 
-/// How much of a text may stand in a message.
+/// The part of a text that messages may show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visible {
     All,
@@ -97,7 +99,7 @@ pub(crate) enum Visible {
 }
 
 impl Section {
-    /// The keys of its options.
+    /// The keys of the section's options.
     pub(crate) fn keys(&self) -> Vec<&'static str> {
         self.definitions
             .iter()
@@ -105,7 +107,7 @@ impl Section {
             .collect()
     }
 
-    /// The option of this key, or of this former key; also an alias, and a value that is no option any more.
+    /// The option with this key or former key, including aliases and former options.
     pub(crate) fn find(&self, key: &str) -> Option<&'static Definition> {
         let named = |definition: &&Definition| {
             key == definition.key || (key == definition.former && !key.is_empty())
@@ -127,7 +129,7 @@ impl Section {
 }
 
 impl Definition {
-    /// The default in the notation of the file, if there is one.
+    /// The default in the file's notation, if there is one.
     pub(crate) fn default(&self) -> Option<Value> {
         Some((self.default)()).filter(|value| match value {
             Value::Null | Value::Object(_) => false,

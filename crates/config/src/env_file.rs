@@ -1,4 +1,4 @@
-//! Files of environment variables: `NAME=value` a line, as `envFile` names them.
+//! Files of environment variables for `envFile`: one `NAME=value` per line.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{MAX_FILE_SIZE, text_file};
 /// Names and values.
 pub(crate) type Pairs = Vec<(String, Secret)>;
 
-/// The variables of a file, in its order, and its fingerprint.
+/// The variables of a file in its order, and its fingerprint.
 pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
     let (text, mark) = text_file::read(path, MAX_FILE_SIZE)?;
     if text.len() > MAX_FILE_SIZE {
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path) -> Result<(Pairs, Option<u64>), ConfigErrors> {
     Ok((pairs, mark))
 }
 
-/// The variables of a text, or the number of the first line that is none.
+/// The variables of a text, or the number of the first invalid line.
 fn parse(text: &str) -> Result<Pairs, usize> {
     let mut pairs = Vec::new();
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -51,7 +51,8 @@ fn parse(text: &str) -> Result<Pairs, usize> {
     Ok(pairs)
 }
 
-/// A value without its quotes. In double quotes `\n`, `\"` and `\\` are escapes; outside of quotes ` #` begins a comment.
+/// A value without its quotes. In double quotes `\n`, `\"` and `\\` are escapes; outside of quotes
+/// ` #` begins a comment.
 fn unquoted(value: &str) -> String {
     let within = |quote: char| {
         let rest = value.strip_prefix(quote)?;
@@ -82,7 +83,7 @@ fn unquoted(value: &str) -> String {
     value.get(..end).unwrap_or(value).trim_end().to_owned()
 }
 
-/// Where the quote ends; a backslash escapes in double quotes alone.
+/// The position of the closing quote; a backslash escapes only in double quotes.
 fn closing(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     text.char_indices().find_map(|(at, c)| {

@@ -1,17 +1,17 @@
 //! Fanlight's configuration file: reading, checking, schema, reference.
 //!
-//! A file is JSON or YAML, or the file of a client as it is ([`crate::client_files`]). [`load`] yields a complete [`Config`] or
+//! A file is JSON or YAML, or a client's file as it is ([`crate::client_files`]). [`load`] yields a complete [`Config`], or
 //! every problem of the file at once, each with its position, an excerpt and a hint.
 //!
-//! Each option is defined once, with the struct that holds it, in `model`: key, type, default, range, description,
-//! example. The `option` module turns a definition into a parser; `output` makes the JSON Schema, docs/configuration.md
-//! and config/fanlight.yaml from the same definitions.
+//! `model` defines each option once, with the struct that holds it: key, type, default, range, description, example. The `option`
+//! module turns a definition into a parser; `output` makes the JSON Schema, docs/configuration.md and config/fanlight.yaml from
+//! the same definitions.
 //!
 //! Reading a file: `syntax` (text to a tree of nodes with spans) → `option` (fields of a section, with variables replaced) →
 //! `read` (checks between options, servers) → `report` (problems, with secrets masked).
 //!
-//! This crate has no I/O but [`load_all`]: it opens no connection, and reads the process environment only through the function
-//! that its caller passes.
+//! The crate does I/O only in [`load_all`] and its relatives, which read files. It opens no connection, and reads the process
+//! environment only through the caller's function.
 
 pub mod client_files;
 mod definition;
@@ -80,26 +80,29 @@ pub use text_file::fingerprint;
 pub use units::parse_duration;
 pub use variables::Environment;
 
-/// Size of the largest config file, in bytes. No option: it holds before options are known.
+/// The largest size of a config file, in bytes. Not an option, since it applies before options are
+/// known.
 pub const MAX_FILE_SIZE: usize = 1 << 20;
 
-/// Size of the largest file with keys, in bytes.
+/// The largest size of a file with keys, in bytes.
 pub const MAX_KEY_FILE_SIZE: usize = 8 << 20;
 
-/// A config file that can be used.
+/// A usable config file.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Its content.
+    /// The content.
     pub config: Config,
-    /// Settings without effect, or not with the effect that their author may expect; in the order of the file.
+    /// Warnings about settings without effect, or with an effect that their author may not expect;
+    /// in the file's order.
     pub warnings: Vec<Problem>,
     /// The first file, as passed to [`load`] or [`parse`].
     pub path: PathBuf,
-    /// Every file that it was read from, those of TLS, and every folder that an included file may appear in.
+    /// Every file that was read, the TLS files, and every folder in which an included file may
+    /// appear.
     pub files: Vec<ConfigFile>,
 }
 
-/// Reads and checks a config file, and those that it includes. `env` looks up the variables that the file names.
+/// Reads and checks a config file and the files that it includes. `env` looks up the file's variables.
 ///
 /// # Errors
 ///
@@ -114,8 +117,8 @@ pub fn is_server_option(key: &str) -> bool {
     Server::SECTION.find(key).is_some()
 }
 
-/// Whether a change of an option takes effect when the configuration is loaded again, and not only when Fanlight is started
-/// again. `section` is `limits` or `timeouts`, or empty for the top level.
+/// Whether a change of an option takes effect at a reload, instead of after a restart. `section` is
+/// `limits` or `timeouts`, or empty for the top level.
 #[must_use]
 pub fn is_live(section: &str, key: &str) -> bool {
     let section = match section {
@@ -126,8 +129,8 @@ pub fn is_live(section: &str, key: &str) -> bool {
     section.find(key).is_some_and(|option| option.is_live)
 }
 
-/// Checks the text of a config file, without those that it includes. `origin` is its name in messages; its extension tells
-/// YAML from JSON, and a relative `cwd` is relative to its folder. `env` looks up the variables that the text names.
+/// Checks the text of a config file without the files that it includes. `origin` is the file's name in messages: its extension
+/// distinguishes YAML from JSON, and a relative `cwd` is relative to its folder. `env` looks up the text's variables.
 ///
 /// # Errors
 ///
@@ -151,8 +154,9 @@ pub fn parse(
     )
 }
 
-/// How many keys a file may have, each once for each kind of section. Not counted are names of options in other programs, what
-/// is read for one more version, and `$schema`, which Fanlight does not read.
+/// The number of possible keys in a file, each counted once for each kind of section. It leaves out
+/// other programs' names of options, former keys that are still read, and `$schema`, which Fanlight
+/// does not read.
 #[must_use]
 pub fn option_count() -> usize {
     let keys = sections()

@@ -1,50 +1,51 @@
-//! References to secrets that are kept outside of the configuration: `${file:…}`, `${exec:…}`, `${keyring:…}`, `${vault:…}`.
+//! References to secrets outside of the configuration: `${file:…}`, `${exec:…}`, `${keyring:…}`,
+//! `${vault:…}`.
 
 use std::time::Duration;
 
-/// For how long the output of a program is used, unless the reference says so.
+/// The time for which a program's output is used, unless the reference says otherwise.
 const EXEC_LASTS: Duration = Duration::from_secs(5 * 60);
 
-/// Where a secret is kept.
+/// The place of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecretReference {
-    /// In a file: `file:PATH`. A line break at its end does not count.
+    /// A file: `file:PATH`. A line break at its end does not count.
     File {
-        /// Relative to the folder of the file that has the reference.
+        /// The path, relative to the folder of the file with the reference.
         path: String,
     },
-    /// In what a program writes to its standard output: `exec:COMMAND` or `exec:10m COMMAND`. A line break at its end does not
-    /// count.
+    /// A program's standard output: `exec:COMMAND` or `exec:10m COMMAND`. A line break at its end
+    /// does not count.
     Exec {
-        /// The program and its arguments, in quotes where they have spaces; there is no shell.
+        /// The program and its arguments, quoted if they have spaces; there is no shell.
         command: Vec<String>,
-        /// For how long the output is used.
+        /// The time for which the output is used.
         lasts: Duration,
     },
-    /// In the keyring of the system: `keyring:SERVICE/ACCOUNT`.
+    /// The system's keyring: `keyring:SERVICE/ACCOUNT`.
     Keyring {
         /// The service.
         service: String,
         /// The account.
         account: String,
     },
-    /// In a secret of Vault or OpenBao (KV, version 2): `vault:MOUNT/PATH#KEY`.
+    /// A secret of Vault or OpenBao (KV, version 2): `vault:MOUNT/PATH#KEY`.
     Vault {
-        /// Where the engine is mounted.
+        /// The mount point of the engine.
         mount: String,
         /// The path of the secret.
         path: String,
-        /// Which value of it.
+        /// The key of the value within the secret.
         key: String,
     },
 }
 
 impl SecretReference {
-    /// The reference in the text between `${` and `}`; `None` if it is none.
+    /// Parses the text between `${` and `}`; `None` if it is no reference.
     ///
     /// # Errors
     ///
-    /// How it should be written.
+    /// The correct notation.
     pub(crate) fn read(text: &str) -> Option<Result<Self, &'static str>> {
         let (kind, rest) = text.split_once(':')?;
         Some(match kind {

@@ -1,4 +1,4 @@
-//! From text to a tree ([`crate::document`]), with what is wrong with it as findings.
+//! From text to a tree ([`crate::document`]), with the text's faults as findings.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ pub(crate) use crate::document::{Entry, Node, Source, Span, Syntax, Value};
 
 use crate::report::problem::{Finding, Findings, quoted};
 
-/// The tree of the file, or `None` after a syntax error was reported. Duplicate keys are reported as well.
+/// The tree of the file, or `None` after reporting a syntax error. Duplicate keys are reported as
+/// well.
 pub(crate) fn parse(source: &Source, syntax: Syntax, findings: &mut Findings) -> Option<Node> {
     match crate::document::parse(source, syntax) {
         Ok(Some(root)) => {

@@ -9,7 +9,8 @@ use crate::settings::read_bounded;
 use crate::MAX_KEY_FILE_SIZE;
 use crate::report::problem::ConfigErrors;
 
-/// Changes with the content of a file, or with the names in a folder; `None` if it cannot be read.
+/// A number that changes with a file's content or with the names in a folder; `None` if it cannot
+/// be read.
 pub fn fingerprint(path: &Path) -> Option<u64> {
     if path.is_dir() {
         let mut names: Vec<_> = std::fs::read_dir(path)
@@ -32,7 +33,7 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The text of a file of at most `most` bytes; of a larger one, one byte more than that.
+/// The text of a file of at most `most` bytes; one byte more of a larger file.
 pub(crate) fn read(path: &Path, most: usize) -> Result<(String, Option<u64>), ConfigErrors> {
     let bytes = read_bounded(path, most).map_err(|error| {
         let help = match error.kind() {

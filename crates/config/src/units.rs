@@ -1,4 +1,4 @@
-//! Durations and sizes as a config file writes them, in both directions.
+//! Durations and sizes in the config file's notation: parsing and formatting.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-/// `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more than `u64` seconds.
+/// Parses `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more than `u64` seconds.
 ///
-/// Our own and not humantime: that takes spaces and words, and no fractions or plain numbers.
+/// humantime would not do: it takes spaces and words, and neither fractions nor plain numbers.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     if let Some((seconds, "")) = split_amount(text) {
@@ -44,7 +44,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-/// `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
+/// Parses `16MiB`, `64KiB`, `1MB`, or plain bytes; the case of the unit does not matter.
 pub(crate) fn parse_size(text: &str) -> Option<usize> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -61,13 +61,13 @@ pub(crate) fn parse_size(text: &str) -> Option<usize> {
     usize::try_from(amount.checked_mul(*factor)?).ok()
 }
 
-/// Decimal digits.
+/// Parses decimal digits.
 pub(crate) fn parse_count(text: &str) -> Option<usize> {
     let all_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     all_digits.then(|| text.parse().ok())?
 }
 
-/// The shortest form of one unit that says it exactly.
+/// The shortest exact form in one unit.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     DURATION_UNITS
@@ -80,7 +80,7 @@ pub(crate) fn format_duration(duration: Duration) -> String {
         )
 }
 
-/// In the largest binary unit that says it exactly, or in plain bytes.
+/// The size in the largest binary unit that is exact, or in plain bytes.
 pub(crate) fn format_size(bytes: usize) -> String {
     let bytes = bytes as u64;
     SIZE_UNITS
@@ -93,7 +93,7 @@ pub(crate) fn format_size(bytes: usize) -> String {
         )
 }
 
-/// The decimal number a text starts with, and what follows it.
+/// The decimal number at the start of a text, and the rest.
 fn split_amount(text: &str) -> Option<(f64, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

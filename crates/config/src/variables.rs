@@ -1,4 +1,4 @@
-//! Where the values of `${…}` come from.
+//! The sources of values for `${…}`.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,20 @@ use crate::reference::SecretReference;
 use crate::report::problem::ConfigErrors;
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// What the process that reads a configuration provides.
+/// The reading process's contribution to a configuration.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// Looks up a variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Asks the user for an `${input:…}` that no variable has; `None` if there is nobody to be asked.
+    /// Asks the user for an `${input:…}` without a variable; `None` if nobody can be asked.
     pub ask: &'a dyn Fn(&Input) -> Option<String>,
-    /// Reads a secret that is in no file; says why there is none.
+    /// Reads a secret outside of files; returns the reason if there is none.
     pub secret: &'a dyn Fn(&SecretReference) -> Result<String, String>,
 }
 
 impl<'a> Environment<'a> {
-    /// One that has variables alone: nobody is asked, and secrets that are in no file are not read.
+    /// An environment with variables only: nobody is asked, and secrets outside of files are not
+    /// read.
     #[must_use]
     pub fn of_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
@@ -32,7 +33,8 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// The same, where secrets that are in no file count as there: for who looks at the configuration and does not use it.
+    /// The same environment, but secrets outside of files count as present, for readers that only
+    /// look at the configuration.
     #[must_use]
     pub fn with_unread_secrets(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
@@ -42,16 +44,16 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// Looks up what the expressions in a text stand for.
+/// Looks up the values of expressions in a text.
 pub(crate) trait Lookup {
     /// The value of a variable, or of `input:name`.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// A secret that is kept elsewhere; says why there is none.
+    /// A secret from elsewhere; returns the reason if there is none.
     fn secret(&self, reference: &SecretReference) -> Result<String, String>;
 }
 
-/// Variables alone.
+/// A lookup with variables only.
 impl<F: Fn(&str) -> Option<String>> Lookup for F {
     fn variable(&self, name: &str) -> Option<String> {
         self(name)
@@ -76,11 +78,11 @@ pub(crate) struct Variables<'a> {
     folder: PathBuf,
     /// Whether files may be read.
     reads_files: bool,
-    /// Those that were read.
+    /// The files that were read.
     read: RefCell<Vec<ReadFile>>,
 }
 
-/// What editors fill in.
+/// The values that editors fill in.
 struct OfClient {
     project: Option<PathBuf>,
 }
@@ -95,7 +97,7 @@ impl<'a> Variables<'a> {
     ) -> Self {
         let home = (environment.variable)("HOME").map(PathBuf::from);
         let of_client = client.map(|file| OfClient {
-            // A file in the user's folder is for all projects.
+            // A file in the user's folder applies to all projects.
             project: file
                 .project
                 .as_deref()
@@ -115,7 +117,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// The folder that relative paths in the file are relative to.
+    /// The base folder for relative paths in the file.
     pub(crate) fn folder(&self, origin: &Path) -> PathBuf {
         let project = self
             .of_client
@@ -153,7 +155,7 @@ impl<'a> Variables<'a> {
                 .unwrap_or_default()
         };
         let (text, _) = read.map_err(why)?;
-        // In the files of clients, as their programs do.
+        // In clients' files this follows the clients' own behaviour.
         let is_of_client = self.of_client.is_some();
         Ok(if is_of_client {
             text.trim()
@@ -179,7 +181,7 @@ impl<'a> Variables<'a> {
 }
 
 impl Lookup for Variables<'_> {
-    /// The value of a variable, of `input:name`, or of what editors fill in.
+    /// The value of a variable, of `input:name`, or of an editor's variable.
     fn variable(&self, name: &str) -> Option<String> {
         if let Some(id) = name.strip_prefix("input:") {
             return self.input(id);

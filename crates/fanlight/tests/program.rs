@@ -1,5 +1,5 @@
-//! The program that other packages' tests start. With this test target, cargo builds it beside the tests; without, the first test
-//! that needs it would wait for a build of its own.
+//! The program that other packages' tests start. Because of this test target, cargo builds it
+//! beside the tests; otherwise the first test that needs it would wait for its build.
 
 use std::path::Path;
 

@@ -92,7 +92,7 @@ async fn token_protects_everything_with_data() {
         assert_eq!(answer.status, StatusCode::OK, "{path}");
         assert!(!answer.text.is_empty());
     }
-    // Pages of other sites are refused even with the token.
+    // The listener refuses other sites' pages even with the token.
     let headers = [
         ("authorization", bearer(TOKEN)),
         ("origin", "http://evil.example.com".into()),

@@ -1,4 +1,4 @@
-//! Calls that wait for approval: who sees them, and who answers.
+//! Calls that wait for approval: their visibility, and the permitted approvers.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ async fn scene() -> Scene {
     Scene::with(vec![fake("a", &[])], settings(), Arc::new(People)).await
 }
 
-/// A call of the operator `sue` that waits.
+/// A waiting call of the operator `sue`.
 async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
     let call = CallToApprove {
         principal: Principal::named("key", "sue"),
@@ -138,7 +138,7 @@ async fn second_approver_is_told_who_was_first() {
 async fn own_call_cannot_be_approved_where_the_rule_wants_another_person() {
     let scene = scene().await;
     let call = ask(&scene, ApproverRule::Other).await;
-    // Nothing shows which person uses the token of all operators.
+    // The token of all operators does not identify a person.
     for token in ["key-of-sue", TOKEN] {
         let (status, text) = answer(&scene, call.id(), "approve", token).await;
         assert!(

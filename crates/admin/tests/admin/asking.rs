@@ -1,5 +1,6 @@
-//! Tools that need their client, named for how they ask: `legacy` and `modern` servers elicit, `sampling` asks for what
-//! operators cannot do, `progress` says how far it is, and `endless` never answers.
+//! Tools that need their client, named by their requests: `legacy` and `modern` servers elicit,
+//! `sampling` requests something that operators cannot do, `progress` reports progress, and
+//! `endless` never answers.
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ async fn ask(call: &Call, method: Method, params: &'static str) -> Option<Respon
     answer.await.ok()
 }
 
-/// A result with what came.
+/// A result that repeats the received text.
 fn echo(what: Option<Json>) -> Response {
     let text = format!(
         r#"{{"content":[],"came":{}}}"#,

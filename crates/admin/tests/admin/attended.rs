@@ -1,4 +1,4 @@
-//! Calls that an operator attends: progress, questions, answers and cancellation.
+//! Calls that an operator attends: progress, server requests, answers and cancellation.
 
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ async fn call_is_cancelled_by_its_operator_and_when_the_stream_closes() {
     assert!(events.next().await.is_none());
     let (events, call) = attend(&scene, "endless", &[]).await;
     drop(events);
-    // It is forgotten once the server notices.
+    // The call is forgotten once the server notices.
     crate::scene::soon(async {
         let body = format!(r#"{{"call":"{call}"}}"#);
         while say(&scene, "/api/call/cancel", &body, &[]).await.status == StatusCode::OK {}

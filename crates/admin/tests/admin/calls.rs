@@ -124,7 +124,7 @@ async fn json_rpc_error_is_an_answer() {
 async fn catalogue_names_the_backend_of_each_entry() {
     let scene = two().await;
     let raw = scene.get("/api/catalogue").await.text;
-    // All bytes of the entry but its name.
+    // All bytes of the entry except its name.
     assert!(
         raw.contains(&TOOL.replace("\"add\"", "\"a__add\"")),
         "{raw}"

@@ -21,7 +21,7 @@ impl Events {
         Self::begin(scene, Method::GET, "/api/events", &[], "").await
     }
 
-    /// Those of the response to a request.
+    /// Sends a request, and returns the events of the response.
     pub(crate) async fn begin(
         scene: &Scene,
         method: Method,
@@ -58,7 +58,7 @@ impl Events {
         serde_json::from_str(&self.text(name).await).unwrap()
     }
 
-    /// Its text.
+    /// The text of the next event of this name.
     pub(crate) async fn text(&mut self, name: &str) -> String {
         loop {
             let block = self.next().await.expect("an event");
@@ -120,7 +120,7 @@ async fn event_streams_are_limited() {
         "{}",
         refused.text
     );
-    // A closed stream makes way for another, once the server notices.
+    // A closed stream makes room for another one, once the server notices.
     drop(first);
     soon(async {
         loop {

@@ -1,4 +1,4 @@
-//! Signing in at an issuer: what binds the issuer's answer to the browser that began.
+//! The sign-in at an issuer: the binding between the issuer's answer and the browser that began.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ async fn scene() -> Scene {
     Scene::with(vec![fake("a", &[])], settings(), Arc::new(People)).await
 }
 
-/// A request of a page of the listener.
+/// A request from the listener's own page.
 async fn post(scene: &Scene, path: &str, cookie: Option<&str>, body: &str) -> Answer {
     let origin = format!("http://{}", scene.address);
     let mut headers = vec![
@@ -101,7 +101,7 @@ fn cookies(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
-/// Begins a sign-in: the cookie, and the `state`.
+/// Begins a sign-in; returns the cookie and the `state`.
 async fn begin(scene: &Scene) -> (String, String) {
     let begun = post(scene, "/api/session/issuer", None, "{}").await;
     assert_eq!(begun.status, StatusCode::OK, "{}", begun.text);
@@ -162,7 +162,7 @@ async fn browser_that_began_is_signed_in_with_the_answer() {
         .send(Method::GET, "/api/overview", &[("cookie", &set[0])], "")
         .await;
     assert_eq!(answer.status, StatusCode::OK);
-    // Another client of the issuer in the configuration ends it.
+    // A changed client at the issuer ends the session.
     let mut changed = settings();
     changed.sign_in.as_mut().unwrap().settings.client_id = "another".into();
     scene.live.replace(AdminSettings {
@@ -175,7 +175,7 @@ async fn browser_that_began_is_signed_in_with_the_answer() {
     assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
 }
 
-/// Login CSRF by an attacker's own code, and answers of other attempts.
+/// Login CSRF by an attacker's own code, and answers to other attempts.
 #[tokio::test]
 async fn answer_in_another_browser_signs_nobody_in() {
     let scene = scene().await;
@@ -209,7 +209,7 @@ async fn answer_in_another_browser_signs_nobody_in() {
             cookies(&answer)
         );
     }
-    // The address to which the issuer sends browsers changes nothing by itself.
+    // Opening the redirect address changes nothing by itself.
     let callback = format!("/sign-in/callback?code=of-ann&state={state}");
     let page = scene
         .send(

@@ -1,4 +1,4 @@
-//! The admin listener over real connections, before a core whose backends answer from a script.
+//! The admin listener over real connections, in front of a core with scripted servers.
 
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! Changes that operators ask for.
+//! Changes that operators request.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn server_is_enabled_disabled_and_restarted() {
     assert_eq!(ask("/api/servers/a/remove").await, StatusCode::NOT_FOUND);
 }
 
-/// Takes nothing.
+/// A record that accepts nothing.
 #[derive(Debug)]
 struct Full;
 
@@ -113,7 +113,7 @@ async fn change_that_cannot_be_put_on_record_is_not_made() {
         refused.status == StatusCode::SERVICE_UNAVAILABLE
             && !refused.headers.contains_key("set-cookie")
     );
-    // What is not a change needs no record.
+    // Requests without changes need no record.
     assert_eq!(
         scene
             .client()

@@ -1,4 +1,4 @@
-//! Clients of the gateway by fake credentials.
+//! Clients of the gateway with fake credentials.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::header::AUTHORIZATION;
 pub(crate) const TOKEN: &str = "token-of-operators";
 pub(crate) const VIEWER: &str = "token-of-viewers";
 
-/// Accepts keys by name, and whom the header `x-user` of a proxy names.
+/// Accepts keys by name, and the user in a proxy's header `x-user`.
 #[derive(Debug)]
 pub(crate) struct People;
 
@@ -48,7 +48,7 @@ impl Authenticate for People {
             }
             _ => Err(Denial::Invalid("the key is not known".into())),
         };
-        // As of an issuer that has to be asked.
+        // The outcome is pending, as with an issuer that must be asked.
         Authentication::Pending(Box::pin(async { outcome.map(Arc::new) }))
     }
 }
@@ -66,7 +66,8 @@ pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity 
     }
 }
 
-/// The group `ops` operates; the group `seniors` approves; the group `staff`, and the scope `admin:read`, view.
+/// Roles: the group `ops` operates, the group `seniors` approves, and the group `staff` and the
+/// scope `admin:read` view.
 pub(crate) fn roles() -> Roles {
     Roles {
         operator: RoleRule {
@@ -84,7 +85,7 @@ pub(crate) fn roles() -> Roles {
     }
 }
 
-/// Both tokens, and roles.
+/// Settings with both tokens and with roles.
 pub(crate) fn settings() -> AdminSettings {
     AdminSettings {
         token: Some(TOKEN.into()),

@@ -1,4 +1,4 @@
-//! What viewers and operators may do, by tokens and by identities.
+//! The rights of viewers and operators, by tokens and by identities.
 
 use std::sync::Arc;
 
@@ -107,9 +107,9 @@ async fn operators_do_everything() {
         }
         for (path, body) in CHANGES {
             let expected = match path {
-                // The second one of the fake fails.
+                // The fake's second reload fails.
                 "/api/reload" if at > 0 => StatusCode::UNPROCESSABLE_ENTITY,
-                // None runs.
+                // No such call runs.
                 "/api/calls/0123456789abcdef/cancel"
                 | "/api/approvals/0123abcd/approve"
                 | "/api/pins/0123abcd/approve"
@@ -223,7 +223,7 @@ async fn what_is_shown_and_not_accepted_is_not_made_up_for_by_the_connection() {
             .status,
         StatusCode::UNAUTHORIZED
     );
-    // A page of another site uses neither.
+    // Another site's page can use neither.
     let foreign = [user, ("sec-fetch-site", "cross-site")];
     assert_eq!(
         scene
@@ -249,7 +249,7 @@ async fn identities_have_no_role_where_none_is_configured() {
         .send(Method::GET, "/api/overview", &[("x-user", "ann")], "")
         .await;
     assert_eq!(user.status, StatusCode::UNAUTHORIZED);
-    // Nor is the listener open to everybody as soon as only roles say who may use it.
+    // Roles alone do not open the listener to everybody either.
     let settings = AdminSettings {
         roles: roles(),
         ..AdminSettings::default()

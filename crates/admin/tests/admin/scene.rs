@@ -1,4 +1,4 @@
-//! Backends that answer from a script, a listener, and a client of it.
+//! Scripted servers, a listener, and its client.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -39,19 +39,19 @@ use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits, but not for ever.
+/// Waits with a time limit.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("in time")
 }
 
-/// Answers each method from a script.
+/// A server that answers each method from a script.
 pub(crate) struct Fake {
     name: &'static str,
     script: HashMap<&'static str, &'static str>,
     down: bool,
-    /// Answers its calls by [`crate::asking`].
+    /// Whether [`crate::asking`] answers its calls.
     asks: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn down(name: &'static str) -> Fake {
     }
 }
 
-/// A backend whose tools need their client.
+/// A server whose tools need their client.
 pub(crate) fn asking(name: &'static str) -> Fake {
     Fake {
         name,
@@ -186,7 +186,7 @@ impl Clients for OneSession {
     }
 }
 
-/// Records what is asked of it. The only server is `a`; a second reload fails.
+/// Records the requested operations. The only server is `a`; a second reload fails.
 #[derive(Default)]
 pub(crate) struct FakeOperations(Mutex<Vec<String>>);
 
@@ -234,7 +234,7 @@ impl Operations for FakeOperations {
     }
 }
 
-/// Users who have granted nothing.
+/// Users without grants.
 struct NoConnections;
 
 impl GrantedConnections for NoConnections {
@@ -264,7 +264,7 @@ impl Scene {
         Self::with(backends, settings, Arc::new(Open::default())).await
     }
 
-    /// [`Self::start`] where the methods of `auth` are these.
+    /// [`Self::start`] with these methods of `auth`.
     pub(crate) async fn with(
         backends: Vec<Fake>,
         settings: AdminSettings,
@@ -273,7 +273,7 @@ impl Scene {
         Self::recording(backends, settings, authenticate, None).await
     }
 
-    /// [`Self::with`] where decisions are put on this record.
+    /// [`Self::with`] with this record for decisions.
     pub(crate) async fn recording(
         backends: Vec<Fake>,
         settings: AdminSettings,
@@ -398,7 +398,7 @@ impl Scene {
         }
     }
 
-    /// Sends one request on a connection of its own.
+    /// Sends one request on its own connection.
     pub(crate) async fn send(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! Signing in to the page with a token: the session's cookie, and what attackers try with it.
+//! Signing in to the page with a token: the session's cookie, and attacks on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn sign_in(scene: &Scene, token: &str, more: &[(&str, &str)]) -> Answer {
         .await
 }
 
-/// The first cookie that a response sets, as a request carries it.
+/// The first cookie that a response sets, in the form for requests.
 fn cookie(headers: &HeaderMap) -> String {
     let set = headers
         .get("set-cookie")
@@ -169,7 +169,7 @@ async fn wrong_token_signs_nobody_in() {
     }
 }
 
-/// Login CSRF: a page that signs its reader in as its author would read what the reader does then.
+/// Login CSRF: a page that signs its reader in as its author could read the reader's later actions.
 #[tokio::test]
 async fn other_sites_cannot_sign_in_or_out() {
     let scene = scene().await;
@@ -191,7 +191,7 @@ async fn other_sites_cannot_sign_in_or_out() {
             assert!(!answer.headers.contains_key("set-cookie"));
         }
     }
-    // What a form can send without being asked.
+    // Content types that a form can send without a preflight.
     for kind in [
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -246,7 +246,7 @@ async fn cookie_is_of_no_use_to_pages_of_other_origins() {
             assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path} {foreign:?}");
         }
     }
-    // A change needs to say which page makes it.
+    // A change must name the page that makes it.
     let headers = [("cookie", cookie.as_str())];
     let answer = scene.send(Method::POST, "/api/reload", &headers, "").await;
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
@@ -324,7 +324,7 @@ async fn wrong_credentials_are_throttled_and_sessions_are_not() {
     for guess in 0..5 {
         let guess = format!("guess-{guess}");
         let bearer = format!("Bearer {guess}");
-        // On the form and in the header alike.
+        // Guesses count on the form and in the header alike.
         let status = match guess.ends_with(['1', '3']) {
             true => sign_in(&scene, &guess, &[]).await.status,
             false => {
@@ -361,7 +361,7 @@ async fn wrong_credentials_are_throttled_and_sessions_are_not() {
         .await;
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(overview(&scene, &cookie).await, StatusCode::OK);
-    // Another program behind the same address that has always used it goes on.
+    // Another program at the same address that has always used the token goes on.
     assert_eq!(sign_in(&scene, TOKEN, &[]).await.status, StatusCode::OK);
     let metrics = scene
         .send(Method::GET, "/metrics", &[("cookie", &cookie)], "")
@@ -403,13 +403,13 @@ async fn session_and_its_stream_end_with_the_token_they_rest_on() {
     }
     assert_eq!(overview(&scene, &cookie).await, StatusCode::UNAUTHORIZED);
     assert_eq!(overview(&scene, &other).await, StatusCode::OK);
-    // The earlier token in force again does not bring the session back.
+    // A return to the earlier token does not bring the session back.
     scene.live.replace(AdminSettings {
         address: Some(scene.address),
         ..settings()
     });
     assert_eq!(overview(&scene, &cookie).await, StatusCode::UNAUTHORIZED);
-    // Whose group loses its role loses the session's rights at once.
+    // A session loses its rights as soon as its group loses the role.
     scene.live.replace(AdminSettings {
         roles: Default::default(),
         address: Some(scene.address),
@@ -439,7 +439,7 @@ async fn stream_of_events_ends_with_its_session() {
     while let Some(frame) = soon(http_body_util::BodyExt::frame(&mut events)).await {
         frame.unwrap();
     }
-    // One that is not used any more ends by itself.
+    // An unused session ends by itself.
     let settings = AdminSettings {
         session_lifetime: Duration::from_millis(1),
         ..settings()
@@ -463,7 +463,7 @@ async fn page_behind_a_proxy_with_tls_has_secure_cookies_and_its_own_origin() {
     let scene = Scene::with(vec![fake("a", &[])], settings, Arc::new(People)).await;
     let body = format!(r#"{{"token":"{TOKEN}"}}"#);
     let json = ("content-type", "application/json");
-    // Whether the proxy passes the name on or not.
+    // The proxy may or may not forward the name.
     for host in [&[("host", "fanlight.example.com")][..], &[]] {
         let headers = [
             &[json, ("origin", public), ("sec-fetch-site", "same-origin")],
@@ -519,7 +519,7 @@ async fn page_behind_a_proxy_with_tls_has_secure_cookies_and_its_own_origin() {
             .status,
         StatusCode::FORBIDDEN
     );
-    // Nothing of a request says where the page is.
+    // The request does not say where the page is.
     let headers = [
         json,
         ("host", "evil.example"),

@@ -1,4 +1,4 @@
-//! The traces of the ring in the API. The test records the spans that the request path would record.
+//! The traces of the ring in the API. The test records the spans that a real request would record.
 
 use fanlight_admin::AdminSettings;
 use fanlight_protocol::{Json, Method, Revision};
@@ -174,7 +174,7 @@ async fn summary_describes_a_trace() {
 async fn tools_have_figures_of_the_last_hour() {
     let scene = scene().await;
     let answer = scene.json("/api/tools/statistics").await;
-    // The fakes list no tools, so that metrics do not tell them apart.
+    // The fakes list no tools, so the metrics do not distinguish them.
     let [files, mail] = &answer["tools"].as_array().unwrap()[..] else {
         panic!("{answer}")
     };

@@ -14,8 +14,8 @@ use crate::syntax::{Node, Value};
 use crate::variables::{Environment, Variables};
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// The listener for operators that the config file at `path` has. The rest of the file is not judged, and variables may be
-/// missing: a command that asks a running gateway need not have those of its servers.
+/// Reads the operators' listener from the config file at `path`. The rest of the file is not checked, and variables may be
+/// missing: a command that asks a running gateway need not have its servers' variables.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn load_admin(
         masked,
         findings,
     } = Tree::new(&text, path)?;
-    // A file that cannot be read may have variables of servers alone.
+    // A file that cannot be read may only have variables of servers.
     let (own, _) = own_variables(root.as_ref(), path).unwrap_or_default();
     let environment = Environment::of_variables(env);
     let variables = Variables::new(environment, path, client.as_ref(), own, true);

@@ -1,14 +1,14 @@
-//! The files that patterns name: those of `include`, and policies.
+//! The files that patterns match: for `include` and for policies.
 
 use std::path::{Path, PathBuf};
 
 use crate::report::problem::{ConfigErrors, quoted};
 
-/// Most files of one configuration. No option: it holds before options are known.
+/// The most files of one configuration. Not an option, since it applies before options are known.
 const MAX_FILES: usize = 256;
 
-/// The files that the patterns of `option` name, in the order of the patterns and of their names, and the folders that they
-/// are in.
+/// The files that the patterns of `option` match, in the order of the patterns and of their names,
+/// and their folders.
 pub(super) fn included(
     option: &str,
     patterns: &[String],
@@ -57,7 +57,7 @@ pub(super) fn included(
                 "`{option}` names more than {MAX_FILES} files"
             )));
         }
-        // New files may appear where the part without `*` ends.
+        // New files may appear in the folder before the first `*`.
         let plain = Path::new(pattern).components().take_while(|part| {
             let text = part.as_os_str().to_string_lossy();
             !text.contains(['*', '?', '['])

@@ -1,4 +1,4 @@
-//! Reads the options that the commands for keys need.
+//! Reads the options for the `keys` commands.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use crate::report::problem::ConfigErrors;
 use crate::variables::Environment;
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// The file with keys that the first of these config files names, and `limits.authKeys`. The config file is checked, the
-/// keys are not read.
+/// The file with keys from the first of these config files, and `limits.authKeys`. This checks the config file and does not read
+/// the keys.
 ///
 /// # Errors
 ///

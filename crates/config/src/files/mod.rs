@@ -1,7 +1,7 @@
 //! A configuration of several files: the first has the options, and all have servers.
 //!
-//! Further files are those named to [`load_all`] and those that `include` of the first names. A server has one definition:
-//! the same name in two files is an error that names both.
+//! Further files are passed to [`load_all`] or named by `include` in the first one. A server has one definition: the same name in
+//! two files is an error that names both.
 
 mod admin;
 mod include;
@@ -34,19 +34,19 @@ use include::included;
 pub use key_file::key_file;
 use tree::Tree;
 
-/// Options of a further file.
+/// Options that a further file may have.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
 
-/// A file that a configuration was read from, or a folder in which further ones may appear.
+/// A file of the configuration, or a folder in which further files may appear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
-    /// Its [`fingerprint`] when it was read.
+    /// The file's [`fingerprint`] when it was read.
     pub fingerprint: Option<u64>,
 }
 
-/// The servers that have been read, with the file and line of each.
+/// The servers read so far, with the file and line of each.
 #[derive(Default)]
 struct Known(Vec<(String, PathBuf, usize)>);
 
@@ -71,8 +71,8 @@ impl Known {
     }
 }
 
-/// Reads and checks the config files at `paths`, of which the first has the options, and those that it includes. `env`
-/// looks up the variables that the files name. Secrets that are in no file count as there, and are not read.
+/// Reads and checks the config files at `paths` and the files that they include; the first one has the options. `env` looks up the
+/// files' variables. Secrets outside of files count as present, and are not read.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn load_all(
     load_all_in(paths, Environment::with_unread_secrets(env))
 }
 
-/// [`load_all`] where a user may be asked for values.
+/// [`load_all`] that may ask a user for values.
 ///
 /// # Errors
 ///
@@ -96,12 +96,12 @@ pub fn load_all_in(
     load(paths, environment, false)
 }
 
-/// [`load_all_in`] where a server that lacks a value, such as a variable that is not set, is left out with a warning: it is a
-/// [`Transport::Incomplete`], and the others can be used.
+/// [`load_all_in`] that leaves out servers that lack a value, such as an unset variable. Such a server causes a warning and becomes a
+/// [`Transport::Incomplete`]; the other servers can be used.
 ///
 /// # Errors
 ///
-/// Every other error of every file, or the one reason why one cannot be read; what is missing, if no server can be used.
+/// Every other error of every file, or the one reason why one cannot be read; the missing values, if no server can be used.
 pub fn load_usable(
     paths: &[PathBuf],
     environment: Environment<'_>,
@@ -181,7 +181,7 @@ fn load(
     check_user_env(&mut loaded);
     errors.or_add(read_policies(&mut loaded, first));
     errors.or_add(read_pins(&mut loaded, first));
-    // With all servers in one file, the position is shown.
+    // If one file has all servers, the errors already have positions.
     if paths.len() > 1 || !loaded.config.include.is_empty() {
         check_endpoints(&loaded.config, first, &mut errors);
         for WrongVersion { message, help, .. } in loaded.config.wrong_versions() {
@@ -217,7 +217,7 @@ fn load(
     errors.0.map_or(Ok(loaded), Err)
 }
 
-/// The files and folders that servers are not to read.
+/// The files and folders that servers must not read.
 fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
     let state = loaded
         .config
@@ -237,7 +237,7 @@ fn own_files(loaded: &Loaded) -> Vec<PathBuf> {
 struct Errors(Option<ConfigErrors>);
 
 impl Errors {
-    /// What was read, or none after its errors were added.
+    /// The value, or `None` after adding the errors.
     fn or_add<T>(&mut self, result: Result<T, ConfigErrors>) -> Option<T> {
         match (result, &mut self.0) {
             (Ok(value), _) => return Some(value),
@@ -303,10 +303,10 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     Ok(())
 }
 
-/// The file with pins where the configuration names none.
+/// The default file with pins.
 const PINS: &str = "fanlight.lock.json";
 
-/// Reads the file with pins, if it is there.
+/// Reads the file with pins, if it exists.
 fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
     let pins = &mut loaded.config.pins;
     let path = first
@@ -322,7 +322,7 @@ fn read_pins(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> {
         let (text, fingerprint) = text_file::read(&path, MAX_KEY_FILE_SIZE)?;
         (pins.text, mark) = (Some(text), fingerprint);
     }
-    // Where pins are off, nothing depends on it.
+    // Without pins, nothing depends on the file.
     if pins.mode.is_some() {
         loaded.files.push(ConfigFile {
             path,
@@ -355,7 +355,7 @@ fn read_policies(loaded: &mut Loaded, first: &Path) -> Result<(), ConfigErrors> 
     Ok(())
 }
 
-/// Reads the files with variables of servers. What `env` of a server has overrides them.
+/// Reads the files with variables of servers. A server's `env` overrides them.
 fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErrors> {
     for server in loaded
         .config
@@ -403,7 +403,7 @@ fn read_env_files(loaded: &mut Loaded, is_lenient: bool) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// Leaves out servers with variables of users of a server that has none.
+/// Leaves out servers that use per-user variables of a server without any.
 fn check_user_env(loaded: &mut Loaded) {
     let servers = &loaded.config.servers;
     let has_users = |name: &str| {
@@ -437,14 +437,14 @@ fn check_user_env(loaded: &mut Loaded) {
     }
 }
 
-/// How the first file is read.
+/// The way to read the first file.
 #[derive(Clone, Copy)]
 pub(crate) struct First {
-    /// Whether servers may be in others, too.
+    /// Whether other files may have servers, too.
     pub(crate) has_further: bool,
-    /// Whether files that it names are read.
+    /// Whether to read the files that it names.
     pub(crate) reads_files: bool,
-    /// Whether a server that lacks a value is left out.
+    /// Whether to leave out a server that lacks a value.
     pub(crate) is_lenient: bool,
 }
 
@@ -501,7 +501,7 @@ fn secret_files(variables: Variables<'_>) -> impl Iterator<Item = ConfigFile> {
         .map(|(path, fingerprint)| ConfigFile { path, fingerprint })
 }
 
-/// The variables that options other than those of servers name.
+/// The names of variables in options outside of servers.
 fn own_variable_names(root: &Node) -> Vec<String> {
     let Value::Map(entries) = &root.value else {
         return Vec::new();
@@ -523,7 +523,7 @@ fn own_variable_names(root: &Node) -> Vec<String> {
 
 type OwnVariables = (env_file::Pairs, Vec<ConfigFile>);
 
-/// The values of variables in the file that `envFile` names, which is read before any variable is looked up.
+/// The variables in the file that `envFile` names; it is read before any variable is looked up.
 fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, ConfigErrors> {
     let named = root
         .and_then(|root| root.field("envFile"))
@@ -538,7 +538,7 @@ fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, Con
     Ok((variables, vec![ConfigFile { path, fingerprint }]))
 }
 
-/// Takes note of the servers of a file.
+/// Records the servers of a file.
 pub(crate) trait KnownServers {
     fn note(&mut self, root: &Node, source: &Source, origin: &Path);
 }
@@ -549,16 +549,16 @@ impl KnownServers for Known {
     }
 }
 
-/// Servers are not compared with those of other files.
+/// Records nothing: servers are not compared between files.
 impl KnownServers for () {
     fn note(&mut self, _: &Node, _: &Source, _: &Path) {}
 }
 
-/// What a further file has.
+/// The content of a further file.
 struct Further {
     servers: Vec<Server>,
     warnings: Vec<crate::Problem>,
-    /// Those that it names and that were read.
+    /// The files that it names and that were read.
     files: Vec<ConfigFile>,
 }
 

@@ -1,4 +1,4 @@
-//! One file as a tree, in Fanlight's own notation, whoever's file it is.
+//! One file as a tree in Fanlight's own notation, also for clients' files.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::report::problem::{ConfigErrors, Finding, Findings};
 use crate::syntax::{Node, Source, Syntax};
 use crate::{syntax, units};
 
-/// A file that has been read as a tree.
+/// A file that was read as a tree.
 pub(super) struct Tree {
     pub(super) source: Source,
     pub(super) root: Option<Node>,
-    /// What it was before, if it is of a client.
+    /// The original notation of a client's file.
     pub(super) client: Option<ClientFile>,
     pub(super) masked: Masked,
     pub(super) findings: Findings,

@@ -1,7 +1,7 @@
-//! Changes of the file with keys that leave everything else in it as it is, comments among it.
+//! Changes to the file with keys that keep everything else, including comments.
 //!
-//! A change is made in the text, then the text is read again: only if it has exactly the keys that it should have, it is
-//! right. What cannot be changed so, such as a list in brackets, is left to its author.
+//! A change edits the text and reads it again: it is accepted only if the result has exactly the expected keys. Other files, such as
+//! one with a list in brackets, must be changed by hand.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::report::problem::Findings;
 use crate::syntax::{Entry, Node, Source, Syntax, Value};
 use crate::{ConfigErrors, syntax};
 
-/// The text of a file with keys, with one more; `None` if it has to be added by hand.
+/// The text of a file with an additional key; `None` if somebody has to add it by hand.
 ///
 /// # Errors
 ///
@@ -58,8 +58,8 @@ pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
     Ok(Some(changed).filter(|changed| keys(changed).is_ok_and(|keys| keys == expected)))
 }
 
-/// The text of a file with keys, without those that `is_gone` is true of, and how many those are; `None` instead of the text
-/// if they have to be removed by hand.
+/// The text of a file without the keys that satisfy `is_gone`, and their number; `None` instead of the text if somebody has to remove
+/// them by hand.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn without_keys(
         return Ok((None, gone));
     };
     let mut changed = text.to_owned();
-    // From the end, so that earlier positions stay.
+    // Changes begin at the end, so that earlier positions stay valid.
     for (_, item) in before
         .iter()
         .zip(items)
@@ -112,7 +112,7 @@ impl Key {
         hexadecimal(&self.sha256)
     }
 
-    /// Its entry in the file, as lines that begin with `indent`.
+    /// The key's entry in the file, as lines that begin with `indent`.
     #[must_use]
     pub fn entry(&self, indent: &str) -> String {
         let Self {
@@ -158,7 +158,7 @@ fn flow(texts: &[String]) -> String {
     )
 }
 
-/// A key as it is read again.
+/// A key as the file will have it, with times in whole seconds.
 fn to_the_second(key: &Key) -> Key {
     let whole = |moment: SystemTime| {
         let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -174,15 +174,15 @@ fn keys(text: &str) -> Result<Vec<Key>, ConfigErrors> {
     parse_keys(text, Path::new("keys"), usize::MAX).map(|keys| keys.keys)
 }
 
-/// Where the list is in the text.
+/// The place of the list in the text.
 struct List {
     /// The column of the file's mapping.
     root_indent: usize,
-    /// `keys`; `None` if the file is something that has none.
+    /// The entry `keys`; `None` if the file has none.
     entry: Option<Entry>,
 }
 
-/// `None` for a text without anything.
+/// The list in the text; `None` for an empty text.
 fn list(text: &str) -> Option<List> {
     let source = Source::new(text);
     let root = syntax::parse(&source, Syntax::Yaml, &mut Findings::default())?;
@@ -192,7 +192,7 @@ fn list(text: &str) -> Option<List> {
             entry: None,
         });
     };
-    // A mapping in braces begins with one.
+    // A mapping in braces begins with a brace.
     let is_flow = text
         .get(root.span.start..)
         .is_some_and(|rest| rest.starts_with('{'));
@@ -210,7 +210,7 @@ fn list(text: &str) -> Option<List> {
     })
 }
 
-/// The column of the `-` of an item that has its own lines.
+/// The column of an item's `-`, if the item has lines of its own.
 fn dash(text: &str, item: &Node) -> Option<usize> {
     let start = line_start(text, item.span.start);
     let before = text.get(start..item.span.start)?;
@@ -220,7 +220,7 @@ fn dash(text: &str, item: &Node) -> Option<usize> {
     is_alone.then_some(indent)
 }
 
-/// The end of an item's text without the white space and comments that follow.
+/// The end of an item's text, without following white space and comments.
 fn last_byte(text: &str, item: &Node) -> usize {
     let own = |node: &Node| -> usize {
         let text = text.get(node.span.start..node.span.end).unwrap_or_default();

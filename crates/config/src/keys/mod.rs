@@ -1,4 +1,5 @@
-//! The file with keys of clients: a name, a digest and rights for each. `fanlight keys` writes it, and people may.
+//! The file with client keys: a name, a digest and rights for each. `fanlight keys` or people write
+//! it.
 
 mod edit;
 mod entry;
@@ -23,11 +24,11 @@ pub use values::{parse_moment, written as written_moment};
 /// The keys of a file.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// In the order of the file.
+    /// The keys in the file's order.
     pub keys: Vec<Key>,
-    /// What its author may want to change.
+    /// Warnings for the file's author.
     pub warnings: Vec<Problem>,
-    /// The [`fingerprint`](crate::fingerprint) of what was read.
+    /// The [`fingerprint`](crate::fingerprint) of the file's content.
     pub(crate) fingerprint: Option<u64>,
 }
 
@@ -63,7 +64,7 @@ pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
     Ok(keys)
 }
 
-/// Checks the text of a file with at most `most` keys. `origin` is its name in messages.
+/// Checks the text of a file with at most `most` keys. `origin` is the file's name in messages.
 ///
 /// # Errors
 ///
@@ -71,7 +72,7 @@ pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
 pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, ConfigErrors> {
     let source = Source::new(text);
     let mut findings = Findings::default();
-    // A file without keys, such as a new one, need not say so.
+    // A file without keys, such as a new one, may be empty.
     let is_empty = source
         .text()
         .lines()
@@ -177,7 +178,7 @@ fn read_key(reader: &mut Reader<'_>, node: &Node) -> Option<Key> {
     })
 }
 
-/// Warns if other users may write the file: they could let clients in.
+/// Warns if other users can write the file, since they could admit clients.
 fn writable_by_others(path: &Path) -> Option<Problem> {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! Texts of the file with keys: names, digests, moments.
+//! Texts in the file with keys: names, digests, times.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ pub(super) const NAME: Parsed<String> = Parsed {
     show: |name| json!(name),
 };
 
-/// A SHA-256 digest. Hidden in messages: the key itself may stand there by mistake.
+/// A SHA-256 digest. Messages hide it, since the key itself may be there by mistake.
 pub(super) const DIGEST: Parsed<[u8; 32]> = Parsed {
     visible: Visible::Nothing,
     parse: |reader, text| {
@@ -46,7 +46,7 @@ pub(super) const DIGEST: Parsed<[u8; 32]> = Parsed {
     show: |digest| json!(hexadecimal(digest)),
 };
 
-/// A moment in UTC.
+/// A time in UTC.
 pub(super) const MOMENT: Parsed<SystemTime> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -79,7 +79,7 @@ pub(super) const ENDPOINT: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
-/// A moment or a day in UTC.
+/// Parses a time or a day in UTC.
 fn moment(text: &str) -> Option<SystemTime> {
     let is_day = text.len() == "2027-01-31".len();
     let whole = if is_day {
@@ -90,17 +90,17 @@ fn moment(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(&whole).ok()
 }
 
-/// A moment or a day in UTC, such as `2027-01-31`, or how long after `now`, such as `90d`.
+/// Parses a time or a day in UTC, such as `2027-01-31`, or a duration after `now`, such as `90d`.
 #[must_use]
 pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     let after =
         || now.checked_add(parse_duration(text).filter(|_| text.ends_with(char::is_alphabetic))?);
-    // Later than any date that can be written.
+    // This is later than any date that can be written.
     let last = UNIX_EPOCH.checked_add(Duration::from_secs(253_370_764_800))?;
     moment(text).or_else(after).filter(|moment| *moment < last)
 }
 
-/// A moment in the notation of the file with keys, to the second.
+/// A time in the notation of the file with keys, to the second.
 #[must_use]
 pub fn written(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()

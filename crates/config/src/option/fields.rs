@@ -1,4 +1,4 @@
-//! The entries of one mapping of the file, checked against the section that they belong to.
+//! The entries of one mapping in the file, checked against its section.
 
 use crate::definition::{Form, Section};
 use crate::option::Options;
@@ -13,7 +13,8 @@ pub(crate) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
-    /// The entries of a node, which must be a mapping. Reports unknown keys, former keys and those without effect.
+    /// The entries of a node, which must be a mapping. Reports unknown keys, former keys, and keys
+    /// without effect.
     pub(crate) fn open(
         reader: &mut Reader<'_>,
         section: &'static Section,
@@ -61,7 +62,7 @@ impl<'t> Fields<'t> {
         Some(Self { section, entries })
     }
 
-    /// Reads every option of the section that has a field in `S`.
+    /// Reads every option of the section into its field of `S`.
     pub(crate) fn read<S: Options>(&self, reader: &mut Reader<'_>) -> S {
         let mut options = S::defaults();
         for field in S::FIELDS {
@@ -72,7 +73,7 @@ impl<'t> Fields<'t> {
         options
     }
 
-    /// Whether it has no other keys than these.
+    /// Whether the mapping has no keys other than these.
     pub(crate) fn are_among(&self, keys: &[&str]) -> bool {
         self.entries
             .iter()
@@ -84,7 +85,8 @@ impl<'t> Fields<'t> {
         self.get_or_null(key).filter(|entry| !entry.value.is_null())
     }
 
-    /// The entry of this key, unless it is absent. Of a duplicate key, which is an error, the last.
+    /// The entry of this key, unless it is absent. Of a duplicate key, which is an error, the last
+    /// entry.
     pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
         debug_assert!(self.section.find(key).is_some(), "{key} is not defined");
         let is_it = |entry: &&Entry| {
@@ -98,13 +100,13 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// Whether a key of the top level is for values that are named elsewhere in the file (YAML anchors), as in Compose files.
+/// Whether a top-level key is for YAML anchors, as in Compose files.
 pub(crate) fn is_for_anchors(key: &str) -> bool {
     key.starts_with("x-")
 }
 
 fn unknown_help(root: &'static Section, section: &'static Section, entry: &Entry) -> String {
-    // A setting of a client may be mistyped too.
+    // A client's setting may be mistyped, too.
     let candidates = [section.keys().as_slice(), section.foreign].concat();
     if let Some(meant) = suggest(&entry.key, &candidates) {
         return format!("did you mean `{meant}`?");
@@ -122,7 +124,7 @@ fn unknown_help(root: &'static Section, section: &'static Section, entry: &Entry
     }
 }
 
-/// The section that has an option of this key.
+/// The section that has an option with this key.
 fn find_elsewhere(section: &'static Section, key: &str) -> Option<&'static Section> {
     if section.find(key).is_some() {
         return Some(section);

@@ -1,4 +1,4 @@
-//! The kinds of values that options take: how each is read from the file, described, and shown.
+//! The kinds of option values: reading, describing and showing them.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::units::{format_duration, format_size, parse_count, parse_duration, pa
 
 /// A kind of value.
 pub(crate) trait Kind {
-    /// The type that it is read into.
+    /// The type of the read value.
     type Value;
-    /// Whether null is a value. Elsewhere null stands for an absent option.
+    /// Whether null is a value of its own. Elsewhere null stands for an absent option.
     const READS_NULL: bool = false;
 
     fn form(&self) -> Form;
-    /// The value, or none after a problem was reported.
+    /// The value, or `None` after reporting a problem.
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value>;
-    /// The value in the notation of the file, without secrets.
+    /// The value in the file's notation, without secrets.
     fn show(&self, value: &Self::Value) -> Json;
 }
 
@@ -78,18 +78,18 @@ impl Kind for Flag {
     }
 }
 
-/// An amount within bounds, both included.
+/// An amount within inclusive bounds.
 pub(crate) struct Range<T: 'static> {
     min: T,
     max: T,
     quantity: &'static Quantity<T>,
 }
 
-/// How amounts of one quantity are written.
+/// The notation for amounts of one quantity.
 struct Quantity<T> {
     name: &'static str,
     help: &'static str,
-    /// What a number without a unit means.
+    /// The unit of a plain number.
     plain: &'static str,
     parse: fn(&str) -> Option<T>,
     show: fn(T) -> Json,
@@ -149,7 +149,7 @@ pub(crate) const fn size(min: usize, max: usize) -> Range<usize> {
     }
 }
 
-/// A number of things.
+/// A number of items.
 pub(crate) const fn count(min: usize, max: usize) -> Range<usize> {
     Range {
         min,
@@ -241,10 +241,10 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
     }
 }
 
-/// A text that is checked and turned into something else.
+/// A text that is checked and converted.
 pub(crate) struct Parsed<T> {
     pub(crate) visible: Visible,
-    /// The value, or none after a problem was reported.
+    /// The value, or `None` after reporting a problem.
     pub(crate) parse: fn(&mut Reader<'_>, Text) -> Option<T>,
     pub(crate) show: fn(&T) -> Json,
 }

@@ -1,4 +1,4 @@
-//! Kinds of values for what servers and clients get: JSON, and mappings of names.
+//! Kinds of values for servers and clients: JSON, and mappings of names.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
-/// A mapping of names to values, in the order of the file.
+/// A mapping of names to values, in the file's order.
 pub(crate) struct NameMap<K>(pub(crate) K);
 
 impl<K: Kind> Kind for NameMap<K> {
@@ -63,9 +63,9 @@ impl<K: Kind> Kind for NameMap<K> {
     }
 }
 
-/// A JSON value, kept as its text: numbers with the digits of the file, members in its order. Null is a value.
+/// A JSON value as text, with the file's digits of numbers and order of members. Null is a value.
 pub(crate) struct JsonText {
-    /// The types that it may have, by their names in JSON Schema; all if there are none.
+    /// The permitted types by their names in JSON Schema; empty for all.
     pub(crate) types: &'static [&'static str],
     pub(crate) visible: Visible,
 }
@@ -97,7 +97,7 @@ impl Kind for JsonText {
     fn show(&self, value: &Self::Value) -> Json {
         match value {
             Some(_) if self.visible != Visible::All => json!(HIDDEN),
-            // The text was made here.
+            // The text was made by this module.
             Some(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
             None => Json::Null,
         }
@@ -116,7 +116,8 @@ fn type_of(node: &Node) -> &'static str {
     }
 }
 
-/// Writes a value as JSON; none after a problem was reported. Its depth is bounded by that of the file.
+/// Writes a value as JSON; `None` after reporting a problem. The file's depth limit also bounds the
+/// value.
 fn write(reader: &mut Reader<'_>, what: &str, node: &Node, out: &mut String) -> Option<()> {
     match &node.value {
         Value::Null => out.push_str("null"),

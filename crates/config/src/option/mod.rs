@@ -1,5 +1,6 @@
-//! Reading options into structs. [`options!`] turns one definition of each option into a struct field with its
-//! documentation and default, its parser with range and messages, and a [`Definition`](crate::definition::Definition).
+//! Reading options into structs. [`options!`] turns one definition of each option into a struct
+//! field with documentation and default, a parser with range and messages, and a
+//! [`Definition`](crate::definition::Definition).
 
 pub(crate) mod fields;
 pub(crate) mod kind;
@@ -19,10 +20,10 @@ pub(crate) trait Options: Sized + 'static {
     const SECTION: &'static Section;
     const FIELDS: &'static [Field<Self>];
 
-    /// The struct without any option set.
+    /// The struct with all options at their defaults.
     fn defaults() -> Self;
 
-    /// The options in the notation of the file, without secrets.
+    /// The options in the file's notation, without secrets.
     fn show(&self) -> Map<String, Value> {
         Self::FIELDS
             .iter()
@@ -31,7 +32,7 @@ pub(crate) trait Options: Sized + 'static {
     }
 }
 
-/// How one option is read into a struct, and shown.
+/// The reading of one option into a struct, and the showing of it.
 pub(crate) struct Field<S> {
     pub(crate) key: &'static str,
     pub(crate) read: fn(&mut Reader<'_>, &Entry, &mut S),

@@ -1,4 +1,5 @@
-//! Values read from nodes: strings, lists and mappings of strings, with variables replaced, and the problems they can have.
+//! Values read from nodes: strings, lists and mappings of strings, with variables replaced, and
+//! their problems.
 
 use crate::definition::Section;
 use crate::option::substitute::substitute;
@@ -6,17 +7,17 @@ use crate::report::problem::{Finding, Findings, quoted};
 use crate::syntax::{Entry, Node, Source, Span, Value};
 use crate::variables::Lookup;
 
-/// What reading needs: the text, the variables, the definitions, and the problems found so far.
+/// The state of reading: the text, the variables, the definitions, and the problems found so far.
 pub(crate) struct Reader<'a> {
-    /// The top level of the file, searched for keys that are written in the wrong section.
+    /// The top level of the file, which is searched for keys in the wrong section.
     pub(crate) root: &'static Section,
     pub(crate) source: &'a Source,
     pub(crate) env: &'a dyn Lookup,
-    /// Whether the file is a client's, whose own settings are passed over.
+    /// Whether the file is a client's, whose own settings are ignored.
     pub(crate) is_of_client: bool,
     /// Whether the file is a test's, which may set what is no option.
     pub(crate) is_of_test: bool,
-    /// Whether a server that lacks a value is left out, and is not an error of the whole file.
+    /// Whether a server that lacks a value is left out, instead of an error of the whole file.
     pub(crate) is_lenient: bool,
     pub(crate) findings: Findings,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// The text for a message, unless it came from a variable. Only for fields that hold no secret.
+    /// The text for a message, unless it came from a variable. Only for fields without secrets.
     pub(crate) fn shown(&self) -> String {
         if self.substituted {
             "the text after substitution".to_owned()
@@ -41,7 +42,7 @@ impl Text {
 }
 
 impl<'a> Reader<'a> {
-    /// For a file that is Fanlight's own and has these options.
+    /// A reader for a file in Fanlight's own notation with these options.
     pub(crate) fn new(
         root: &'static Section,
         source: &'a Source,
@@ -92,13 +93,13 @@ impl Reader<'_> {
         self.warn(entry.key_span, message, &help);
     }
 
-    /// Reports that `what` is not of the type it must be.
+    /// Reports that `what` has the wrong type.
     pub(crate) fn wrong_type(&mut self, what: &str, node: &Node, expected: &str, help: &str) {
         let message = format!("{what} must be {expected}, not {}", node.kind());
         self.error(node.span, message, help);
     }
 
-    /// Reports two fields of which a mapping may have only one.
+    /// Reports two fields that exclude each other.
     pub(crate) fn both(&mut self, first: &Entry, second: &Entry) {
         let message = format!(
             "both {} and {} are given",
@@ -112,7 +113,7 @@ impl Reader<'_> {
         );
     }
 
-    /// Reports a text that is none of the words that the option takes.
+    /// Reports a text that is none of the option's words.
     pub(crate) fn unknown_word(&mut self, entry: &Entry, text: &Text, words: &[&str]) {
         let meant = suggest(&text.value, words).filter(|_| !text.substituted);
         let help = match meant {
@@ -133,12 +134,12 @@ impl Reader<'_> {
         self.list(entry, Self::string)
     }
 
-    /// A list of strings, in which numbers and booleans stand for their text.
+    /// A list of strings; numbers and booleans stand for their text.
     pub(crate) fn scalars(&mut self, entry: &Entry) -> Option<Vec<Text>> {
         self.list(entry, Self::scalar)
     }
 
-    /// A mapping to strings, in which numbers and booleans stand for their text.
+    /// A mapping to strings; numbers and booleans stand for their text.
     pub(crate) fn pairs<'t>(&mut self, entry: &'t Entry) -> Vec<(&'t Entry, Text)> {
         let Value::Map(entries) = &entry.value.value else {
             self.wrong_type(
@@ -229,7 +230,8 @@ impl Reader<'_> {
             Err(faults) => {
                 let mut from = span.start;
                 for fault in faults {
-                    // In a string with escapes the expression may be spelled differently: then the whole string is marked.
+                    // In a string with escapes the expression may be spelled differently; the whole
+                    // string is marked then.
                     let found = self.source.find(span, from, &fault.expression);
                     from = found.map_or(from, |found| found.start + 1);
                     let finding =
@@ -246,7 +248,7 @@ impl Reader<'_> {
     }
 }
 
-/// The candidate that a mistyped word most likely stands for. Case, `_` and `-` do not count.
+/// The candidate that a mistyped word most likely means. Case, `_` and `-` do not count.
 pub(crate) fn suggest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
     let word = plain(word);

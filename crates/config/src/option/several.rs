@@ -1,5 +1,5 @@
-//! Kinds of values for one or several: a text or a list of texts, `true` or a list of texts, a list of mappings, a word or a
-//! mapping.
+//! Kinds of values for one or several: a text or a list of texts, `true` or a list of texts, a list
+//! of mappings, a word or a mapping.
 
 use std::marker::PhantomData;
 
@@ -41,7 +41,7 @@ impl<T> Kind for OneOrMany<T> {
     }
 }
 
-/// A list of texts, `true` for one that stands for all of them, or `false` for none.
+/// A list of texts, `true` for a text that stands for all, or `false` for none.
 pub(crate) struct AllOrEach {
     pub(crate) each: Each<String>,
     pub(crate) all: &'static str,

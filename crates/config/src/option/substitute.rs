@@ -1,6 +1,6 @@
 //! `${VAR}` and `${VAR:-default}` in strings; the caller looks names up.
 //!
-//! Our own, since it reports every bad expression of a string with its text, and bounds nesting.
+//! A library would not do: this reports every bad expression of a string with its text, and limits nesting.
 
 use std::cell::RefCell;
 
@@ -18,24 +18,25 @@ pub(crate) struct Substituted {
     pub(crate) changed: bool,
 }
 
-/// A bad expression: its text as written, to be found in the file, what is wrong with it, and what to do.
+/// A bad expression: its text as written (to find it in the file), the fault, and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadExpression {
     pub(crate) expression: String,
     pub(crate) message: String,
     pub(crate) help: String,
-    /// It is right, but its value is not there.
+    /// Whether the expression is right, but has no value.
     pub(crate) is_missing: bool,
 }
 
-/// What to do about every bad expression.
+/// The remedy for every bad expression.
 const LITERAL: &str = "write `$${` for a literal `${`";
 
-/// Defaults within defaults.
+/// The permitted nesting of defaults.
 const MAX_NESTING: usize = 16;
 
-/// Replaces every expression in `input`, or reports each one that cannot be. A variable that is set to the empty string
-/// counts as missing only where a default is given, as in a shell. The value of a variable is not searched for expressions.
+/// Replaces every expression in `input`, or reports each bad one. An empty variable counts as
+/// missing only if a default is given, as in a shell. Values of variables are not searched for
+/// expressions.
 pub(crate) fn substitute(
     input: &str,
     lookup: &dyn Lookup,
@@ -57,14 +58,14 @@ pub(crate) fn substitute(
     }
 }
 
-/// The names of the variables in `input`, those in defaults included.
+/// The names of the variables in `input`, including those in defaults.
 pub(crate) fn names(input: &str) -> Vec<String> {
     let names = RefCell::new(Vec::new());
     let note = |name: &str| {
         names.borrow_mut().push(name.to_owned());
         None
     };
-    // Bad expressions are reported where the text is read.
+    // Bad expressions are reported when the text is read.
     let _ = substitute(input, &note);
     names.into_inner()
 }
@@ -160,7 +161,7 @@ impl Substitution<'_> {
         }
     }
 
-    /// What an editor asks its user for.
+    /// An input that an editor asks its user for.
     fn input(&mut self, expression: &str, name: &str, id: &str) {
         self.changed = true;
         match self.lookup.variable(name) {
@@ -219,7 +220,8 @@ impl Substitution<'_> {
     }
 }
 
-/// The position of the brace that closes an expression; those of expressions within it are skipped.
+/// The position of the brace that closes an expression; the braces of nested expressions are
+/// skipped.
 fn closing_brace(body: &str) -> Option<usize> {
     let bytes = body.as_bytes();
     let mut depth = 0_usize;

@@ -1,4 +1,5 @@
-//! What is made from the definitions: the JSON Schema, the reference, the sample file, and a configuration as it is shown.
+//! The outputs of the definitions: the JSON Schema, the reference, the sample file, and a shown
+//! configuration.
 
 pub(crate) mod reference;
 pub(crate) mod sample;

@@ -37,7 +37,7 @@ fn push_fixed(text: &mut String, sections: &[(Option<&'static Definition>, &'sta
     }
 }
 
-/// The default of an option as the reference shows it.
+/// The default of an option in the reference.
 fn default(option: &Definition) -> String {
     option
         .default()
@@ -47,7 +47,7 @@ fn default(option: &Definition) -> String {
         })
 }
 
-/// Each section once, behind that which has it, with the option whose value it is.
+/// Each section once, after the section that contains it, with the option that holds it.
 pub(crate) fn sections() -> Vec<(Option<&'static Definition>, &'static Section)> {
     let (mut pending, mut found) = (vec![(None, Config::SECTION)], Vec::<(_, &Section)>::new());
     while let Some((definition, section)) = pending.pop() {
@@ -66,7 +66,7 @@ pub(crate) fn sections() -> Vec<(Option<&'static Definition>, &'static Section)>
     found
 }
 
-/// Where links to sections lead, by the names of these: what readers of Markdown make of their headings.
+/// The link targets of sections by name, as Markdown makes them from headings.
 type Anchors = BTreeMap<&'static str, String>;
 
 fn anchors(sections: &[(Option<&'static Definition>, &'static Section)]) -> Anchors {
@@ -153,7 +153,7 @@ fn push_section(
     }
 }
 
-/// The values that an option takes.
+/// The possible values of an option.
 fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
     let anchor = |section: &Section| anchors.get(section.name).cloned().unwrap_or_default();
     match form {

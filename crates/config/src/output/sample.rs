@@ -10,16 +10,16 @@ use crate::option::Options as _;
 /// The longest line.
 const WIDTH: usize = 120;
 
-/// What servers look like. Options that are not in it are listed after it.
+/// Example servers. Options that it lacks are listed after it.
 const SERVERS: &str = include_str!("sample_servers.yaml");
 
-/// What endpoints look like.
+/// Example endpoints.
 const ENDPOINTS: &str = include_str!("sample_endpoints.yaml");
 
-/// What `auth` looks like, commented out: nothing is listened on without what it names.
+/// An example of `auth`, commented out, since the listener needs everything that it names.
 const AUTH: &str = include_str!("sample_auth.yaml");
 
-/// A config file in YAML with every option, explained, with a line break at the end.
+/// A config file in YAML with every option and its explanation, with a line break at the end.
 pub fn sample() -> String {
     let mut text = include_str!("sample_head.yaml").to_owned();
     for option in Config::SECTION.definitions {
@@ -76,7 +76,7 @@ fn write(text: &mut String, indent: &str, option: &Definition, form: Form) {
     }
 }
 
-/// What the sample has for an option; none for another name of an option.
+/// The sample's value of an option; `None` for another name of an option.
 fn value(option: &Definition) -> Option<String> {
     if !option.example.is_empty() {
         return Some(option.example.to_owned());

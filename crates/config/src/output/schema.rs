@@ -1,7 +1,7 @@
-//! The JSON Schema of the config file. Editors check files against it while one types.
+//! The JSON Schema of the config file. Editors check files against it while the user types.
 //!
-//! Our own and not schemars: that derives from Rust types, while a value in the file may also be text with a unit or with
-//! variables, and the parser reads the same definitions.
+//! schemars would not do: it derives from Rust types, while a value in the file may also be text with a unit or with variables. The
+//! parser reads the same definitions.
 
 use serde_json::{Map, Value, json};
 
@@ -11,8 +11,8 @@ use crate::option::Options as _;
 
 /// The JSON Schema (2020-12) of the config file, indented, with a line break at the end.
 ///
-/// It accepts every file that [`parse`](crate::parse) accepts. Some checks (addresses, URLs, duplicate keys, sizes and
-/// durations out of range) only the parser makes.
+/// It accepts every file that [`parse`](crate::parse) accepts. Only the parser makes some checks (addresses, URLs, duplicate keys,
+/// sizes and durations out of range).
 pub fn schema() -> String {
     let mut definitions = Map::new();
     let mut root = section(Config::SECTION, &mut definitions);
@@ -42,12 +42,14 @@ pub fn schema() -> String {
     definitions.extend(common());
     root.insert("$defs".to_owned(), Value::Object(definitions));
     let mut schema = Value::Object(root);
-    // Whether serde_json keeps or sorts the order of members depends on what else is built: one order for all builds.
+    // Other features in the build decide whether serde_json keeps or sorts the order of members:
+    // one order for all builds.
     schema.sort_all_objects();
     format!("{schema:#}\n")
 }
 
-/// The schema of one mapping: its options, keys without effect, and no others. Adds those of the sections in it.
+/// The schema of one mapping: its options, keys without effect, and no others. Adds the schemas of
+/// its sections.
 fn section(section: &Section, definitions: &mut Map<String, Value>) -> Map<String, Value> {
     let mut properties = Map::new();
     for fixed in section.fixed {
@@ -119,7 +121,7 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
                 json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() }),
             ])
         }
-        // A text with variables may become one of them.
+        // A text with variables may become one of the words.
         Form::Choices(words) => {
             let variable = json!({ "$ref": "#/$defs/variable" });
             json!({ "type": ["array", "null"], "items": { "anyOf": [{ "enum": words }, variable] } })

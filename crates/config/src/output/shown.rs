@@ -1,4 +1,4 @@
-//! A configuration as it may be shown: in the notation of the file, complete with defaults, without secrets.
+//! A shown configuration: in the file's notation, complete with defaults, without secrets.
 
 use crate::settings::{EndpointUrl, Secret, Transport};
 use serde_json::{Map, Value, json};
@@ -10,8 +10,8 @@ use crate::option::Options as _;
 use crate::report::mask::HIDDEN;
 
 impl Config {
-    /// The configuration in force as JSON, indented. Tokens, keys, arguments, values of variables and headers, and URLs
-    /// beyond their host are `***`.
+    /// The configuration in force as indented JSON. Tokens, keys, arguments, values of variables
+    /// and headers, and URLs beyond their host are `***`.
     pub fn shown(&self) -> String {
         let mut shown = self.show();
         let servers: Map<String, Value> = self

@@ -1,4 +1,4 @@
-//! The top level of the file: options of their own, those that depend on each other, and the servers.
+//! The top level of the file: its options, options that depend on each other, and the servers.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use crate::report::problem::Finding;
 use crate::report::problem::quoted;
 use crate::syntax::{Node, Span, Value};
 
-/// Reads the whole file. The result is complete only if no error was reported. `has_further` says whether other files may
-/// have servers, too.
+/// Reads the whole file. The result is complete only without reported errors. `has_further` says
+/// whether other files may have servers, too.
 pub(crate) fn read(
     reader: &mut Reader<'_>,
     root: &Node,
@@ -59,7 +59,7 @@ pub(crate) fn read(
     config
 }
 
-/// Has the files of listeners be those of `folder`, and checks their options.
+/// Makes the paths of listeners' files relative to `folder`, and checks the listeners' options.
 fn resolve_listeners(
     reader: &mut Reader<'_>,
     config: &mut Config,
@@ -86,7 +86,7 @@ fn resolve_listeners(
     }
 }
 
-/// Has the files of `replicas` be those of `folder`, and checks its options.
+/// Makes the paths in `replicas` relative to `folder`, and checks its options.
 fn resolve_replicas(
     reader: &mut Reader<'_>,
     config: &mut Config,
@@ -103,7 +103,8 @@ fn resolve_replicas(
     replicas.resolve(folder);
 }
 
-/// Reports names of servers that do not exist: an endpoint would show less than its author thinks.
+/// Reports names of servers that do not exist, since the endpoint would show less than its author
+/// thinks.
 fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
     let Some(endpoints) = fields.get("endpoints") else {
         return;
@@ -134,7 +135,7 @@ fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
     }
 }
 
-/// Options of a server that say what clients may see and do, or how they see it.
+/// A server's options about the clients' view and rights.
 const OF_CLIENTS: [&str; 10] = [
     "prefix",
     "tools",
@@ -148,7 +149,8 @@ const OF_CLIENTS: [&str; 10] = [
     "methods",
 ];
 
-/// Reports other versions of servers that cannot be, endpoints that show one, and what has no effect with one.
+/// Reports impossible versions of servers, endpoints that show one, and options without effect on
+/// one.
 fn check_versions(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>) {
     let servers = || {
         ["mcpServers", "servers"]
@@ -251,7 +253,7 @@ fn read_servers(
     }
 }
 
-/// Reports paths of which one hides the other. A default `ssePath` is switched off instead.
+/// Reports paths that hide each other. A default `ssePath` is switched off instead.
 fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>) {
     let Some(base) = config
         .sse_path
@@ -288,7 +290,7 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
     }
 }
 
-/// Reports ways for operators to sign in that cannot work.
+/// Reports operators' ways to sign in that cannot work.
 fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node>) {
     let operators = &config.admin;
     let of = |key| {
@@ -330,7 +332,7 @@ fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node
     }
 }
 
-/// Reports listeners that contradict each other or the rest.
+/// Reports listeners that contradict each other or other options.
 fn check_addresses(
     reader: &mut Reader<'_>,
     config: &Config,
@@ -350,7 +352,7 @@ fn check_addresses(
             "give the admin listener another port, or switch it off: `listen: null` in `admin`",
         );
     }
-    // An option with an error of its own is not missing.
+    // An option with its own error is not missing.
     let has_access = || {
         let is_given =
             |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));

@@ -1,4 +1,5 @@
-//! From the tree of a file to a [`Config`](crate::model::Config): what concerns several options at once.
+//! From a file's tree to a [`Config`](crate::model::Config): checks that concern several options at
+//! once.
 
 pub(crate) mod file;
 pub(crate) mod server;

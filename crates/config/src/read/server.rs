@@ -15,7 +15,7 @@ use crate::read::transport;
 use crate::report::problem::{Finding, quoted};
 use crate::syntax::{Entry, Value};
 
-/// A server's plain number of seconds from which on milliseconds were probably meant.
+/// A plain number of seconds from which on its author probably meant milliseconds.
 const SUSPICIOUS_SECONDS: Duration = Duration::from_secs(10_000);
 
 /// Defaults of servers that come from the rest of the file.
@@ -53,7 +53,7 @@ pub(crate) fn read_all(
     }
 }
 
-/// One that lacks a value is not used, which is no error of the others.
+/// Reads a server, or leaves it out if it lacks a value, which is no error of the others.
 fn read_or_leave_out(
     reader: &mut Reader<'_>,
     entry: &Entry,
@@ -80,7 +80,7 @@ fn read_or_leave_out(
             env_file: None,
             ..server
         },
-        // What else its entry says is of no use.
+        // The rest of its entry is not needed.
         None => Server {
             enabled: !is_switched_off(entry),
             ..Server::new(&entry.key, transport)
@@ -110,7 +110,7 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     check_name(reader, entry);
     let what = format!("the server {}", quoted(&entry.key));
     let fields = Fields::open(reader, Server::SECTION, &what, &entry.value)?;
-    // Everything is read even where the transport is wrong, so that every problem is found.
+    // Everything is read even with a wrong transport, so that every problem is found.
     let transport = transport::read(reader, &fields, entry, context.folder);
     let mut server: Server = fields.read(reader);
     server.name.clone_from(&entry.key);
@@ -185,7 +185,7 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
     }
 }
 
-/// Two tools of a server cannot have one name.
+/// Reports two tools of a server with one name.
 fn check_new_names(reader: &mut Reader<'_>, entry: &Entry, renames: &[(String, String)]) {
     let Value::Map(entries) = &entry.value.value else {
         return;
@@ -205,7 +205,8 @@ fn check_new_names(reader: &mut Reader<'_>, entry: &Entry, renames: &[(String, S
     }
 }
 
-/// Names become prefixes of tool names, in which common clients take few characters.
+/// Warns of server names that make long prefixes of tool names, which common clients limit to few
+/// characters.
 fn warn_of_prefixes(reader: &mut Reader<'_>, servers: &[Server], entries: &[Entry]) {
     let enabled = |server: &&Server| server.enabled;
     if servers.iter().filter(enabled).count() < 2 {
@@ -247,7 +248,7 @@ fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Serv
     server.enabled &= !Flag.read(reader, disabled).unwrap_or(false);
 }
 
-/// Adds what other programs' names for `tools.allow` and `tools.deny` say.
+/// Adds other programs' names for `tools.allow` and `tools.deny`.
 fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut ToolFilter) {
     if let Some(include) = fields.get("includeTools") {
         if let Some(Value::Map(entries)) = fields.get("tools").map(|tools| &tools.value.value)

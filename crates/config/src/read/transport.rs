@@ -1,4 +1,4 @@
-//! The transport of a server: its `command` or `url` and what belongs to it become a [`Transport`].
+//! The transport of a server: its `command` or `url` and related options become a [`Transport`].
 
 use std::path::{Path, PathBuf};
 
@@ -29,10 +29,11 @@ const OWNED_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
-/// The most endpoints that a server may name.
+/// The most endpoints of a server.
 const MAX_ENDPOINTS: usize = 64;
 
-/// Reads the fields of both transports, of which a server has exactly one, and the URLs of one that is reached over HTTP.
+/// Reads the fields of both transports, of which a server has exactly one, and the URLs of an HTTP
+/// server.
 pub(crate) fn read(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,
@@ -50,14 +51,14 @@ pub(crate) fn read(
     let kind = fields
         .get("type")
         .and_then(|entry| Some((entry, read_type(reader, entry)?)));
-    // The parts of both transports are read in any case: a mixed server shows all its problems.
+    // Both transports are read in any case, so that a mixed server shows all its problems.
     let stdio = read_stdio(reader, fields, command, folder);
     let http = read_http(reader, fields, urls.first().copied());
     match (command, urls.first()) {
         (Some(command), Some(url)) => reader.both(command, url),
         (None, None) => report_neither(reader, server, kind.map(|(_, kind)| kind)),
         (Some(_), None) => {
-            // A process has no use for other credentials than keys of users, which `env` refers to.
+            // A process can only use users' keys as credentials, which `env` refers to.
             let has_keys = fields
                 .get("auth")
                 .and_then(|auth| auth.value.field("type"))
@@ -183,7 +184,7 @@ fn is_user_key(kind: &Node) -> bool {
     matches!(&kind.value, Value::String(word) if word == "userKey")
 }
 
-/// The variables of `env` that are each user's own, each with the server that the user has something for.
+/// The per-user variables in `env`, each with the server whose user credential it holds.
 pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
     let pairs = fields.get("env").map(|entry| &entry.value.value);
     let Some(Value::Map(pairs)) = pairs else {
@@ -195,7 +196,7 @@ pub(crate) fn user_env(fields: &Fields<'_>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The server that a variable names as `${user:SERVER}`, which has to be its whole value.
+/// The server that a variable names as `${user:SERVER}`, which must be the whole value.
 fn of_user(pair: &Entry) -> Option<&str> {
     let Value::String(text) = &pair.value.value else {
         return None;
@@ -224,7 +225,7 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
     env
 }
 
-/// URLs and the headers for them.
+/// URLs and their headers.
 type Http = (Vec<EndpointUrl>, Vec<(String, Secret)>);
 
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>) -> Option<Http> {
@@ -318,7 +319,7 @@ fn read_endpoint(reader: &mut Reader<'_>, item: &Node) -> Option<EndpointUrl> {
 fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> {
     let help = "write an http or https URL with a host, such as `https://example.com/mcp`";
     let text = reader.string(what, node)?;
-    // The URL itself is not repeated: it may hold a token.
+    // The message does not repeat the URL, which may hold a token.
     match Url::parse(&text.value) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(text.value),
         Ok(_) => reader.error(
@@ -386,7 +387,7 @@ fn report_neither(reader: &mut Reader<'_>, server: &Entry, kind: Option<&str>) {
     reader.error(server.key_span, message, help);
 }
 
-/// Reports fields of the other transport: they would be lost silently.
+/// Reports fields of the other transport, which would be lost silently.
 fn report_foreign(
     reader: &mut Reader<'_>,
     fields: &Fields<'_>,

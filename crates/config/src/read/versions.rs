@@ -1,11 +1,11 @@
-//! The canaries and mirrors that servers name, which are entries like them.
+//! The canaries and mirrors that servers name, which are entries like servers.
 
 use crate::model::Config;
 use crate::model::server::Server;
 use crate::option::reader::suggest;
 use crate::report::problem::quoted;
 
-/// What is wrong with a version that a server names.
+/// A fault of a version that a server names.
 pub(crate) struct WrongVersion {
     /// The server that names it.
     pub(crate) server: String,
@@ -16,7 +16,7 @@ pub(crate) struct WrongVersion {
 }
 
 impl Server {
-    /// Its other versions, each with the option that names it.
+    /// The server's other versions, each with the option that names it.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let canary = self
             .canary
@@ -31,8 +31,8 @@ impl Server {
 }
 
 impl Config {
-    /// The server whose canary or mirror the entry called `name` is, and the option that says so. Clients are not shown such an
-    /// entry.
+    /// The server whose canary or mirror is the entry `name`, and the naming option. Clients do not
+    /// see such an entry.
     #[must_use]
     pub fn version_of(&self, name: &str) -> Option<(&'static str, &Server)> {
         self.servers.iter().find_map(|server| {
@@ -41,14 +41,14 @@ impl Config {
         })
     }
 
-    /// The servers that clients may be shown: all but those that are other versions of one.
+    /// The servers that clients may see: all except other versions of a server.
     pub fn servers_of_clients(&self) -> impl Iterator<Item = &Server> {
         self.servers
             .iter()
             .filter(|server| self.version_of(&server.name).is_none())
     }
 
-    /// Versions that cannot be.
+    /// The impossible versions.
     pub(crate) fn wrong_versions(&self) -> Vec<WrongVersion> {
         let known: Vec<&str> = self
             .servers

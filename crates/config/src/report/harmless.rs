@@ -1,7 +1,6 @@
-//! Whether a value of a key that is no option may stand in a message: only if neither its key nor its look is of a secret.
+//! Whether a message may show the value of an unknown key: only if neither the key nor the value looks like a secret.
 //!
-//! What is hidden without need costs a look into the file; what is shown without right is a leaked token. In doubt a value is
-//! hidden.
+//! An unnecessarily hidden value costs a look into the file; a wrongly shown one is a leaked token. In doubt the value is hidden.
 
 /// Words in keys of secrets.
 const SECRET: [&str; 24] = [
@@ -45,7 +44,7 @@ const HOLDERS: [&str; 12] = [
     "oauth",
     "settings",
 ];
-/// Keys that a mistyped key may stand for.
+/// Keys that a mistyped key may mean.
 const MISTYPED: [&str; 8] = [
     "token",
     "secret",
@@ -56,7 +55,7 @@ const MISTYPED: [&str; 8] = [
     "environment",
     "cookie",
 ];
-/// Letters of a word, beyond which it may be a key without digits.
+/// The number of letters beyond which a word without digits may be a key.
 const MAX_LETTERS: usize = 20;
 
 /// Whether the value of this key cannot be a secret.
@@ -64,7 +63,8 @@ pub(super) fn is_harmless(key: &str, value: &str) -> bool {
     !key.is_empty() && !holds_secrets(key) && looks_harmless(value)
 }
 
-/// Whether a value that is written out under this key, such as a variable of a server's environment, may be a secret.
+/// Whether a literal value of this key, such as a variable in a server's environment, may be a
+/// secret.
 pub fn may_be_secret(key: &str, value: &str) -> bool {
     let is_switch = matches!(value, "" | "true" | "false");
     let is_path =
@@ -73,12 +73,12 @@ pub fn may_be_secret(key: &str, value: &str) -> bool {
     !is_switch && (is_named_like_one(key) || !(is_path || is_plain_url || looks_harmless(value)))
 }
 
-/// Whether values below this key may all be secrets.
+/// Whether all values below this key may be secrets.
 pub(super) fn holds_secrets(key: &str) -> bool {
     !key.is_empty() && (HOLDERS.contains(&plain(key).as_str()) || is_of_secret(key))
 }
 
-/// Whether a key is called like one of a secret, a variable or a header.
+/// Whether the key is named like a secret, a variable or a header.
 fn is_of_secret(key: &str) -> bool {
     let is_variable = !key.chars().any(char::is_lowercase);
     let is_header = key.contains('-') && key.starts_with(char::is_uppercase);
@@ -98,7 +98,8 @@ fn plain(key: &str) -> String {
         .collect()
 }
 
-/// Whether a value is made of words and small numbers, such as `gpt-5`, `workspace-write` or `127.0.0.1:8080`.
+/// Whether a value consists of words and small numbers, such as `gpt-5`, `workspace-write` or
+/// `127.0.0.1:8080`.
 fn looks_harmless(value: &str) -> bool {
     if value.chars().count() > 80
         || value.contains("://")
@@ -116,7 +117,7 @@ fn looks_harmless(value: &str) -> bool {
             let digits = word.chars().filter(char::is_ascii_digit).count();
             match (letters, digits) {
                 (letters, 0) => letters <= MAX_LETTERS && changes_of_case(word) <= 2,
-                // A year with month and day is in names of models.
+                // Names of models contain a year with month and day.
                 (0, digits) => digits <= 5 || (digits == 8 && word.starts_with("20")),
                 _ => {
                     mixed += 1;
@@ -126,7 +127,7 @@ fn looks_harmless(value: &str) -> bool {
         })
 }
 
-/// How often lower case turns into upper case.
+/// The number of changes from lower to upper case.
 fn changes_of_case(word: &str) -> usize {
     let pairs = word.chars().zip(word.chars().skip(1));
     pairs

@@ -1,9 +1,9 @@
-//! Which text of a line may be shown where the file could not be parsed.
+//! The text of a line that a message may show if the file could not be parsed.
 
 use super::harmless::{holds_secrets, is_harmless};
 use crate::document::{Source, Span, Syntax};
 
-/// A line of a broken file, each hidden character replaced by one asterisk.
+/// A line of a broken file, with an asterisk for each hidden character.
 pub(super) fn mask(source: &Source, syntax: Syntax, line: Span) -> String {
     let (before, text) = (source.slice(Span::new(0, line.start)), source.slice(line));
     match syntax {
@@ -13,8 +13,9 @@ pub(super) fn mask(source: &Source, syntax: Syntax, line: Span) -> String {
     }
 }
 
-/// Hides what may be a secret in a line of broken JSON: every string or word but those that a colon follows and that start
-/// the line or follow a brace or comma, and harmless values of such keys. `holder` is the key of the mapping that the line is in.
+/// Hides possible secrets in a line of broken JSON. Visible are strings or words before a colon
+/// that start the line or follow a brace or comma, and harmless values of such keys. `holder` is
+/// the key of the mapping around the line.
 fn mask_json(text: &str, holder: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut rest = text;
@@ -47,7 +48,7 @@ fn mask_json(text: &str, holder: &str) -> String {
         }
         if !c.is_whitespace() {
             before = Some(c);
-            // A key has one value, right behind its colon.
+            // A key has one value, right after its colon.
             if !is_key && c != ':' {
                 key.clear();
             }
@@ -79,15 +80,15 @@ fn token_length(text: &str, c: char) -> usize {
     c.len_utf8()
 }
 
-/// Whether a token of JSON is a whole string or number.
+/// Whether a JSON token is a complete string or number.
 fn is_complete(token: &str) -> bool {
     let is_string =
         token.len() >= 2 && token.starts_with('"') && token.ends_with('"') && !token.contains('\\');
     is_string || token.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Hides what may be a secret in a line of broken YAML or TOML: all after the first separator of key and value, unless it is
-/// harmless, or everything.
+/// Hides possible secrets in a line of broken YAML or TOML: everything after the first separator of
+/// key and value unless it is harmless; without a separator, everything.
 fn mask_pair(text: &str, separator: &str, holders: &[String]) -> String {
     let key_end = match text.find(separator) {
         Some(at) => at,
@@ -120,7 +121,7 @@ fn is_address(text: &str) -> bool {
     text.parse::<std::net::SocketAddr>().is_ok()
 }
 
-/// The keys of the mappings that a line of YAML is in: the nearest lines above with less indentation.
+/// The keys of the mappings around a line of YAML: the nearest lines above with less indentation.
 fn holders_in_yaml(before: &str, line: &str) -> Vec<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut least = indent(line);
@@ -145,7 +146,7 @@ fn holders_in_yaml(before: &str, line: &str) -> Vec<String> {
     holders
 }
 
-/// The parts of the header that a line of TOML is below.
+/// The parts of the header above a line of TOML.
 fn holders_in_toml(before: &str) -> Vec<String> {
     let header = before
         .lines()
@@ -158,7 +159,8 @@ fn holders_in_toml(before: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// The key of the innermost mapping that is open at the end of a text of JSON and may hold secrets, or nothing.
+/// The key of the innermost open mapping at the end of a JSON text that may hold secrets, or an
+/// empty text.
 fn holder_in_json(before: &str) -> String {
     let (mut open, mut key, mut last) = (Vec::new(), String::new(), String::new());
     let mut rest = before;

@@ -1,5 +1,6 @@
-//! Which text of a config file may be shown in a message: values of options that hold no secret, and of keys that are no
-//! options what cannot be one ([`harmless`](super::harmless)). A mistyped key or a file of one line does not print a token.
+//! The text of a config file that a message may show: values of options without secrets, and values
+//! of unknown keys that cannot be secrets ([`harmless`](super::harmless)). So a mistyped key, or a
+//! file of one line, does not reveal a token.
 
 use std::collections::HashSet;
 
@@ -9,19 +10,20 @@ use super::harmless::{self, holds_secrets};
 use super::lexical;
 use crate::definition::{Form, Section, Visible};
 
-/// What is shown instead of a secret.
+/// The text in place of a secret.
 pub(crate) const HIDDEN: &str = "***";
 
-/// What is hidden in one file.
+/// The hidden parts of one file.
 pub(crate) enum Masked {
-    /// Spans, in the order of the file.
+    /// Spans in the file's order.
     Spans(Vec<Span>),
-    /// The file could not be parsed: its lines are read one by one.
+    /// The file could not be parsed; each line is judged on its own.
     Lexically(Syntax),
 }
 
 impl Masked {
-    /// Finds the secrets of a parsed file. `written` is the whole file where `root` is only what was taken of it.
+    /// Finds the secrets of a parsed file. `written` is the whole file if `root` is only the part
+    /// of it that Fanlight uses.
     pub(crate) fn of(
         root: Option<&Node>,
         written: Option<&Node>,
@@ -39,15 +41,16 @@ impl Masked {
             scalars(root, &mut taken);
             collect_others(written, "", &taken, &mut spans);
         }
-        // In order, so that a line is masked in one pass; text behind an alias was collected more than once.
+        // In order, so that one pass masks a line; text behind an alias was collected more than
+        // once.
         spans.sort_by_key(|span| (span.start, span.end));
         spans.dedup();
         Self::Spans(spans)
     }
 
-    /// The text of a part of a line, each hidden character replaced by one asterisk.
+    /// The text of a part of a line, with an asterisk for each hidden character.
     pub(crate) fn line(&self, source: &Source, line: Span, part: Span) -> String {
-        // In broken text a key is only recognised from the start of the line.
+        // In broken text, keys are only recognizable from the start of the line.
         let masked = match self {
             Self::Spans(spans) => return mask_spans(source.slice(part), part, spans),
             Self::Lexically(syntax) => lexical::mask(source, *syntax, line),
@@ -64,8 +67,8 @@ impl Masked {
     }
 }
 
-/// Finds what to hide in a mapping: the values of options that may hold a secret, and what of keys that are not options may
-/// be one.
+/// Finds the hidden parts of a mapping: values of options that may hold a secret, and possible
+/// secrets in other keys.
 fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span>) {
     let Value::Map(entries) = &node.value else {
         return hide(node, spans);
@@ -81,7 +84,8 @@ fn collect(node: &Node, section: &Section, source: &Source, spans: &mut Vec<Span
     }
 }
 
-/// Finds what is hidden of a client's own settings: all scalars that were not `taken` and may be secrets.
+/// Finds the hidden parts of a client's own settings: all scalars that were not `taken` and may be
+/// secrets.
 fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec<Span>) {
     match &node.value {
         Value::Map(entries) => {
@@ -104,7 +108,7 @@ fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec
     }
 }
 
-/// The places of all scalars below a node.
+/// The positions of all scalars below a node.
 fn scalars(node: &Node, places: &mut HashSet<Span>) {
     match &node.value {
         Value::Map(entries) => entries
@@ -181,7 +185,7 @@ fn is_shown(form: &Form) -> bool {
     }
 }
 
-/// How many bytes of a command or URL are shown. User information before an `@` is not.
+/// The number of shown bytes of a command or URL. User information before an `@` is hidden.
 fn shown_start(text: &str, part: Visible) -> usize {
     if part == Visible::FirstWord {
         return text.find(char::is_whitespace).unwrap_or(text.len());
@@ -205,7 +209,8 @@ fn hide(node: &Node, spans: &mut Vec<Span>) {
     }
 }
 
-/// Hides the part of `spans` that lies in `part`, of which `text` is the text, except quotes and the names of variables.
+/// Hides the part of `spans` within `part`, whose text is `text`, except quotes and the names of
+/// variables.
 fn mask_spans(text: &str, part: Span, spans: &[Span]) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut variable = Variable::default();
@@ -222,7 +227,7 @@ fn mask_spans(text: &str, part: Span, spans: &[Span]) -> String {
     masked
 }
 
-/// Follows `${NAME` and `${NAME:-` through a text: names are shown, defaults are not.
+/// Follows `${NAME` and `${NAME:-` through a text: names are shown, defaults are hidden.
 #[derive(Default)]
 struct Variable {
     hidden_to_go: usize,

@@ -1,4 +1,4 @@
-//! Problems: collecting them, hiding secrets in the lines that they show, and laying them out.
+//! Problems: collecting them, hiding secrets in their lines, and laying them out.
 
 pub(crate) mod harmless;
 mod lexical;

@@ -1,4 +1,4 @@
-//! Problems found in a config file: how they are collected and what a caller sees of them.
+//! Problems in a config file: collecting them, and their public view.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,28 @@ use crate::document::{Position, Source, Span};
 
 use super::mask::Masked;
 
-/// How the message about a variable that is not set begins.
+/// The beginning of the message about an unset variable.
 pub(crate) const MISSING_VARIABLE: &str = "the environment variable ";
-/// How the message of every secret begins that cannot be read.
+/// The beginning of the message about a secret that cannot be read.
 pub(crate) const MISSING_SECRET: &str = "the secret that ";
 
-/// Problems reported for one file; the rest is counted.
+/// The most problems reported for one file; further ones are only counted.
 const MAX_PROBLEMS: usize = 100;
 
-/// How bad a [`Problem`] is.
+/// The severity of a [`Problem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file is used; something in it has no effect, or not the effect that its author may expect.
+    /// The file is used, but something in it has no effect, or an effect that its author may not
+    /// expect.
     Warning,
 }
 
-/// One thing wrong with a config file.
+/// One fault of a config file.
 ///
-/// The source line is the text of the file before substitution, in which literal secrets (values of `env` and `headers`,
-/// arguments, URL paths) are replaced by asterisks.
+/// The source line is the file's text before substitution. Asterisks replace literal secrets in it (values of `env` and `headers`,
+/// arguments, URL paths).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub(crate) severity: Severity,
@@ -36,11 +37,12 @@ pub struct Problem {
     pub(crate) message: String,
     pub(crate) help: Option<String>,
     pub(crate) excerpt: Option<Excerpt>,
-    /// A value is not there, and its server is therefore not used.
+    /// Whether a value is missing, so that its server is not used.
     pub(crate) is_missing: bool,
 }
 
-/// The line a problem is on, with secrets hidden; of a long line (a minified JSON file is one line) only the part around it.
+/// The line of a problem with secrets hidden; of a long line, such as a minified JSON file, only
+/// the part around the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
     pub(crate) line: String,
@@ -48,7 +50,7 @@ pub(crate) struct Excerpt {
     pub(crate) before: usize,
     /// Characters of the offending text; at least 1, also at the end of the line.
     pub(crate) length: usize,
-    /// Whether something in it is hidden.
+    /// Whether some text in it is hidden.
     pub(crate) is_masked: bool,
 }
 
@@ -58,33 +60,33 @@ impl Problem {
         self.severity
     }
 
-    /// The file that it is in.
+    /// The file with the problem.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Its position; absent when it concerns the file as a whole.
+    /// The position; `None` if the problem concerns the whole file.
     pub fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// What is wrong, in one line.
+    /// The fault in one line.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub fn help(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// The line of the file with secrets hidden; of a long line the part around the problem.
+    /// The source line with secrets hidden; of a long line, the part around the problem.
     pub fn source_line(&self) -> Option<&str> {
         self.excerpt.as_ref().map(|excerpt| excerpt.line.as_str())
     }
 }
 
-/// Every error of a config file that cannot be used.
+/// Every error of an unusable config file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render(false))]
 pub struct ConfigErrors {
@@ -94,12 +96,12 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
-    /// The errors in the order of the file; at most 100.
+    /// The errors in the file's order; at most 100.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// All errors laid out for a terminal, then their number. ANSI colours only when asked for.
+    /// All errors laid out for a terminal, then their number. ANSI colours only on request.
     pub fn render(&self, colour: bool) -> String {
         let mut text = String::new();
         for problem in &self.problems {
@@ -124,7 +126,7 @@ impl ConfigErrors {
         text
     }
 
-    /// The errors without those that a variable is not set, or a secret not there; `None` if there are no others.
+    /// The errors except unset variables and missing secrets; `None` if there are no others.
     pub fn without_missing_variables(mut self) -> Option<Self> {
         let is_missing = |problem: &Problem| {
             [MISSING_VARIABLE, MISSING_SECRET]
@@ -135,7 +137,7 @@ impl ConfigErrors {
         (!self.problems.is_empty() || self.omitted > 0).then_some(self)
     }
 
-    /// The errors as warnings of values that are not there, each with another message.
+    /// The errors as warnings about missing values, each with another message.
     pub(crate) fn into_warnings(
         self,
         message: impl Fn(&str) -> String,
@@ -148,7 +150,7 @@ impl ConfigErrors {
         })
     }
 
-    /// The warnings of values that are not there, as errors.
+    /// Warnings about missing values as errors.
     pub(crate) fn of_missing(origin: &Path, warnings: &[Problem]) -> Self {
         let missing = warnings
             .iter()
@@ -191,7 +193,8 @@ impl ConfigErrors {
     }
 }
 
-/// A problem while the file is being read: it has a span, which becomes a position and an excerpt at the end.
+/// A problem during the reading of the file, with a span, which finally becomes a position and an
+/// excerpt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     severity: Severity,
@@ -199,7 +202,7 @@ pub(crate) struct Finding {
     message: String,
     help: Option<String>,
     first: Option<Span>,
-    /// What is written is right, but a value for it is not there.
+    /// Whether the text is right, but its value is missing.
     is_missing: bool,
 }
 
@@ -227,13 +230,13 @@ impl Finding {
         self
     }
 
-    /// What is written is right, but a value for it is not there.
+    /// Marks the finding as a missing value of a correct text.
     pub(crate) fn of_missing_value(mut self) -> Self {
         self.is_missing = true;
         self
     }
 
-    /// Names the line of earlier text that this one contradicts.
+    /// Names the line of the earlier text that this one contradicts.
     pub(crate) fn first_at(mut self, earlier: Span) -> Self {
         self.first = Some(earlier);
         self
@@ -307,7 +310,8 @@ impl Excerpt {
     }
 }
 
-/// The findings of one file; at most [`MAX_PROBLEMS`] of each severity are kept, the rest counted.
+/// The findings of one file; at most [`MAX_PROBLEMS`] of each severity are kept, the others are
+/// counted.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     errors: Vec<Finding>,
@@ -316,7 +320,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a finding, unless the same was found before: text behind a YAML alias is read more than once.
+    /// Adds a finding, unless it was found before: text behind a YAML alias is read more than once.
     pub(crate) fn push(&mut self, finding: Finding) {
         let is_error = finding.severity == Severity::Error;
         let list = if is_error {
@@ -334,12 +338,12 @@ impl Findings {
         }
     }
 
-    /// How many errors there are, for [`Findings::take_missing`].
+    /// The number of errors, for [`Findings::take_missing`].
     pub(crate) fn errors(&self) -> usize {
         self.errors.len()
     }
 
-    /// Takes the errors back that came after the first `known`, if all of them are about values that are not there. Returns
+    /// Removes the errors after the first `known`, if all of them are about missing values. Returns
     /// their messages.
     pub(crate) fn take_missing(&mut self, known: usize) -> Vec<(Span, String)> {
         let new = self.errors.get(known..).unwrap_or_default();
@@ -352,7 +356,7 @@ impl Findings {
             .collect()
     }
 
-    /// The warnings in the order of the file, or all errors if there is one.
+    /// The warnings in the file's order, or all errors if there is one.
     pub(crate) fn conclude(
         self,
         origin: &Path,
@@ -362,7 +366,7 @@ impl Findings {
         if self.errors.is_empty() {
             return Ok(in_file_order(self.warnings, origin, source, masked));
         }
-        // Who corrects the errors wants to know what else there is to do.
+        // The list of errors also names the other remaining work.
         let missing = self
             .warnings
             .into_iter()
@@ -380,7 +384,7 @@ impl Findings {
     }
 }
 
-/// A piece of the file inside backquotes, with control characters escaped and bounded in length.
+/// A piece of the file in backquotes, of limited length and with control characters escaped.
 pub(crate) fn quoted(text: &str) -> String {
     const MAX_CHARS: usize = 60;
     let mut shown = String::new();

@@ -1,7 +1,7 @@
 //! Problems laid out for a terminal, in the manner of rustc.
 //!
-//! Our own and not miette: a line is shown with its secrets hidden, and of a minified file only the part around the
-//! problem, which miette shows whole.
+//! miette would not do: this hides secrets in the shown line, and shows only the part of a minified file around the problem, which miette
+//! shows whole.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,12 +10,12 @@ use unicode_width::UnicodeWidthChar;
 
 use super::problem::{Excerpt, Problem, Severity};
 
-/// Columns a tab is shown as.
+/// The number of columns for a tab.
 const TAB: usize = 4;
 
 impl Problem {
-    /// The problem laid out for a terminal, with its position, source line, caret and help; `origin` is the name of the
-    /// file. ANSI colours only when asked for.
+    /// The problem laid out for a terminal, with its position, source line, caret and help; `origin` is the name of the file. ANSI
+    /// colours only on request.
     pub fn render(&self, origin: &Path, colour: bool) -> String {
         lay_out(self, origin, colour)
     }
@@ -73,7 +73,7 @@ fn push_help(text: &mut String, problem: &Problem, indent: &str, paint: &Paint) 
     }
 }
 
-/// A line as it is shown, and the start and length of its underline in terminal columns.
+/// A shown line, and the start and length of its underline in terminal columns.
 #[derive(Default)]
 struct Layout {
     text: String,
@@ -99,7 +99,7 @@ impl Layout {
     }
 }
 
-/// The text written for a character, and its width in columns. Control characters never reach the terminal.
+/// The text for a character, and its width in columns. Control characters never reach the terminal.
 fn cell(c: char) -> (String, usize) {
     match c {
         '\t' => (" ".repeat(TAB), TAB),
@@ -131,7 +131,8 @@ impl Paint {
             Style::Frame => "34",
             Style::Help => "36",
         };
-        // Two sequences: only those of one number pass where text is printed (`fanlight_protocol::visible`).
+        // There are two sequences, since printing lets only single-number ones pass
+        // (`fanlight_protocol::visible`).
         format!("\x1b[1m\x1b[{code}m{text}\x1b[0m")
     }
 }

@@ -1,4 +1,4 @@
-//! `auth`: ways in which clients show who they are, and scopes.
+//! `auth`: authentication of clients, and scopes.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Files of clients as configurations.
+//! Clients' files as configurations.
 
 use std::path::Path;
 
@@ -194,7 +194,7 @@ fn files_that_are_pipes_or_have_no_end_are_refused() {
             let errors = fanlight_config::load_all(std::slice::from_ref(&path), &env)
                 .unwrap_err()
                 .render(false);
-            // Of what `include` names, only regular files are found.
+            // `include` only finds regular files.
             let expected = if text.starts_with("include") {
                 "there is no such file"
             } else {

@@ -1,4 +1,4 @@
-//! Every file in config/ loads, with the settings that it is meant to show.
+//! Every file in config/ loads with the settings that it is meant to show.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn every_example_loads_without_any_variable_set() {
     for name in names() {
         let loaded = load_example(&name);
         assert!(!loaded.config.servers.is_empty(), "{name}");
-        // The desktop client's file has a key of that client, which is noted.
+        // The desktop client's file has one of the client's own keys, which causes a notice.
         let expected = usize::from(name == "mcp.json");
         assert_eq!(
             loaded.warnings.len(),

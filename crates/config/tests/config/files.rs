@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fanlight_config::{fingerprint, load_all};
 
-/// A folder for one test, which is removed at the end.
+/// A folder for one test, which removes it at the end.
 struct Folder(PathBuf);
 
 impl Folder {

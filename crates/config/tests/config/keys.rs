@@ -1,4 +1,4 @@
-//! The file with keys: what is read, what is refused, and changes that keep the rest of it.
+//! The file with keys: accepted and refused texts, and changes that keep the rest of the file.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -197,7 +197,7 @@ fn moments_are_absolute_or_from_now() {
 }
 
 proptest! {
-    /// Whatever is in the file: a change has exactly the keys that it should have, or is refused.
+    /// Whatever the file contains, a change results in exactly the expected keys, or is refused.
     #[test]
     fn changes_are_right_or_refused(text in "(keys:( #c| \\[\\])?\n)?([ ]{0,3}(- name: [a-c]|  sha256: '[01]{64}'|# c|- \\{name: b, sha256: '[0-9]{64}'\\}|)\n){0,6}") {
         let new = key("new", 0x55);

@@ -25,7 +25,7 @@ use std::path::Path;
 
 use fanlight_config::{Config, Loaded, Problem, parse};
 
-/// The variables the tests know.
+/// The variables of the tests.
 fn env(name: &str) -> Option<String> {
     match name {
         "HOST" => Some("example.com".to_owned()),

@@ -1,4 +1,4 @@
-//! Who may use the admin listener: tokens, roles, and the issuer at which operators sign in.
+//! Access to the admin listener: tokens, roles, and the issuer at which operators sign in.
 
 use crate::{errors, good, with_server};
 
@@ -29,7 +29,7 @@ fn roles_and_issuer_are_read_and_their_secrets_hidden() {
     assert!(!config.shown().contains("s3cret") && !format!("{config:?}").contains("s3cret"));
     assert!(!config.admin.is_open() && config.admin.may_listen(&"0.0.0.0:1".parse().unwrap()));
     assert!(good(&admin("")).admin.is_open());
-    // What is written without effect does not open the listener to other machines.
+    // Options without effect do not open the listener to other machines.
     assert!(good(&admin("roles: {operator: {}}")).admin.is_open());
 }
 

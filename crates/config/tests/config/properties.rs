@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::env;
 
-/// Pieces from which a text is more likely to get past the syntax.
+/// Pieces that make a text more likely to pass the syntax check.
 const PIECES: &[&str] = &[
     "mcpServers",
     "servers",

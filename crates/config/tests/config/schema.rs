@@ -34,7 +34,7 @@ fn validator() -> jsonschema::Validator {
     jsonschema::validator_for(&schema).unwrap()
 }
 
-/// The parser's verdict on a value: the messages of its errors.
+/// The messages of the parser's errors about a value.
 fn parser_errors(value: &Value) -> Vec<String> {
     match parse(&value.to_string(), Path::new("f.json"), &crate::env) {
         Ok(_) => Vec::new(),
@@ -103,7 +103,7 @@ fn generated_files_are_current() {
 #[test]
 fn every_option_is_in_the_sample_and_the_reference() {
     let (sample, reference) = (sample(), reference());
-    // `servers` of an endpoint is no other name of anything.
+    // An endpoint's `servers` is an option, not another name.
     let aliases = [
         "serverUrl",
         "httpUrl",
@@ -114,7 +114,7 @@ fn every_option_is_in_the_sample_and_the_reference() {
         "$schema",
     ];
     let fields = schema_fields();
-    // A key of other programs may be an option elsewhere.
+    // Another program's key may be an option elsewhere.
     let is_option = |name: &str, says: bool| {
         !says && fields.iter().any(|(_, other, says)| other == name && *says)
     };
@@ -126,7 +126,7 @@ fn every_option_is_in_the_sample_and_the_reference() {
             .iter()
             .any(|text| reference.contains(text));
         let shown = sample.contains(&format!("{name}: ")) || sample.contains(&format!("{name}:\n"));
-        // Keys of other programs are only listed.
+        // Other programs' keys are only listed.
         let is_json = section == "argument";
         let known = *says || name == "$schema" || is_json;
         assert_eq!(documented, known, "{section} {name}");
@@ -157,7 +157,7 @@ fn every_field_of_the_schema_is_read_by_the_parser() {
     let fields = schema_fields();
     assert!(fields.len() > 50, "{}", fields.len());
     for (section, name, says) in fields {
-        // No field takes a list of lists, so the parser must object to it where it reads it.
+        // No field accepts a list of lists, so the parser must reject it.
         let file = with_field(&section, &name, &json!([[]]));
         let errors = parser_errors(&file);
         assert!(
@@ -173,7 +173,7 @@ fn every_field_of_the_schema_is_read_by_the_parser() {
 fn every_field_of_the_parser_is_in_the_schema() {
     let known = schema_fields();
     for section in SECTIONS {
-        // The parser lists the fields it knows when it is given one that resembles none.
+        // For a key that resembles none, the parser lists its known fields.
         let file = with_field(section, "qqqqqqqq", &json!(1));
         let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
         let unknown = errors
@@ -256,7 +256,7 @@ fn schema_and_parser_agree_on_values() {
     }
 }
 
-/// Whether it is a former name of an option, or a former option.
+/// Whether the name is a former name of an option, or a former option.
 fn is_former(section: &str, name: &str) -> bool {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
     let place = if section == "top" {
@@ -267,7 +267,7 @@ fn is_former(section: &str, name: &str) -> bool {
     place["properties"][name]["deprecated"] == json!(true)
 }
 
-/// A YAML text as a JSON value, read by another parser than ours.
+/// A YAML text as a JSON value, read by another parser.
 fn yaml_as_json(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }

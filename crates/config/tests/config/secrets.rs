@@ -1,8 +1,8 @@
-//! No message shows a secret: neither the value of a variable nor a literal secret of the file.
+//! No message shows a secret: neither a variable's value nor a literal secret in the file.
 
 use crate::{parse_json, parse_yaml, server};
 
-/// Everything that is shown of the problems of a bad file.
+/// All shown text about the problems of a bad file.
 fn shown(text: &str) -> String {
     let errors = match text.starts_with('{') {
         true => parse_json(text).unwrap_err(),
@@ -172,7 +172,7 @@ mcpServers:
         (&b["url"], &b["headers"]["k"]),
         (&"https://e.com/***".into(), &"***".into())
     );
-    // Every option is there, by its name in the file.
+    // Every option is shown by its name in the file.
     let schema: serde_json::Value = serde_json::from_str(&fanlight_config::schema()).unwrap();
     for (section, shown) in [
         ("limits", &shown["limits"]),

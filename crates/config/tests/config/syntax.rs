@@ -188,7 +188,7 @@ fn what_cannot_be_merged_is_reported_at_its_position() {
     ] {
         assert_eq!(errors(text), [message], "{text}");
     }
-    // A key that is merged and one's own is no duplicate; one's own twice is.
+    // A merged key may repeat an own key; two own keys may not be equal.
     let found = errors("x-a: &a {cwd: /}\nmcpServers: {a: {<<: *a, command: x, cwd: /a, cwd: /b}}");
     assert_eq!(found, ["2:47 duplicate key `cwd` (first on line 2)"]);
 }
@@ -208,7 +208,7 @@ fn merge_keys_expand_within_a_bound() {
         found[0].ends_with("the anchors and aliases of this file expand to too much"),
         "{found:?}"
     );
-    // One wide mapping merged into many.
+    // One wide mapping is merged into many.
     let wide: String = (0..5000).map(|n| format!("k{n}: 1, ")).collect();
     let text = format!("x-a: &a {{{wide}}}\nx-b: [{}]\n", "{<<: *a}, ".repeat(5000));
     assert!(errors(&text)[0].ends_with("expand to too much"));
@@ -273,7 +273,7 @@ fn nesting_is_bounded() {
     }
     let block: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     assert!(errors(&block)[0].contains("deeper than 64 levels"));
-    // A value that is deep but within the bound is an unknown field like any other.
+    // A value that is deep but within the limit is an unknown field like any other.
     assert_eq!(
         errors(&with_server(&format!(
             "x: {}",

@@ -164,7 +164,7 @@ fn bad_expressions_are_reported_at_their_position() {
             "3:22 the environment variable `B` is not set"
         ]
     );
-    // Settings of a client are not read, nor are their expressions.
+    // A client's own settings are not read, nor are their expressions.
     assert!(parse_yaml(&server("command: run\ndescription: ${MISSING}")).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! Canaries and mirrors: which entries a server can name, and what has no effect with those.
+//! Canaries and mirrors: the entries that a server can name, and options without effect on them.
 
 use fanlight_config::{Share, StickyChoice};
 
