@@ -43,7 +43,7 @@ pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     }
     RpcError::new(
         code,
-        format!("backend {backend:?} {}; {retry}", error.for_clients()),
+        format!("server {backend:?} {}; {retry}", error.for_clients()),
     )
     .with_data(data.finish())
 }
@@ -85,8 +85,8 @@ pub fn no_sign_in(backend: &str) -> RpcError {
     data.string("backend", backend)
         .member("mayHaveRun", &Json::literal("false"));
     let message = format!(
-        "backend {backend:?} wants its user to sign in, which the policy of this gateway does not permit this client; the \
-         request was not carried out"
+        "server {backend:?} requires its user to sign in, which the policy of this gateway does not permit this client; \
+         the request was not carried out"
     );
     RpcError::new(code::NOT_PERMITTED, message).with_data(data.finish())
 }
@@ -129,7 +129,7 @@ pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> R
         .map(|(backend, outcome)| format!("{backend:?} ({})", outcome.as_str()))
         .collect();
     let reason = format!(
-        "it may belong to a backend that could not be listed: {}",
+        "it may belong to a server that could not be listed: {}",
         reasons.join(", ")
     );
     let mut backends = ObjectBuilder::new();
@@ -239,7 +239,7 @@ pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
     }
     let reasons: Vec<_> = not_asked
         .iter()
-        .map(|(backend, error)| format!("backend {backend:?} {}", error.for_clients()))
+        .map(|(backend, error)| format!("server {backend:?} {}", error.for_clients()))
         .collect();
     let mut names = ArrayBuilder::default();
     for (backend, _) in not_asked {

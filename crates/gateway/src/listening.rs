@@ -220,11 +220,11 @@ impl ListenRequest<'_> {
         match timeout_at(self.deadline, asked).await {
             Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
             Ok(Err(error)) => {
-                debug!(backend = member.name(), %error, "a client cannot listen to this backend")
+                debug!(backend = member.name(), %error, "a client cannot listen to this server")
             }
             Err(_) => debug!(
                 backend = member.name(),
-                "this backend did not answer a client that listens"
+                "this server did not answer a client that listens"
             ),
         }
         (backend, None)

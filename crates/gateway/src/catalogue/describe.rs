@@ -214,10 +214,10 @@ fn contribution(name: &str, description: &Result<ServerDescription, BackendError
         Err(error) => {
             match error {
                 BackendError::Starting { .. } => {
-                    info!(backend = name, %error, "described without this backend")
+                    info!(backend = name, %error, "described without this server")
                 }
                 _ => {
-                    warn!(backend = name, %error, "the merged description is without this backend")
+                    warn!(backend = name, %error, "the merged description is without this server")
                 }
             }
             (

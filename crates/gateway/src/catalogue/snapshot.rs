@@ -211,7 +211,7 @@ impl Snapshot {
                 } = unknown;
                 warn!(
                     backend,
-                    name, tool, "the configuration names what the server does not list"
+                    name, tool, "the configuration names an entry that the server does not list"
                 );
             }
         }
@@ -231,11 +231,11 @@ impl Snapshot {
         let kinds = [
             (
                 aliased,
-                "backends claim the same URIs; those of a later one get aliases",
+                "servers claim the same URIs; later servers get aliases",
             ),
             (
                 left_out,
-                "backends claim the same names; those of a later one are left out",
+                "servers claim the same names; entries of later servers are left out",
             ),
         ];
         let present = kinds.into_iter().filter(|(found, _)| !found.is_empty());

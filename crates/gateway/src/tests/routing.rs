@@ -272,9 +272,9 @@ async fn many_collisions_make_one_log_line() {
             .findings()
     };
     let named = "1 (a, b), 2 (a, b), 3 (a, b), 4 (a, b), 5 (a, b), 2 more".to_owned();
-    let what = "backends claim the same names; those of a later one are left out";
+    let what = "servers claim the same names; entries of later servers are left out";
     assert_eq!(found(ListKind::Tools).await, [(7, named, what)]);
-    let what = "backends claim the same URIs; those of a later one get aliases";
+    let what = "servers claim the same URIs; later servers get aliases";
     assert_eq!(
         found(ListKind::Resources).await,
         [(1, "f://x (a, b)".to_owned(), what)]
@@ -558,7 +558,7 @@ async fn error_for_an_unknown_name_lists_unlisted_backends() {
         gone,
     ]);
     let body = scene.ask("tools/call", Some(r#"{"name":"zzz"}"#)).await;
-    let message = r#"Unknown tool: zzz; it may belong to a backend that could not be listed: "gone" (unreachable)"#;
+    let message = r#"Unknown tool: zzz; it may belong to a server that could not be listed: "gone" (unreachable)"#;
     assert_eq!(error_of(&body), (-32602, message.into()));
     assert!(
         body.contains(r#""data":{"unlisted":{"gone":"unreachable"}}"#),

@@ -198,7 +198,7 @@ async fn task_is_found_although_other_backends_do_not_answer() {
     );
     assert_eq!(began.elapsed(), Duration::from_secs(1));
     let error = scene.ask_as(None, "tasks/get", r#"{"taskId":"u"}"#).await;
-    let message = r#"Failed to retrieve task: Task not found where it could be asked for, but backend "hanging" did not answer within 1s, backend "gone" cannot be reached; ask again later"#;
+    let message = r#"Failed to retrieve task: Task not found where it could be asked for, but server "hanging" did not answer within 1s, server "gone" cannot be reached; ask again later"#;
     assert_eq!(error_of(&error), (-31001, message.into()));
     assert!(
         error.ends_with(r#""data":{"notAsked":["hanging","gone"]}}"#),
