@@ -266,7 +266,7 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
     assert!(
         refused
             .member("error.message")
-            .contains("could not be put on record"),
+            .contains("could not be recorded"),
         "{}",
         refused.answer
     );
@@ -309,7 +309,7 @@ async fn record_verifies_after_its_next_file_could_not_be_begun() {
     fill_disk(&scene.gateway, true);
     for _ in 0..2 {
         let refused = scene.call(ANN, &params).await;
-        assert!(refused.contains("could not be put on record"), "{refused}");
+        assert!(refused.contains("could not be recorded"), "{refused}");
     }
     fill_disk(&scene.gateway, false);
     assert!(member(&scene.call(ANN, &params).await, "result").is_some());

@@ -227,7 +227,7 @@ async fn sign_in_that_cannot_be_put_on_record_fails() {
     rustix::process::prlimit(pid, rustix::process::Resource::Fsize, full).unwrap();
     let page = browser.follow(sent).await;
     assert!(
-        page.status == 503 && page.text.contains("could not be put on record"),
+        page.status == 503 && page.text.contains("could not be recorded"),
         "{page:?}"
     );
     assert_eq!(

@@ -38,9 +38,7 @@ pub enum SignInError {
     #[error("the policy of this gateway does not permit it")]
     NotPermitted,
     /// The audit log is required and cannot be written.
-    #[error(
-        "this could not be put on record, and was not carried out; the operator's log says why"
-    )]
+    #[error("this could not be recorded, so it was not carried out; the operator's log says why")]
     NotRecorded,
     /// A peer did not answer correctly; the log has details.
     #[error("the sign-in cannot be carried out now; the operator's log says why")]

@@ -74,7 +74,7 @@ pub(crate) async fn hold(
         Ok(()) => {
             step(Step::Reading(era));
             if let Err(broken) = said.read(&mut client).await {
-                let what = "It breaks off, or stops answering, while it is asked what every server can be asked.";
+                let what = "It breaks off or stops answering during requests that every server must accept.";
                 said.observed.error("breaks-off", what, broken.to_string());
             }
         }
@@ -120,7 +120,7 @@ impl Said {
             Broken::Unauthorized(_) => {
                 self.observed.error(
                     "credentials",
-                    "It wants credentials that it was not given.",
+                    "It requires credentials that it did not get.",
                     reason.as_str(),
                 );
             }
@@ -178,7 +178,7 @@ impl Said {
             .await?
         {
             return Err(Broken::Refused(format!(
-                "{refused} (it has not got the deprecated HTTP+SSE transport either)"
+                "{refused} (it does not have the deprecated HTTP+SSE transport either)"
             )));
         }
         let what = "It has only the HTTP+SSE transport, deprecated since 2025-03-26: some clients and gateways cannot use it. \
@@ -257,7 +257,7 @@ impl Said {
             version: of(server, "version"),
         });
         if server.is_none() && client.era == Era::Modern {
-            let what = "It does not say who it is: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
+            let what = "It does not identify itself: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
             self.observed.note("server-info", what, "server/discover");
         }
         let capabilities = description.get("capabilities").and_then(Value::as_object);
@@ -307,7 +307,8 @@ impl Said {
         for _ in 0..PINGS {
             let (answer, took) = client.ask(method, Map::new(), &mut self.observed).await?;
             if let Answer::Error { code, message } = answer {
-                let what = "It answers `ping` with an error: clients that check whether it is alive end it.";
+                let what =
+                    "It answers `ping` with an error: clients that check its health will end it.";
                 self.observed
                     .error("ping", what, format!("{code}: {message}"));
                 return Ok(None);
@@ -333,7 +334,8 @@ impl Said {
     /// Checks that an unknown method is refused as such. Otherwise clients believe that the server
     /// has it.
     async fn ask_for_nothing(&mut self, client: &mut Client<'_>) -> Result<(), Broken> {
-        let what = "A method that it does not have is not answered with the error -32601 (`Method not found`).";
+        let what =
+            "It does not answer an unknown method with the error -32601 (`Method not found`).";
         match client.ask(NO_METHOD, Map::new(), &mut self.observed).await {
             Ok((
                 Answer::Error {

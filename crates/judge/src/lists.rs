@@ -48,7 +48,7 @@ pub(crate) async fn read(
                 // A server with resources need not have templates.
                 let is_optional = list == List::ResourceTemplates;
                 let what =
-                    "It declares a capability, and answers the request for its list with an error.";
+                    "It declares a capability but answers the request for its list with an error.";
                 let example = format!("{}: {code} {message}", list.method());
                 if is_optional {
                     observed.note("list-error", what, example);
@@ -72,7 +72,7 @@ pub(crate) async fn read(
         match page.get(list.member()) {
             Some(Value::Array(more)) => entries.extend(more.iter().cloned()),
             _ => {
-                let what = "The result of a list has no array with its entries.";
+                let what = "The result of a list lacks the array with its entries.";
                 observed.error(
                     "list-member",
                     what,
@@ -86,7 +86,8 @@ pub(crate) async fn read(
             .map(str::to_owned);
         let Some(next) = &cursor else { break };
         if !cursors.insert(next.clone()) {
-            let what = "A list has no end: a cursor that was given before is given again. Clients that follow it never finish.";
+            let what =
+                "A list has no end, because a cursor repeats. Clients that follow it never finish.";
             observed.error(
                 "cursor-loop",
                 what,
@@ -98,7 +99,8 @@ pub(crate) async fn read(
             break;
         }
         if report.pages >= PAGES || entries.len() >= ENTRIES {
-            let what = "A list is longer than is read: gateways and clients stop somewhere.";
+            let what =
+                "A list is too long to be read completely: gateways and clients stop somewhere.";
             observed.warn(
                 "list-length",
                 what,
@@ -143,7 +145,7 @@ fn judge(
     report.tokens = tokens(report.bytes);
     let of_list = || list.method().to_owned();
     if report.tokens > MANY_TOKENS && list == List::Tools {
-        let what = "The list of tools is long: it takes a large part of what a model can read, in every conversation.";
+        let what = "The list of tools is long: it takes a large part of a model's context in every conversation.";
         observed.warn(
             "list-tokens",
             what,
@@ -152,13 +154,13 @@ fn judge(
     }
     if entries.len() > MANY_TOOLS && list == List::Tools {
         let what =
-            "There are more tools than some clients take; a gateway can offer a part of them.";
+            "There are more tools than some clients accept; a gateway can offer a part of them.";
         observed.warn("many-tools", what, format!("{} tools", entries.len()));
     }
     if entries.is_empty() && list != List::ResourceTemplates && list != List::Resources {
         observed.note(
             "empty-list",
-            "It declares a capability, and the list is empty.",
+            "It declares a capability but the list is empty.",
             of_list(),
         );
     }

@@ -48,19 +48,19 @@ pub(crate) fn check_shape(shape: Shape, result: &Value, observed: &mut Observed)
     let (rule, what) = match shape {
         Shape::Initialize => (
             "initialize",
-            "The result of `initialize` has not the members that the specification requires.",
+            "The result of `initialize` lacks members that the specification requires.",
         ),
         Shape::Discover => (
             "discover",
-            "The result of `server/discover` has not the members that the specification requires.",
+            "The result of `server/discover` lacks members that the specification requires.",
         ),
         Shape::ModernPage => (
             "modern-page",
-            "The result of a list has not the members that 2026-07-28 requires: `resultType`, `ttlMs`, `cacheScope`.",
+            "The result of a list lacks members that 2026-07-28 requires: `resultType`, `ttlMs`, `cacheScope`.",
         ),
         _ => (
             "page",
-            "The result of a list has members of other types than the specification says.",
+            "The result of a list has members of other types than the specification requires.",
         ),
     };
     for problem in problems(shape, result) {

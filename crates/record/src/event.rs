@@ -108,7 +108,7 @@ impl Future for Acknowledged {
 /// The error that an event could not be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this could not be put on record, and was not carried out; ask the gateway's operator to look at the audit log"
+    "this could not be recorded, so it was not carried out; ask the gateway's operator to look at the audit log"
 )]
 pub struct NotRecorded;
 

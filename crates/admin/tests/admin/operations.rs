@@ -96,7 +96,7 @@ async fn change_that_cannot_be_put_on_record_is_not_made() {
             .await;
         assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         assert!(
-            answer.text.contains("could not be put on record"),
+            answer.text.contains("could not be recorded"),
             "{}",
             answer.text
         );

@@ -83,7 +83,7 @@ async fn call_that_cannot_be_put_on_record_is_not_carried_out() {
         assert!(
             refused
                 .body
-                .contains("could not be put on record, and was not carried out"),
+                .contains("could not be recorded, so it was not carried out"),
             "{}",
             refused.body
         );

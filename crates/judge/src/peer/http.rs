@@ -68,7 +68,7 @@ impl EventStream {
 pub(super) fn message_in(event: &Event, observed: &mut Observed) -> Option<Value> {
     let message = serde_json::from_slice(&event.data).ok();
     if message.is_none() {
-        let what = "An event of a stream is no message.";
+        let what = "An event of a stream is not a message.";
         observed.error("event-noise", what, String::from_utf8_lossy(&event.data));
     }
     message
@@ -184,7 +184,7 @@ impl Http {
             let what = if has_credentials {
                 "does not accept these credentials"
             } else {
-                "wants credentials"
+                "requires credentials"
             };
             return format!("it {what} (status {status}): give them with --header");
         }
@@ -195,9 +195,9 @@ impl Http {
             format!(" of {}", issuers.join(" or "))
         };
         let what = if has_credentials {
-            "does not accept this access token; it wants one"
+            "does not accept this access token; it requires one"
         } else {
-            "wants an access token"
+            "requires an access token"
         };
         format!(
             "it {what}{from} (OAuth, status {status}): give one with `--header 'Authorization: Bearer …'`"
@@ -274,7 +274,7 @@ impl Http {
             .map_err(|_| Broken::Silent(Duration::from_secs(10)))??
             .status();
         if status != StatusCode::ACCEPTED {
-            let what = "A notification is answered with another status than 202.";
+            let what = "It answers a notification with another status than 202.";
             observed.error("notification-status", what, status.as_u16().to_string());
         }
         Ok(())

@@ -220,7 +220,7 @@ fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
         (Some(method), Some(id)) => {
             let declined = declined(method, id).filter(|_| observed.may_ask);
             Some(declined.unwrap_or_else(|| {
-                let what = "It sends requests that the client has no capability for: gateways refuse them.";
+                let what = "It sends requests for which the client has no capability: gateways refuse them.";
                 observed.error("undeclared-request", what, method);
                 let error = json!({ "code": METHOD_NOT_FOUND, "message": "Method not found" });
                 json!({ "jsonrpc": "2.0", "id": id, "error": error })
@@ -228,7 +228,8 @@ fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
         }
         (Some(_), None) => None,
         (None, id) => {
-            let what = "It sends responses to requests that were not made, or that have been answered already.";
+            let what =
+                "It sends responses to requests that nobody made, or that it has answered already.";
             let id = id.map_or_else(
                 || "a message without `id` and `method`".to_owned(),
                 |id| format!("id {id}"),

@@ -58,10 +58,10 @@ impl Sse {
             .ok()
             .filter(|url| url.origin() == http.url().origin());
         let Some(messages) = own else {
-            let what = "The `endpoint` event names no URL of the server's own scheme, host and port: clients must refuse it.";
+            let what = "The `endpoint` event does not name a URL with the server's own scheme, host and port: clients must refuse it.";
             observed.error("sse-endpoint", what, &*named);
             return Err(Broken::Refused(
-                "its `endpoint` event names no URL of its own origin".to_owned(),
+                "its `endpoint` event does not name a URL of its own origin".to_owned(),
             ));
         };
         Ok(Some(Self {

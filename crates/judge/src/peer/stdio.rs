@@ -195,7 +195,7 @@ fn message_in(line: &[u8], observed: &mut Observed) -> Option<Value> {
     match serde_json::from_slice::<Value>(line) {
         Ok(message @ Value::Object(_)) => Some(message),
         _ => {
-            let what = "It writes to its standard output what is no message. Logs belong on standard error: some clients end \
+            let what = "It writes other text than messages to its standard output. Logs belong on standard error: some clients end \
                         the connection.";
             observed.error("stdout-noise", what, String::from_utf8_lossy(line));
             None

@@ -30,7 +30,7 @@ pub(crate) fn check_entry(
     let place = format!("{} {}", list.member(), shortened(key));
     let mut problems = shape::problems(list.shape(), entry);
     for problem in &problems {
-        let what = "An entry of a list has not the members that the specification requires.";
+        let what = "An entry of a list lacks members that the specification requires.";
         observed.error("entry-shape", what, format!("{place}: {problem}"));
     }
     if entry.to_string().len() > LARGE_ENTRY {
@@ -64,7 +64,7 @@ pub(crate) fn check_entry(
             if key.matches('{').count() != key.matches('}').count() {
                 observed.error(
                     "uri-template",
-                    "A URI template has a `{` without a `}`, or the other way round.",
+                    "The braces of a URI template do not match.",
                     place,
                 );
                 problems.push("its URI template is none".to_owned());
@@ -81,10 +81,10 @@ fn check_name(name: &str, place: &str, observed: &mut Observed) -> Option<String
     }
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.chars().count() > LONGEST_NAME || !name.chars().all(is_allowed) {
-        let what = "The name of a tool should have 1 to 128 of the characters A-Z, a-z, 0-9, `_`, `-` and `.` only: clients refuse \
+        let what = "The name of a tool should have 1 to 128 of the characters A-Z, a-z, 0-9, `_`, `-` and `.`: clients refuse \
                     others.";
         observed.warn("tool-name", what, place);
-        return Some("a name with other characters than clients take, or too long".to_owned());
+        return Some("a name that is too long, or has characters that clients refuse".to_owned());
     }
     if name.chars().count() > LONGEST_FOR_CLIENTS || name.contains('.') {
         let what = "Common clients take names of tools of at most 64 letters, digits, `_` and `-`, with the prefix that a gateway \
@@ -101,7 +101,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
             continue;
         };
         if let Err(reason) = schemas::check(schema) {
-            let what = "A schema of a tool is no valid JSON Schema: clients cannot check arguments or results by it.";
+            let what = "A schema of a tool is not valid JSON Schema: clients cannot check arguments or results by it.";
             observed.error("schema", what, format!("{place}, {member}: {reason}"));
             problems.push(format!("{member}: {reason}"));
         }
@@ -112,7 +112,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
         let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
         // For results, revisions before 2026-07-28 permit only objects.
         if !is_object && (member == "inputSchema" || era == Era::Legacy) {
-            let what = "The root of a schema has not `\"type\": \"object\"`.";
+            let what = "The root of a schema lacks `\"type\": \"object\"`.";
             observed.error("schema-root", what, format!("{place}, {member}"));
             problems.push(format!("{member} without `\"type\": \"object\"`"));
         }
