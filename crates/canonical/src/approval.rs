@@ -34,7 +34,7 @@ pub struct ApprovalRule {
 /// which is the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ApprovedBy {
-    /// The caller, whom their client asks. If the client cannot ask, an operator decides.
+    /// The caller, who is asked by their own client. If the client cannot ask, an operator decides.
     Caller,
     /// An operator with the approver role.
     Approver,

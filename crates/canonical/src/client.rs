@@ -139,7 +139,7 @@ pub struct BackendStatus {
     /// Whether the first attempt to connect has ended, successfully or not, or takes longer than
     /// requests wait.
     pub attempted: bool,
-    /// Whether requests can be sent at once.
+    /// The state of the connection to the server.
     pub state: BackendState,
     /// The era in use, once the handshake has told it.
     pub era: Option<Era>,
@@ -161,7 +161,7 @@ pub struct EndpointStatus {
     pub place: String,
     /// The endpoint's zone, if it is configured.
     pub zone: Option<Arc<str>>,
-    /// Whether requests can be sent to it.
+    /// The state of the connection to the endpoint.
     pub state: BackendState,
     /// The number of requests running there.
     pub running: usize,

@@ -574,7 +574,7 @@ fn server_of_which_a_client_may_use_nothing_is_not_reached() {
             [true, false],
             [true, false],
         ),
-        // The name of an item is unknown when only the server is.
+        // If only the server is known, the item's name is unknown.
         (
             r#"permit(principal, action, resource) when { resource.name like "r*" };"#,
             [true, true],

@@ -11,7 +11,7 @@ use crate::json::{Edits, Json, Kind, retain_elements};
 
 const ANNOTATION: &str = "x-mcp-header";
 
-/// The greatest integer that a double represents exactly, together with all smaller ones.
+/// The greatest safe integer. Doubles are not exact for integers beyond ±(2^53 − 1).
 const SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// A parameter that is mirrored into the header `Mcp-Param-{name}`.

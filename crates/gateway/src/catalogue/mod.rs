@@ -116,8 +116,8 @@ pub(crate) struct Catalogues {
     own: Arc<OwnLists>,
 }
 
-/// The memory for principals' own lists is this fraction (1/n) of the memory for all lists, and
-/// comes on top of it.
+/// Principals' own lists may take this part (1/n) of the memory for the common lists, in addition
+/// to it.
 const OWN_BYTES: usize = 2;
 
 /// Makes a catalogue of each kind, each after those it depends on.

@@ -32,7 +32,7 @@ impl Catalogue {
             return false;
         };
         let mut began = false;
-        // If the running one is too old or gives up too early, the next one is not.
+        // If the running reading is not enough, the next one is: it begins later and waits longer.
         for _ in 0..2 {
             let (reflects, waited, done) = self.with(|state| {
                 let part = state.part(backend);

@@ -141,8 +141,8 @@ impl Tasks {
             return;
         };
         let key = TaskKey::new(&context.caller, &task);
-        // Stored before the client knows of the task and may ask another replica about it. Later
-        // rarely, since it takes time.
+        // A new task is shared before its client learns of it and may ask another replica. Later it
+        // is shared only rarely, because that takes time.
         let to_be_told = self
             .common
             .as_ref()

@@ -64,7 +64,7 @@ async fn only_server_tells_each_user_to_sign_in_and_lists_nothing_before() {
             .await,
         r#"{"content":["bob"]}"#
     );
-    // No user's list is served to users without one, whatever scope the server gives it.
+    // A user without a list gets no other user's list, whatever scope the server gives it.
     assert!(
         !scene
             .ask_by("ann", "tools/list", None)

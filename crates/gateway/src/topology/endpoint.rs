@@ -62,7 +62,7 @@ impl Filtered {
 /// The endpoints of a topology.
 pub(crate) struct Endpoints {
     default_path: String,
-    /// The rules of all endpoints. The last ones have no path and show nothing.
+    /// The rules of all endpoints. The last element has no path and shows nothing.
     all: Vec<Rules>,
     by_path: HashMap<Arc<str>, usize, RandomState>,
 }
@@ -160,7 +160,7 @@ impl Endpoints {
         self.all.get(position)
     }
 
-    /// The number of rules, including those that show nothing.
+    /// The number of elements, including the one that shows nothing.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
