@@ -274,7 +274,7 @@ async fn request_that_cannot_be_recorded_is_not_carried_out() {
     client
         .gateway()
         .log
-        .line_with("the audit record cannot be written")
+        .line_with("the audit log cannot be written")
         .await;
     fill_disk(client.gateway(), false);
     client.call("look").await.member("result.content");

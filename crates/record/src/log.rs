@@ -51,7 +51,7 @@ const REFUSALS: FamilyInfo = FamilyInfo {
 const ENTRIES: FamilyInfo = FamilyInfo {
     name: "fanlight.audit.entries",
     unit: "{entry}",
-    help: "Entries of the audit record in files.",
+    help: "Entries of the audit log in files.",
     shape: Shape::Counter,
     labels: &["outcome"],
 };
@@ -59,7 +59,7 @@ const ENTRIES: FamilyInfo = FamilyInfo {
 const EXPORTED: FamilyInfo = FamilyInfo {
     name: "fanlight.audit.exported",
     unit: "{record}",
-    help: "Entries and checkpoints of the audit record that are log records at the collector, or were lost on the way.",
+    help: "Entries and checkpoints of the audit log that reached the collector as log records, or were lost on the way.",
     shape: Shape::Counter,
     labels: &["outcome"],
 };

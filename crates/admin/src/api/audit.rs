@@ -146,7 +146,7 @@ async fn reading<T: Send + 'static>(
     let _turn = READERS.acquire().await.map_err(|_| unreadable())?;
     let done = spawn_blocking(read).await.map_err(|_| unreadable())?;
     done.map_err(|error| {
-        warn!(%error, "the audit record cannot be read");
+        warn!(%error, "the audit log cannot be read");
         unreadable()
     })
 }

@@ -94,13 +94,13 @@ impl fmt::Display for ItemKey {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidLock {
     /// The text is not JSON, or has another form.
-    #[error("this is not what `fanlight pin` writes: {0}")]
+    #[error("this is not a file that `fanlight pin` wrote: {0}")]
     Form(#[from] serde_json::Error),
     /// A later version of Fanlight has written it.
     #[error("version {0} of this file is not known here: use a later version of Fanlight")]
     Version(u32),
     /// A digest does not match its definition.
-    #[error("the digest of {0} is not that of its definition: approve it again")]
+    #[error("the digest of {0} does not match its definition: approve it again")]
     Digest(ItemKey),
 }
 

@@ -37,7 +37,7 @@ pub enum Wrong {
         what: String,
     },
     /// A signed checkpoint contradicts the audit log.
-    #[error("the checkpoint of {size} lines does not agree with the record: {what}")]
+    #[error("the checkpoint of {size} lines does not match the audit log: {what}")]
     Checkpoint {
         /// The number of lines that the checkpoint covers.
         size: u64,
@@ -45,7 +45,7 @@ pub enum Wrong {
         what: &'static str,
     },
     /// There is no audit log.
-    #[error("there is no record here")]
+    #[error("there is no audit log here")]
     Nothing,
     /// A file cannot be read.
     #[error(transparent)]
@@ -100,7 +100,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
                 .nth(1)
                 .and_then(|size| size.parse().ok())
                 .unwrap_or_default(),
-            what: "its signature is not that of the key",
+            what: "the key has not signed it",
         })?;
         if checkpoints
             .insert(size, root)
@@ -108,7 +108,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
         {
             return Err(Wrong::Checkpoint {
                 size,
-                what: "another one of as many lines has another hash",
+                what: "another checkpoint of as many lines has another hash",
             });
         }
     }
@@ -142,7 +142,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
                 if *root != edge.root() {
                     return Err(Wrong::Checkpoint {
                         size: edge.size(),
-                        what: "lines up to there have other hashes",
+                        what: "the lines up to there have other hashes",
                     });
                 }
                 (agreed, last) = (agreed + 1, edge.size());
@@ -191,9 +191,9 @@ impl fmt::Display for WrongLine {
                 f,
                 "this is not line {expected}: lines were removed, added or moved"
             ),
-            Self::Chain => f.write_str("the line before it was changed: its hash is another one"),
+            Self::Chain => f.write_str("the previous line was changed: its hash differs"),
             Self::Head => {
-                f.write_str("the first line of a file does not agree with the lines before it")
+                f.write_str("the first line of this file does not match the lines before it")
             }
         }
     }

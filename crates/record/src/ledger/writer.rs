@@ -132,7 +132,7 @@ struct Queue {
 
 /// The error that an entry was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the record cannot be written")]
+#[error("the audit log cannot be written")]
 pub struct NotWritten;
 
 /// Resolves once an entry is on the disk.
@@ -356,7 +356,7 @@ impl Writer {
         if continued.is_damaged {
             let aside = files.set_aside(seconds_now());
             fs::rename(files.current(), &aside)?;
-            error!(file = %aside.display(), "the audit record was damaged; it is set aside, and a new one begins");
+            error!(file = %aside.display(), "the audit log was damaged; its file is set aside, and a new one begins");
             file = files::open(&files.current())?;
             lock(&file)?;
             continued = Continued::default();
@@ -566,7 +566,7 @@ impl Writer {
             if (kept > kept_bytes || age > kept_for)
                 && let Err(error) = fs::remove_file(&path)
             {
-                warn!(file = %path.display(), %error, "an old file of the audit record cannot be removed");
+                warn!(file = %path.display(), %error, "an old file of the audit log cannot be removed");
             }
         }
     }
@@ -666,7 +666,7 @@ impl Writer {
         {
             self.last_logged = Some(Instant::now());
             let lost = self.shared.lost.load(Ordering::Relaxed);
-            error!(file = %self.files.current().display(), %error, lost, "the audit record cannot be written");
+            error!(file = %self.files.current().display(), %error, lost, "the audit log cannot be written");
         }
     }
 }
@@ -729,7 +729,7 @@ fn lock(file: &File) -> io::Result<()> {
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => io::Error::new(
             io::ErrorKind::WouldBlock,
-            "another process writes this record",
+            "another process writes this audit log",
         ),
         TryLockError::Error(error) => error,
     })
