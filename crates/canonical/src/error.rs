@@ -51,10 +51,10 @@ pub enum BackendError {
         status: u16,
     },
     /// The server requires its user to sign in first.
-    #[error("wants its user to sign in")]
+    #[error("requires its user to sign in")]
     SignInWanted(Arc<SignInWish>),
     /// There are no credentials for the server.
-    #[error("is not asked, because there are no credentials for it: {reason}")]
+    #[error("got no request, because there are no credentials for it: {reason}")]
     NoCredentials {
         /// The reason.
         reason: String,
@@ -75,7 +75,7 @@ pub enum BackendError {
     },
     /// The server answers checks, but not its last calls, so Fanlight sends it no calls for a
     /// while.
-    #[error("is left alone for a while, because its last {calls} calls got no answer")]
+    #[error("gets no calls for a while, because its last {calls} calls got no answer")]
     NoAnswers {
         /// The number of unanswered calls in a row.
         calls: usize,
@@ -137,7 +137,7 @@ pub enum BackendError {
         status: u16,
     },
     /// An HTTP status without a JSON-RPC answer, but with the time of the next attempt.
-    #[error("answered with HTTP status {status} and asks to be left alone for {pause:?}")]
+    #[error("answered with HTTP status {status} and asks for a pause of {pause:?}")]
     Overloaded {
         /// The status, such as 429 or 503.
         status: u16,
@@ -145,13 +145,13 @@ pub enum BackendError {
         pause: Duration,
     },
     /// The server has begun the request as a task, and Fanlight cannot find out how it ended.
-    #[error("has begun it, and cannot be asked how it ended: it {cause}")]
+    #[error("has begun the request, but Fanlight cannot find out how it ended: it {cause}")]
     Unfinished {
         /// The reason.
         cause: Arc<BackendError>,
     },
     /// The server speaks none of Fanlight's revisions.
-    #[error("speaks no revision that Fanlight speaks: {offered}")]
+    #[error("shares no protocol revision with Fanlight: {offered}")]
     NoCommonRevision {
         /// The revisions that it offered.
         offered: String,
@@ -442,7 +442,7 @@ impl fmt::Display for ForClients<'_> {
             E::Unfinished { cause } => {
                 write!(
                     f,
-                    "has begun it, and cannot be asked how it ended: it {}",
+                    "has begun the request, but Fanlight cannot find out how it ended: it {}",
                     cause.for_clients()
                 )
             }
@@ -453,7 +453,7 @@ impl fmt::Display for ForClients<'_> {
                     elapsed.as_secs()
                 )
             }
-            E::NoCommonRevision { .. } => f.write_str("speaks no revision that Fanlight speaks"),
+            E::NoCommonRevision { .. } => f.write_str("shares no protocol revision with Fanlight"),
             E::InvalidHandshake { .. } => f.write_str("sent no valid answer"),
             E::NoCredentials { .. } => {
                 f.write_str("cannot be signed in to at the moment; ask the gateway's operator")
