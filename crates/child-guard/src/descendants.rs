@@ -1,14 +1,14 @@
-//! The descendants of this process, found by the parents that `/proc` names.
+//! The descendants of this process, found by the parents in `/proc`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-/// Rounds of looking for processes that were started during the last round.
+/// The maximum number of rounds of looking for processes that were started during the last round.
 const ROUNDS: usize = 16;
 
-/// Asks all descendants to end. A stopped one is continued, since it cannot end otherwise.
+/// Asks all descendants to end. Continues stopped ones, which could not end otherwise.
 pub(crate) fn terminate() {
     for pid in all() {
         signal(pid, Signal::TERM);
@@ -16,7 +16,7 @@ pub(crate) fn terminate() {
     }
 }
 
-/// Kills all descendants. They are stopped first, so that none can start another meanwhile.
+/// Kills all descendants. Stops them first, so that none can start another meanwhile.
 pub(crate) fn kill() {
     let mut stopped = HashSet::new();
     for _ in 0..ROUNDS {
@@ -34,10 +34,10 @@ pub(crate) fn kill() {
         .for_each(|pid| signal(pid, Signal::KILL));
 }
 
-/// Ended descendants keep their numbers until their parents, or the guard, have waited for them: a number that was just
-/// read can hardly be another process's.
+/// Signals a descendant. Ended descendants keep their ids until their parents or the guard have
+/// waited for them. So an id that was just read can hardly belong to another process.
 fn signal(pid: Pid, signal: Signal) {
-    // It may have ended just now.
+    // It may have just ended.
     let _ = kill_process(pid, signal);
 }
 
@@ -63,7 +63,8 @@ fn all() -> Vec<Pid> {
     found
 }
 
-/// The fourth field of `/proc/<pid>/stat`. The second is a name in parentheses, which may hold anything.
+/// The fourth field of `/proc/<pid>/stat`. The second is a name in parentheses, which may contain
+/// anything.
 fn parent(stat: &[u8]) -> Option<i32> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;

@@ -1,4 +1,4 @@
-//! The life of a guard: start the server, wait, end what is left.
+//! The life of a guard: it starts the server, waits, and ends the remaining processes.
 
 use std::fs::File;
 use std::io;
@@ -19,16 +19,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::descendants;
 use crate::order::{Order, Unbuffered};
 
-/// Between two attempts to kill what is left: a process may have been started during the last.
+/// The pause between attempts to kill the remaining processes: one may have been started during the
+/// last attempt.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
-/// Between two looks at the parent's number, where the system has no pidfd.
+/// The pause between checks of the parent's id, on systems without pidfd.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How the server ended.
 pub(crate) enum End {
     Exited(u8),
     Killed(i32),
-    /// What it was is not known: it could not be ended, or another process waited for it.
+    /// Unknown: the server could not be ended, or another process waited for it.
     Unknown,
 }
 
@@ -39,11 +40,13 @@ impl End {
             Self::Exited(code) => ExitCode::from(code),
             Self::Killed(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    // Twice: the handler of the standard library for faults hands only the second on.
+                    // Twice, since the standard library's handler for faults passes only the second
+                    // on.
                     let _ = kill_process(getpid(), signal);
                     let _ = kill_process(getpid(), signal);
                 }
-                // Signals that this process handles cannot end it; then as shells say it.
+                // Signals that this process handles cannot end it; then use the exit status of
+                // shells.
                 ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
             }
             Self::Unknown => ExitCode::FAILURE,
@@ -52,10 +55,10 @@ impl End {
 }
 
 pub(crate) fn run() -> io::Result<End> {
-    // The order holds the server's secrets.
+    // The order contains the server's secrets.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(getpid()))?;
-    // The name in lists of processes; without it the guard works as well.
+    // The name in process lists; the guard works without it, too.
     let _ = rustix::thread::set_name(c"fanlight-guard");
     let order = Order::read(Unbuffered)?;
     tokio::runtime::Builder::new_current_thread()
@@ -65,12 +68,12 @@ pub(crate) fn run() -> io::Result<End> {
 }
 
 async fn guard(order: &Order) -> io::Result<End> {
-    // Handlers first: a signal during the start must not end the guard alone.
+    // Install handlers first: a signal during the start must not end the guard alone.
     let mut requests = Requests::listen()?;
     let mut ended = signal(SignalKind::child())?;
     let mut parent_gone = parent_gone(order.parent)?;
     let server = start(order)?;
-    // Else the ends of the pipes would never be seen.
+    // Otherwise the ends of the pipes would never be seen.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -109,7 +112,7 @@ async fn guard(order: &Order) -> io::Result<End> {
 
 fn start(order: &Order) -> io::Result<Pid> {
     let mut command = order.command();
-    // A group of its own: servers signal their own group, which must not reach the guard.
+    // A separate group: servers signal their own group, which must not reach the guard.
     command.process_group(0);
     Ok(Pid::from_child(&command.spawn()?))
 }
@@ -137,9 +140,10 @@ fn outcome(status: WaitStatus) -> End {
 /// The steps of ending the server and its descendants.
 struct Ending {
     grace: Duration,
-    /// When what is left is killed; absent until ending begins.
+    /// The time to kill the remaining processes; `None` until ending begins.
     kill_at: Option<Instant>,
-    /// When processes that cannot be killed, such as those that wait for a dead file server, are left behind.
+    /// The time to leave unkillable processes behind, such as those that wait for a dead file
+    /// server.
     give_up_at: Option<Instant>,
 }
 
@@ -170,10 +174,10 @@ impl Ending {
     }
 }
 
-/// Ends when the process that the server is for has ended.
+/// Resolves when the process that the server is for has ended.
 fn parent_gone(parent: u32) -> io::Result<oneshot::Receiver<()>> {
     let (gone, is_gone) = oneshot::channel();
-    // A thread, since only it can wait for a descriptor without `unsafe`. It ends with the guard.
+    // A thread, since waiting for a descriptor otherwise needs `unsafe`. It ends with the guard.
     let watch = std::thread::Builder::new()
         .name("parent".to_owned())
         .stack_size(64 << 10);
@@ -189,14 +193,15 @@ fn wait_for_parent(pid: u32) {
     let is_parent =
         || getppid().filter(|parent| u32::try_from(parent.as_raw_nonzero().get()) == Ok(pid));
     let file = is_parent().and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
-    // A look at the number after the descriptor was made: it is not that of a later process with the same number.
+    // Checked after the descriptor was opened, so that it does not belong to a later process with
+    // the same id.
     while is_parent().is_some() {
         match &file {
-            // It is readable once the process has ended.
+            // Readable once the process has ended.
             Some(file) => {
                 let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], None);
             }
-            // The system is too old.
+            // The system has no pidfd.
             None => std::thread::sleep(LOOK_AGAIN),
         }
     }
@@ -207,7 +212,7 @@ enum Request {
     Kill,
 }
 
-/// The signals by which Fanlight, or an operator, asks for the end.
+/// The signals with which Fanlight or an operator asks for the end.
 struct Requests {
     terminate: Signals,
     interrupt: Signals,

@@ -1,4 +1,5 @@
-//! What a guard is to start, as bytes: a length, and fields that each end with a zero byte, which none can hold.
+//! The order for a guard as bytes: a length, and fields that each end with a zero byte, which no
+//! field can contain.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,17 +10,17 @@ use std::time::Duration;
 
 use fanlight_config::settings::{Landlock, Sandbox};
 
-/// Digits of the length in front.
+/// The number of digits of the leading length.
 const LENGTH: usize = 8;
-/// More than a process can be started with.
+/// More than any process can be started with.
 const LONGEST: usize = 16 << 20;
 
-/// What a guard starts.
+/// The process that a guard starts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Order {
     /// The process that the server is for; the guard ends with it.
     pub parent: u32,
-    /// How long the server and its descendants have between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL for the server and its descendants.
     pub grace: Duration,
     /// The program, looked up in the `PATH` of `env` if it has no slash.
     pub command: OsString,
@@ -27,7 +28,7 @@ pub struct Order {
     pub args: Vec<OsString>,
     /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its working directory; the guard's own if absent.
+    /// Its working directory; `None` for the guard's own.
     pub cwd: Option<PathBuf>,
 }
 
@@ -36,7 +37,8 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// If a text holds a zero byte, with which no process can be started, or if they are too many.
+    /// If a text contains a zero byte, which no process can be started with, or if there are too
+    /// many bytes.
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let mut fields: Vec<OsString> = vec![
             self.parent.to_string().into(),
@@ -97,12 +99,12 @@ impl Order {
     }
 }
 
-/// Encodes a sandbox, which may be empty. It follows the order for a guard that starts the step before the server
-/// ([`crate::STEP`]), and the order for the server follows it.
+/// Encodes a sandbox, which may be empty. It stands between two orders: the one for a guard that
+/// starts the step before the server ([`crate::STEP`]), and the one for the server.
 ///
 /// # Errors
 ///
-/// If a text holds a zero byte, or if they are too many.
+/// If a text contains a zero byte, or if there are too many bytes.
 pub fn encode_sandbox(sandbox: &Sandbox) -> io::Result<Vec<u8>> {
     let Sandbox {
         landlock,
@@ -149,7 +151,7 @@ fn decode_sandbox(fields: Vec<OsString>) -> Option<Sandbox> {
     let mut fields = fields.into_iter();
     let mut limit = || Some(Some(fields.next()?).filter(|text| !text.is_empty()));
     let (memory, processes, files, user) = (limit()?, limit()?, limit()?, limit()?);
-    // What cannot be read must not become "not restricted".
+    // Unreadable text must not become "not restricted".
     let amount =
         |text: Option<OsString>| text.map_or(Some(None), |text| number::<u64>(&text).map(Some));
     let landlock = match fields.next() {
@@ -211,7 +213,7 @@ fn read_ports(text: &OsStr) -> Option<Option<Vec<u16>>> {
     }
 }
 
-/// Fields as bytes: the length, then each with a zero byte at its end.
+/// Encodes fields: the length, then each field with a zero byte at its end.
 fn frame(fields: &[OsString]) -> io::Result<Vec<u8>> {
     let mut bytes = vec![b' '; LENGTH];
     for field in fields {
@@ -256,7 +258,7 @@ fn fields(mut from: impl io::Read) -> io::Result<Vec<OsString>> {
         .collect())
 }
 
-/// Standard input without a buffer: what follows an order is for another.
+/// Unbuffered standard input: bytes after an order belong to another reader.
 pub(crate) struct Unbuffered;
 
 impl io::Read for Unbuffered {

@@ -1,4 +1,4 @@
-//! An amount of something, such as bytes, that all share.
+//! An amount that all share, such as bytes.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,24 +9,26 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
-/// How much of a limit one share may hold, by how much that leaves free for others.
+/// The part of a limit that one share may hold, depending on the amount it leaves free for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// As much for each that stays free.
+    /// The amount that a share may hold for each free unit.
     pub for_each_free: usize,
-    /// Limits of at least this size keep this reserve for others in any case.
+    /// Limits of at least this size always keep this reserve for others.
     pub kept: [(usize, usize); 2],
 }
 
 impl Part {
-    /// As much as the share leaves free: alone half of all, beside another that does the same a third.
+    /// A share may hold as much as it leaves free: half of all if it is alone, a third beside
+    /// another such share.
     pub const AS_MUCH_AS_IT_LEAVES: Self = Self {
         for_each_free: 1,
         kept: [(usize::MAX, 0); 2],
     };
 
-    /// Whether a share that holds `held` may take `more` where so much is `free`, of `limit` in all: for each unit, it
-    /// holds less before than as much for each that is free, and more is free than is kept.
+    /// Whether a share that holds `held` may take `more` while `free` of `limit` is free. Each unit
+    /// is checked: the share must hold less than its multiple of the free amount, and more than the
+    /// reserve must be free.
     #[must_use]
     pub fn allows(&self, held: usize, more: usize, free: usize, limit: usize) -> bool {
         let Some(before_last) = more.checked_sub(1) else {
@@ -44,8 +46,8 @@ impl Part {
     }
 }
 
-/// A limited amount, of which each share may hold a [`Part`]. What a share holds first is bounded by the whole alone, so
-/// that each can take any amount that is allowed at all.
+/// A limited amount, of which each share may hold a [`Part`]. Only the whole limits a share's first
+/// reservation, so each can reserve any allowed amount.
 #[derive(Debug)]
 pub struct Budget<S>(Arc<Shared<S>>);
 
@@ -55,7 +57,7 @@ struct Shared<S> {
     part: Part,
     state: Mutex<State<S>>,
     given_back: Notify,
-    /// Texts that held a reservation and have been dropped.
+    /// The number of dropped texts that held a reservation.
     texts_dropped: AtomicUsize,
 }
 
@@ -63,7 +65,7 @@ struct Shared<S> {
 struct State<S> {
     /// The sum of all holdings; at most the limit.
     held: usize,
-    /// Shares that hold nothing have no entry.
+    /// Shares without holdings have no entry.
     shares: HashMap<S, Holding, RandomState>,
 }
 
@@ -73,7 +75,7 @@ struct Holding {
     reservations: usize,
 }
 
-/// The budget, or the share, is spent.
+/// The budget or the share's part is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limit is reached")]
 pub struct Spent;
@@ -93,7 +95,7 @@ impl<S> Clone for Budget<S> {
 }
 
 impl<S: Clone + Eq + Hash> Budget<S> {
-    /// A budget of `limit`, of which each share may hold `part`.
+    /// Creates a budget of `limit`, of which each share may hold `part`.
     #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
         let state = Mutex::new(State {
@@ -109,7 +111,7 @@ impl<S: Clone + Eq + Hash> Budget<S> {
         }))
     }
 
-    /// The amount in all.
+    /// The total amount.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit
@@ -121,12 +123,13 @@ impl<S: Clone + Eq + Hash> Budget<S> {
         self.lock().held
     }
 
-    /// Resolves when any share gives anything back after this call.
+    /// Resolves when any share gives something back after this call.
     pub fn given_back(&self) -> impl Future<Output = ()> + Send + '_ {
         self.0.given_back.notified()
     }
 
-    /// How many texts that held a reservation have been dropped so far ([`Reservation::hold`]). It wraps around.
+    /// The number of dropped texts so far that held a reservation ([`Reservation::hold`]). It wraps
+    /// around.
     #[must_use]
     pub fn texts_dropped(&self) -> usize {
         self.0.texts_dropped.load(Ordering::Relaxed)
@@ -155,13 +158,13 @@ impl<S> Budget<S> {
 
 impl<S> Shared<S> {
     fn lock(&self) -> MutexGuard<'_, State<S>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S: Clone + Eq + Hash> Shared<S> {
-    /// `is_new`: for a further reservation of the share, not for more of one that exists.
+    /// `is_new` is for another reservation of the share, as opposed to a larger one.
     fn take(&self, share: &S, amount: usize, is_new: bool) -> Result<(), Spent> {
         let mut state = self.lock();
         let free = self.limit - state.held;
@@ -197,7 +200,7 @@ impl<S: Eq + Hash> Shared<S> {
 }
 
 impl<S: Clone + Eq + Hash> Reservation<S> {
-    /// Changes the amount. On an error it stays what it was.
+    /// Changes the amount. After an error it is unchanged.
     ///
     /// # Errors
     ///

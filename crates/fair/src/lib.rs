@@ -1,12 +1,13 @@
-//! Limits that peers share fairly, for any type that tells peers apart.
+//! Limits that peers share fairly, for any type that identifies peers.
 //!
-//! - [`Table`]: entries counted per share; [`Newcomer`] finds the one that has to leave a full table.
+//! - [`Table`]: entries counted per share; [`Newcomer`] finds the one that has to leave a full
+//!   table.
 //! - [`Budget`]: an amount, of which each share may hold a [`Part`].
 //! - [`Semaphore`]: permits that are handed out in turn.
 //! - [`Rate`]: how often something may happen per key; [`LogLimit`]: how often a line is logged.
 //!
-//! A *share* is what one peer has of a limit. One share may be as large as the limit while no other peer needs any; what
-//! is given up for a newcomer is taken from the largest share first.
+//! A *share* is one peer's part of a limit. It may be as large as the limit while no other peer
+//! needs any. A newcomer takes from the largest share first.
 
 mod budget;
 mod log_limit;

@@ -1,14 +1,14 @@
-//! Bounds how often a line is logged that a peer can cause.
+//! Limits how often a peer can cause a log line.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time in which lines are counted. No option: the metrics count each event.
+/// The time over which lines are counted. A constant: the metrics count each event.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Lets some lines through in ten seconds, and counts the others.
+/// Allows some lines in ten seconds, and counts the others.
 #[derive(Debug)]
 pub struct LogLimit {
     lines: u32,
@@ -23,7 +23,7 @@ struct Window {
 }
 
 impl LogLimit {
-    /// Lets through `lines` in ten seconds.
+    /// Allows `lines` lines in ten seconds.
     #[must_use]
     pub const fn new(lines: u32) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl LogLimit {
         }
     }
 
-    /// Whether to log now, and if so how many lines were omitted since the last one.
+    /// Whether to log now; if so, returns the number of lines omitted since the last one.
     pub fn admit(&self) -> Option<u64> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let omitted = window.as_ref().map_or(0, |window| window.omitted);
@@ -53,13 +53,13 @@ impl LogLimit {
         Some(omitted)
     }
 
-    /// Whether to log now, for lines that do not say how many were omitted.
+    /// Whether to log now, for lines without the number of omitted ones.
     pub fn is_due(&self) -> bool {
         self.admit().is_some()
     }
 }
 
-/// One line in ten seconds.
+/// Allows one line in ten seconds.
 impl Default for LogLimit {
     fn default() -> Self {
         Self::new(1)

@@ -1,8 +1,10 @@
-//! How often something may happen, for each key: the generic cell rate algorithm, which keeps one time for each.
+//! Limits how often something may happen per key, with the generic cell rate algorithm, which needs
+//! one time per key.
 //!
-//! Not crate `governor` (0.10): its limiter takes a store of one's own, which could bound the keys, but only says yes or no for
-//! now, and can neither reserve a later turn (`charge_within`) nor give back what was charged ([`Charge::refund`]). All that it
-//! would do here are the few lines of `Quota::next`.
+//! The crate `governor` (0.10) does not fit. Its limiter accepts a custom store, which could limit
+//! the keys. But it only allows or refuses now: it can neither reserve a later turn
+//! (`charge_within`) nor refund a charge ([`Charge::refund`]). It would replace only the few lines
+//! of `Quota::next`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,17 +15,17 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-/// As many at once, and as many again evenly over each such time.
+/// A number of events allowed at once, and again evenly over each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// How many, at least one.
+    /// The number of events, at least one.
     pub most: usize,
-    /// In which time.
+    /// The period.
     pub per: Duration,
 }
 
 impl Quota {
-    /// As many a second.
+    /// This many per second.
     #[must_use]
     pub const fn per_second(most: usize) -> Self {
         Self {
@@ -32,7 +34,7 @@ impl Quota {
         }
     }
 
-    /// As many a minute.
+    /// This many per minute.
     #[must_use]
     pub const fn per_minute(most: usize) -> Self {
         Self {
@@ -41,15 +43,15 @@ impl Quota {
         }
     }
 
-    /// The time that one takes.
+    /// The time that one event takes.
     fn part(self) -> Duration {
         let most = u32::try_from(self.most).unwrap_or(u32::MAX).max(1);
         (self.per / most).max(Duration::from_nanos(1))
     }
 }
 
-/// Counts events by key. Keys that have used nothing lately leave when the table is full. Beyond the bound on keys, all
-/// others are counted together, so that a flood of keys gets no more than that.
+/// Counts events by key. Keys without recent use leave when the table is full. Beyond the maximum
+/// number of keys, all others share one count, so that a flood of keys gets no more than that.
 #[derive(Clone, Debug)]
 pub struct Rate<K>(Arc<Shared<K>>);
 
@@ -61,14 +63,14 @@ struct Shared<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// When all that a key has used is forgotten.
+    /// The time when all use of a key is forgotten.
     used: HashMap<K, Instant, RandomState>,
-    /// The same for all keys that are not in the table.
+    /// The same for all keys without their own entry.
     others: Option<Instant>,
     swept: Option<Instant>,
 }
 
-/// How often keys without use are looked for while the table is full.
+/// The interval of removing unused keys while the table is full.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A key has used all that it may.
@@ -79,7 +81,7 @@ pub struct TooMany {
     pub retry_after: Duration,
 }
 
-/// What was charged to a key. It stays used unless it is given back.
+/// A charge to a key. It stays used unless it is refunded.
 #[derive(Debug)]
 pub struct Charge<K> {
     rate: Rate<K>,
@@ -99,7 +101,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         Self(Arc::new(Shared { keys, state }))
     }
 
-    /// Whether `key` may use one more, without using it.
+    /// Whether `key` may use one more; does not use it.
     ///
     /// # Errors
     ///
@@ -115,7 +117,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
             .map(drop)
     }
 
-    /// Has `key` use one.
+    /// Uses one of `key`.
     ///
     /// # Errors
     ///
@@ -125,11 +127,11 @@ impl<K: Clone + Eq + Hash> Rate<K> {
             .map(|(charge, _)| charge)
     }
 
-    /// Has `key` use one, at once or in its turn, each after those that were charged before; returns how long that is from now.
+    /// Uses one of `key`, at once or in turn after earlier charges; returns the time until then.
     ///
     /// # Errors
     ///
-    /// If its turn comes later than after `longest`.
+    /// If the turn comes later than after `longest`.
     pub fn charge_within(
         &self,
         key: &K,
@@ -154,19 +156,20 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         ))
     }
 
-    /// The number of keys that are counted apart.
+    /// The number of separately counted keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state().used.len()
     }
 
-    /// Whether no key is counted apart.
+    /// Whether no key is counted separately.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The keys that have used most, at most so many, and how many of their quota each has used, the largest first.
+    /// At most `keys` keys with the most use, each with the used part of its quota, the largest
+    /// first.
     #[must_use]
     pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
         let now = Instant::now();
@@ -176,7 +179,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
             .iter()
             .filter(|(_, until)| **until > now)
             .collect();
-        // No more is sorted than is shown: requests wait for this lock.
+        // Sort no more than needed: requests wait for this lock.
         if all.len() > keys {
             all.select_nth_unstable_by_key(keys, |(_, until)| Reverse(**until));
             all.truncate(keys);
@@ -212,13 +215,13 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Clone + Eq + Hash> Charge<K> {
-    /// Gives it back.
+    /// Refunds the charge.
     pub fn refund(self) {
         let mut state = self.rate.state();
         let state = &mut *state;
@@ -239,7 +242,8 @@ impl<K: Eq + Hash> State<K> {
 }
 
 impl Quota {
-    /// When all is forgotten of a key that uses one more within `longest`, where that was `until`, and how long it waits.
+    /// The time when the key's use is forgotten after one more event within `longest`, and the wait
+    /// for it. `until` is that time so far.
     fn next(
         self,
         until: Option<Instant>,
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!(rate.check(&1, QUOTA), Err(TooMany { retry_after: PART }));
         assert!(rate.charge(&2, QUOTA).is_ok());
         tokio::time::advance(PART / 2).await;
-        // Refusals take no longer.
+        // Refusals do not extend the wait.
         assert_eq!(
             rate.charge(&1, QUOTA).map(drop),
             Err(TooMany {

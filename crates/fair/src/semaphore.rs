@@ -1,4 +1,4 @@
-//! Permits of which no share takes all, and which are given in turn to those that wait.
+//! Permits that are handed out in turn. No share can take all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -12,24 +12,24 @@ use tokio::sync::oneshot;
 
 use crate::budget::Part;
 
-/// One acquirer of permits; several acquirers may have a share together.
+/// One acquirer of permits; several acquirers may have a common share.
 pub trait Member: Clone + Eq + Hash {
-    /// What tells shares apart.
+    /// Identifies a share.
     type Share: Clone + Eq + Hash;
 
-    /// Whose share its permits take.
+    /// The share that its permits count in.
     fn share(&self) -> &Self::Share;
 
-    /// Whether its share is bounded by more than the number of permits.
+    /// Whether its share is limited by more than the number of permits.
     fn is_bounded(&self) -> bool;
 }
 
-/// How many permits there are, and which part of them a share and a member may hold.
+/// The number of permits, and the part that a share and a member may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitLimits {
-    /// How many there are; as many requests may wait.
+    /// The number of permits; as many requests may wait.
     pub permits: usize,
-    /// The part of one share, and of those that wait.
+    /// The part of one share, among running and among waiting requests.
     pub of_share: Part,
     /// The part of one member, likewise.
     pub of_member: Part,
@@ -44,15 +44,15 @@ struct Shared<M: Member> {
 }
 
 struct State<M: Member> {
-    /// Permits that are not in use.
+    /// The number of free permits.
     free: usize,
     waiting: usize,
     next_number: u64,
-    /// Members with permits or waiting requests.
+    /// Shares with permits or waiting requests.
     shares: HashMap<M::Share, Count, RandomState>,
-    /// Likewise.
+    /// Members with permits or waiting requests.
     members: HashMap<M, Requests<M>, RandomState>,
-    /// The members with waiting requests; the one that got a permit last is at the end.
+    /// The members with waiting requests; the one that last got a permit is at the end.
     turns: VecDeque<M>,
 }
 
@@ -66,7 +66,7 @@ struct Count {
 /// The requests of one member.
 struct Requests<M: Member> {
     running: usize,
-    /// In the order of their arrival.
+    /// Waiting requests in order of arrival.
     waiting: VecDeque<Waiter<M>>,
 }
 
@@ -75,7 +75,7 @@ struct Waiter<M: Member> {
     granted: oneshot::Sender<Permit<M>>,
 }
 
-/// The right of one request to run, until it is dropped.
+/// The right of one request to run, until dropped.
 pub struct Permit<M: Member>(Claim<M>);
 
 /// A member that may ask for a permit.
@@ -84,7 +84,7 @@ pub struct Claim<M: Member> {
     member: M,
 }
 
-/// Too many requests of the member, of its share, or of all wait already.
+/// Too many requests of the member, of its share, or in total are waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests wait")]
 pub struct Full;
@@ -97,7 +97,7 @@ struct Waiting<M: Member> {
 }
 
 impl<M: Member> Semaphore<M> {
-    /// Permits within these limits.
+    /// Creates permits within these limits.
     #[must_use]
     pub fn new(limits: PermitLimits) -> Self {
         let state = State {
@@ -134,7 +134,7 @@ impl<M: Member> Semaphore<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl<M: Member> Claim<M> {
     ///
     /// # Errors
     ///
-    /// If too many wait.
+    /// If too many requests are waiting.
     pub async fn acquire(&self) -> Result<Permit<M>, Full> {
         match self.try_acquire() {
             Some(permit) => Ok(permit),
@@ -183,11 +183,11 @@ impl<M: Member> Claim<M> {
         }
     }
 
-    /// Waits for a permit for a request that had one already, and so waits however many others do.
+    /// Waits for a permit for a request that already had one. It may wait however many others do.
     pub async fn acquire_again(self) -> Permit<M> {
         match self.wait(false) {
             Ok(waiting) => waiting.await,
-            // Never without a limit.
+            // Cannot happen without a limit.
             Err(Full) => std::future::pending().await,
         }
     }
@@ -213,7 +213,7 @@ impl<M: Member> Claim<M> {
         if is_first {
             state.turns.push_back(self.member.clone());
         }
-        // A permit may have become free since it was asked for.
+        // A permit may have become free meanwhile.
         self.semaphore.grant(state);
         Ok(Waiting {
             claim: self.clone(),
@@ -263,8 +263,8 @@ impl<M: Member> State<M> {
             )
     }
 
-    /// Takes the waiting request whose turn it is from its queue; it has a permit then. `None` if no waiting request may
-    /// run.
+    /// Removes the waiting request whose turn it is from its queue, and gives it a permit. `None`
+    /// if no waiting request may run.
     fn next_turn(&mut self, limits: &PermitLimits) -> Option<(M, Waiter<M>)> {
         let at = self
             .turns
@@ -287,7 +287,7 @@ impl<M: Member> State<M> {
         waiter.map(|waiter| (member, waiter))
     }
 
-    /// Changes the requests of a member. A share or a member without requests has no entry.
+    /// Changes the requests of a member. Shares and members without requests have no entry.
     fn change(&mut self, member: &M, change: impl FnOnce(&mut Count, &mut Requests<M>)) {
         let requests = self.members.entry(member.clone()).or_default();
         let count = self.shares.entry(member.share().clone()).or_default();
@@ -302,7 +302,7 @@ impl<M: Member> State<M> {
 }
 
 impl<M: Member> Permit<M> {
-    /// The claim to another permit for the same member.
+    /// A claim to another permit for the same member.
     #[must_use]
     pub fn claim(&self) -> Claim<M> {
         self.0.clone()
@@ -328,7 +328,7 @@ impl<M: Member> Future for Waiting<M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit<M>> {
         match ready!(Pin::new(&mut self.granted).poll(cx)) {
             Ok(permit) => Poll::Ready(permit),
-            // The sender leaves the queue only with a permit, or with this.
+            // The sender leaves the queue only with a permit, or with this future.
             Err(_) => Poll::Pending,
         }
     }

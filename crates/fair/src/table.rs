@@ -1,4 +1,4 @@
-//! Entries that are counted per share, and which of them leaves for a newcomer.
+//! Entries that are counted per share, and the choice of one that leaves for a newcomer.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,14 +9,14 @@ use foldhash::fast::RandomState;
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Set<K> = HashSet<K, RandomState>;
 
-/// Entries by key, each of which counts for one share. The counts are kept up to date with each change, and shares are
-/// ordered by them, so that a newcomer to a full table looks only at the entries that it may displace.
+/// Entries by key; each counts in one share. Each change updates the counts, and shares are ordered
+/// by them. So a newcomer to a full table looks only at entries that it may displace.
 #[derive(Debug)]
 pub struct Table<S, K, V> {
     entries: Map<K, Entry<S, V>>,
     /// The keys of each share that has any.
     shares: Map<S, Set<K>>,
-    /// The shares by the number of their entries.
+    /// The shares by their number of entries.
     by_count: BTreeMap<usize, Set<S>>,
 }
 
@@ -26,15 +26,16 @@ struct Entry<S, V> {
     value: V,
 }
 
-/// Which shares lose entries to a newcomer. The largest share loses first; one that has no more entries than the newcomer
-/// never does.
+/// Selects the shares that lose entries to a newcomer. The largest share loses first; a share
+/// without more entries than the newcomer never does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The newcomer's own share does, too, and first of shares of the same size.
+    /// Whether the newcomer's own share may lose, too. Among shares of the same size it loses
+    /// first.
     own: bool,
-    /// Only shares above an equal part of the limit lose, down to that.
+    /// Whether only shares above an equal part of the limit lose, down to that part.
     above_equal_part: bool,
-    /// A share loses only as long as it has no less than the newcomer even afterwards.
+    /// Whether a share loses only if it has no less than the newcomer even afterwards.
     even_afterwards: bool,
 }
 
@@ -53,7 +54,8 @@ impl Rule {
         even_afterwards: true,
     };
 
-    /// The same for shares alone that are above an equal part of the limit; the newcomer's own is not asked for that.
+    /// Restricts the rule to shares above an equal part of the limit; this does not apply to the
+    /// newcomer's own share.
     #[must_use]
     pub const fn above_equal_part(self) -> Self {
         Self {
@@ -62,7 +64,7 @@ impl Rule {
         }
     }
 
-    /// The same for other shares than the newcomer's.
+    /// Restricts the rule to shares other than the newcomer's.
     #[must_use]
     pub const fn of_others(self) -> Self {
         Self { own: false, ..self }
@@ -74,9 +76,9 @@ impl Rule {
 pub struct Candidate<'a, S, K, V> {
     /// Its key.
     pub key: &'a K,
-    /// Whose it is.
+    /// The share that it belongs to.
     pub share: &'a S,
-    /// What is in it.
+    /// Its value.
     pub value: &'a V,
 }
 
@@ -86,7 +88,7 @@ pub struct Newcomer<'a, S, K, V> {
     table: &'a Table<S, K, V>,
     share: &'a S,
     own: usize,
-    /// The number of entries that makes an equal part of the limit.
+    /// The number of entries in an equal part of the limit.
     equal_part: usize,
 }
 
@@ -124,7 +126,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
         self.shares.keys()
     }
 
-    /// Inserts an entry; returns the one that had this key.
+    /// Adds an entry; returns the previous one with this key.
     pub fn insert(&mut self, key: K, share: S, value: V) -> Option<V> {
         let replaced = self.remove(&key);
         self.shares
@@ -187,7 +189,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
         keys.filter_map(|key| Some((key, &self.entries.get(key)?.value)))
     }
 
-    /// Removes the entries that are meant.
+    /// Removes the entries for which `is_meant` is true.
     pub fn remove_if(&mut self, is_meant: impl Fn(&K, &V) -> bool) -> Vec<V> {
         let meant = self.iter().filter(|(key, value)| is_meant(key, value));
         let keys: Vec<_> = meant.map(|(key, _)| key.clone()).collect();
@@ -202,7 +204,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
             .map(|entry| entry.value)
     }
 
-    /// One more entry for `share` where the table may have `limit`.
+    /// One more entry for `share` in a table with this limit.
     #[must_use]
     pub fn newcomer<'a>(&'a self, share: &'a S, limit: usize) -> Newcomer<'a, S, K, V> {
         let own = self.count(share);
@@ -215,7 +217,7 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
         }
     }
 
-    /// Enters the present count of a share in place of the one that it had `before`.
+    /// Updates the order of shares after the count of a share has changed from `before`.
     fn recount(&mut self, share: &S, before: impl FnOnce(usize) -> usize) {
         let count = self.count(share);
         let before = before(count);
@@ -248,7 +250,8 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         self.own
     }
 
-    /// The entry to displace by `rule`: of the largest share that has any with a rank, the one with the lowest.
+    /// The entry to displace by `rule`: the one with the lowest rank in the largest share that has
+    /// ranked entries.
     #[must_use]
     pub fn least<R: Ord>(
         &self,
@@ -258,8 +261,9 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         self.several(rule, 1, rank).pop()
     }
 
-    /// Up to `most` entries to displace by `rule`, so that a flood of newcomers does not search for each: of the largest
-    /// shares that have any with a rank, those with the lowest.
+    /// Up to `most` entries to displace by `rule`: those with the lowest ranks in the largest
+    /// shares that have ranked entries. Several at once, so that a flood of newcomers does not
+    /// search for each.
     #[must_use]
     pub fn several<R: Ord>(
         &self,
@@ -296,8 +300,8 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         Vec::new()
     }
 
-    /// Up to `most` entries of the largest share, or of the newcomer's if that is as large: those with the lowest ranks.
-    /// Another share keeps as many as the newcomer's has.
+    /// Up to `most` entries with the lowest ranks in the largest share; in the newcomer's if that
+    /// is as large. Another share keeps as many as the newcomer's has.
     #[must_use]
     pub fn of_largest<R: Ord>(
         &self,
@@ -316,7 +320,7 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         self.lowest(largest.into_iter().map(|share| (share, lost)), lost, &rank)
     }
 
-    /// How many entries another share of this size may lose.
+    /// The number of entries that another share of this size may lose.
     fn lost_by(&self, rule: Rule, count: usize) -> usize {
         let kept = self.own + usize::from(rule.even_afterwards);
         count.saturating_sub(if rule.above_equal_part {
@@ -326,7 +330,7 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
         })
     }
 
-    /// The `most` entries with the lowest ranks, of each share no more than given.
+    /// The `most` entries with the lowest ranks; of each share at most the given number.
     fn lowest<'b, R: Ord>(
         &self,
         shares: impl Iterator<Item = (&'b S, usize)>,

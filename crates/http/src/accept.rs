@@ -15,40 +15,42 @@ use crate::socket::{
 use crate::usage::ConnectionUse;
 use crate::waiting::WaitingConnections;
 
-/// The pause after an error that concerns the listener. No option: such errors are a shortage of the system, which a
-/// shorter pause makes worse, and a longer one makes clients wait after it.
+/// The pause after an error that concerns the listener. A constant: such errors are a shortage of
+/// the system. A shorter pause makes it worse, and after a longer one clients wait needlessly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often connections are looked for that may end for those that wait. No option: it is the accuracy of a wait that
-/// `timeouts` bound.
+/// The interval of looking for connections to end for waiting ones. A constant: it is the accuracy
+/// of a wait that `timeouts` limit.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long connections are left in the backlog of the socket while as many wait as may. Once one has waited for longer,
-/// they are accepted all the same, since those of other peers may be behind those of one that has most. No option: the
-/// limits decide who waits at all.
+/// How long connections stay in the socket's backlog while the waiting list is full. After that
+/// they are accepted nevertheless, since the peer with the most connections may block others in the
+/// backlog. A constant: the limits decide who waits at all.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Peers for which that is done at once: each takes a look at all connections.
+/// The maximum number of peers to make room for at once; each needs a look at all connections.
 const AT_ONCE: usize = 8;
 
-/// Limits of a listener.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimits {
-    /// Most open connections. When all are taken, others end for a new one (`Connections`), or it waits.
+    /// The maximum number of open connections. At the limit, others end for a new one
+    /// (`Connections`), or it waits.
     pub connections: usize,
-    /// Most that wait, beyond that. Beyond this, the peer with the most waiting connections loses its newest.
+    /// The maximum number of connections that wait beyond that. At this limit, the peer with the
+    /// most waiting connections loses its newest.
     pub waiting: usize,
-    /// How long one waits before it is closed.
+    /// The longest wait of a connection before it is closed.
     pub longest_wait: Duration,
-    /// Connections beyond that, for requests that must always be answered ([`Admission::is_reserve`]).
+    /// Further connections, for requests that must always be answered ([`Admission::is_reserve`]).
     pub reserve: usize,
-    /// Most open connections of one peer; 0 for no such bound.
+    /// The maximum number of open connections per peer; 0 for no limit.
     pub per_peer: usize,
-    /// The name of the limit, for the log.
+    /// The name of the limit in the log.
     pub name: &'static str,
 }
 
-/// The permit that a connection holds while it is open.
+/// The permit of an open connection.
 #[derive(Debug)]
 pub struct Admission {
     permit: Permit,
@@ -59,7 +61,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Enters the connection among those that may be ended for others. It counts until the result is dropped.
+    /// Adds the connection to those that may be ended for others. It counts until the result is
+    /// dropped.
     #[must_use]
     pub fn enter(self, connection: Arc<dyn Endable>) -> AdmittedConnection {
         AdmittedConnection {
@@ -76,15 +79,15 @@ pub struct AdmittedConnection {
     _permit: Permit,
 }
 
-/// The connections that were accepted on one socket. They end together: when the listener stops, or when it gets another
-/// socket.
+/// The connections that were accepted on one socket. They end together: when the listener stops, or
+/// when it gets another socket.
 #[derive(Clone, Debug)]
 pub struct AcceptedTogether {
-    /// Cancelled when each is to end with the requests that it carries.
+    /// Cancelled when each must end after its running requests.
     pub shutdown: CancellationToken,
-    /// Cancelled when they are to end at once.
+    /// Cancelled when all must end at once.
     pub cut: CancellationToken,
-    /// Counts them.
+    /// Counts the connections.
     pub tasks: TaskTracker,
 }
 
@@ -97,7 +100,7 @@ impl AcceptedTogether {
         }
     }
 
-    /// Ends them, within `drain`.
+    /// Ends the connections within `drain`.
     async fn end(self, drain: Duration) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -128,32 +131,32 @@ impl Remaining {
         tokio::join!(self.current.wait(), self.earlier.wait());
     }
 
-    /// The number of those of the last socket.
+    /// The number of connections of the last socket.
     #[must_use]
     pub fn len(&self) -> usize {
         self.current.len()
     }
 
-    /// Whether none is left.
+    /// Whether no connection is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current.is_empty() && self.earlier.is_empty()
     }
 }
 
-/// When the connections of a listener end.
+/// The tokens that end a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends<'a> {
-    /// Cancelled when the listener stops: each connection is to end with the requests that it carries.
+    /// Cancelled when the listener stops: each connection must end after its running requests.
     pub shutdown: &'a CancellationToken,
-    /// Cancelled when all connections are to end at once.
+    /// Cancelled when all connections must end at once.
     pub cut: &'a CancellationToken,
 }
 
-/// Accepts connections and spawns `serve` for each, until `shutdown` is cancelled. Then the socket is closed, and
-/// connections have as long to end as `drain` says before they are dropped; those of an earlier socket, too. `serve` is
-/// expected to end its connection gracefully when its token is cancelled, and to record its requests in the
-/// [`ConnectionUse`].
+/// Accepts connections and spawns `serve` for each, until `shutdown` is cancelled. Then the socket
+/// closes, and all connections get `drain` to end before they are dropped, even if they came from
+/// an earlier socket. `serve` must end its connection gracefully when its token is cancelled, and
+/// record its requests in the [`ConnectionUse`].
 pub async fn accept_and_spawn<F>(
     sockets: SocketReceiver,
     admissions: &Admissions,
@@ -199,8 +202,9 @@ pub async fn accept_and_spawn<F>(
     }
 }
 
-/// Accepts connections and hands each to `begin`, until `shutdown` is cancelled; then the socket is closed. When it gets
-/// another socket, the connections of the earlier one have as long to end as `drain` says.
+/// Accepts connections and passes each to `begin`, until `shutdown` is cancelled; then the socket
+/// closes. When the listener gets another socket, the connections of the earlier one get `drain` to
+/// end.
 pub async fn accept(
     mut sockets: SocketReceiver,
     admissions: &Admissions,
@@ -230,13 +234,13 @@ pub async fn accept(
             exchange = sockets.next() => Some(exchange),
             () = accepting => None,
         };
-        // The system would reset those in its queue.
+        // The system would reset connections in the socket's queue.
         if let Some(closing) = socket.take().and_then(Arc::into_inner) {
             closing
                 .close(|stream, peer| admitting.arrive(stream, peer))
                 .await;
         }
-        // Connections that still wait are closed: another listener may not be allowed to serve them.
+        // Waiting connections are closed, since another listener may not be allowed to serve them.
         drop(admitting);
         let Some(Exchange { next, done }) = exchange else {
             together.tasks.close();
@@ -248,12 +252,13 @@ pub async fn accept(
         };
         socket = next;
         earlier.spawn(together.end(drain()));
-        // Not awaited while Fanlight ends.
+        // Nobody waits for this while Fanlight ends.
         let _ = done.send(());
     }
 }
 
-/// Decides how many connections of a listener are served. The limits can change; connections that are open stay.
+/// Decides how many connections of a listener are served. The limits can change; open connections
+/// stay.
 #[derive(Debug)]
 pub struct Admissions {
     limit: ConcurrencyLimit,
@@ -274,7 +279,8 @@ impl Admissions {
         }
     }
 
-    /// Changes the limits, but for the reserve, and for how many wait at a socket that is in use.
+    /// Changes the limits. The reserve does not change, nor does the number of waiting connections
+    /// at a socket in use.
     pub fn set_limits(&self, limits: AcceptLimits) {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
         self.limit.resize(limits.connections);
@@ -288,7 +294,7 @@ impl Admissions {
 /// Decides which connections of a socket are served.
 struct Admitting<'a, B> {
     admissions: &'a Admissions,
-    /// As they were when the last connection arrived.
+    /// The limits when the last connection arrived.
     limits: AcceptLimits,
     waiting: WaitingConnections<ClientStream>,
     begin: B,
@@ -301,7 +307,7 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         let mut paused_until = None;
         loop {
             let is_waiting = !self.waiting.is_empty();
-            // Looked at again with the next tick.
+            // The next tick checks this again.
             let is_full = self.waiting.is_full() && self.waiting.longest_wait() < PATIENCE;
             tokio::select! {
                 biased;
@@ -315,9 +321,9 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
                     Err(error) if concerns_one_connection(&error) => {
                         tracing::debug!(%error, "a connection ended before it was accepted");
                     }
-                    // Any other error is about the process, most often that it has no file descriptors left: accepting
-                    // again at once would spin, and giving up would turn a shortage into an outage, so the loop pauses
-                    // while connections close.
+                    // Any other error concerns the process; usually it has no file descriptors
+                    // left. Accepting again at once would spin, and giving up would turn a shortage
+                    // into an outage, so the loop pauses while connections close.
                     Err(error) => {
                         if self.admissions.limit.is_warning_due() {
                             tracing::warn!(%error, "cannot accept connections");
@@ -329,7 +335,7 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         }
     }
 
-    /// Begins a connection of `peer`, or has it wait.
+    /// Begins a connection of `peer`, or lets it wait.
     fn arrive(&mut self, stream: ClientStream, peer: ConnectionPeer) {
         self.limits = self.admissions.limits();
         let per_peer = self.limits.per_peer;
@@ -384,7 +390,8 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         self.use_reserve();
     }
 
-    /// Ends another connection for one of this peer, unless one ends for it already, or that was in vain.
+    /// Ends another connection for one of this peer, unless one is already ending for it, or an
+    /// earlier attempt was in vain.
     fn make_space(&mut self, peer: ConnectionPeer) {
         if self.waiting.is_settled(peer) {
             return;
@@ -396,7 +403,8 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         self.waiting.note(peer, is_ending);
     }
 
-    /// Serves those for which nothing can be ended beyond the limit, as far as there is a reserve.
+    /// Serves connections that nothing could be ended for, beyond the limit, as far as the reserve
+    /// allows.
     fn use_reserve(&mut self) {
         if self.limits.reserve == 0 {
             return;
@@ -483,8 +491,8 @@ mod tests {
         }
     }
 
-    /// Accepts with these limits; returns the address, and the reserve flags of accepted connections. Connections of
-    /// which `is_busy` is true carry a request.
+    /// Accepts with these limits; returns the address, and the reserve flags of accepted
+    /// connections. If `is_busy`, each connection carries a request.
     async fn accepting(
         limits: AcceptLimits,
         is_busy: bool,
@@ -501,7 +509,7 @@ mod tests {
             async move {
                 let _request = is_busy.then(|| usage.begin());
                 let _ = opened.send(is_reserve);
-                // Ends with the client.
+                // Ends when the client closes the connection.
                 let ClientStream::Tcp(mut stream) = stream else {
                     return;
                 };

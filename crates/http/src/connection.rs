@@ -22,12 +22,12 @@ use crate::usage::{ConnectionUse, UsedBody};
 /// The smallest head limit that hyper accepts, in bytes.
 const MIN_HEAD: usize = 8 << 10;
 
-/// Limits of a connection.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Http1Limits {
-    /// Most bytes of a request head; at least 8 KiB are always allowed.
+    /// The maximum size of a request head in bytes; at least 8 KiB are always allowed.
     pub head: usize,
-    /// Time for the head of a request, which is also how long a connection may be idle.
+    /// The time limit for the head of a request, and so for an idle connection.
     pub head_timeout: Duration,
     /// How long the client may read nothing of a response.
     pub write_timeout: Duration,
@@ -38,27 +38,28 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for S {}
 
-/// A byte stream whose kind only its own functions know: so code that is large for each kind exists once.
+/// A byte stream of an unknown kind, so that large code exists only once for all kinds.
 pub type BoxedStream = Box<dyn Stream>;
 
-/// A connection that is ready for HTTP, and what is known of it.
+/// A connection that is ready for HTTP, with the facts about it.
 #[derive(Debug)]
 pub struct OpenedStream {
-    /// After the handshake, where the listener speaks TLS.
+    /// The stream; after the handshake, if the listener speaks TLS.
     pub stream: BoxedStream,
-    /// The address at which it arrived.
+    /// The local address.
     pub local: Option<SocketAddr>,
-    /// The address at its other end.
+    /// The address of the other end.
     pub peer: Option<SocketAddr>,
-    /// The user and the group of the process at its other end, on a Unix socket.
+    /// The user and group ids of the process at the other end, on a Unix socket.
     pub socket: Option<(u32, u32)>,
-    /// The certificate that the client has shown, in DER. It has been verified.
+    /// The client's verified certificate, in DER.
     pub certificate: Option<Arc<[u8]>>,
-    /// Whether it is encrypted.
+    /// Whether the connection is encrypted.
     pub is_tls: bool,
 }
 
-/// Makes a connection ready for HTTP. Takes as long as the client does: the caller limits it.
+/// Makes a connection ready for HTTP. This may take as long as the client likes, so the caller
+/// limits the time.
 ///
 /// # Errors
 ///
@@ -104,8 +105,8 @@ pub async fn open(
     })
 }
 
-/// Serves requests until the client closes the connection, and records them in `usage`. After `shutdown` the running
-/// request is still answered.
+/// Serves requests until the client closes the connection, and records them in `usage`. After
+/// `shutdown` the running request is still answered.
 ///
 /// # Errors
 ///

@@ -1,18 +1,19 @@
-//! The open connections of a listener, by peer, and which of them ends when all are taken.
+//! The open connections of a listener by peer, and the choice of one to end at the limit.
 //!
-//! One peer may take every connection as long as no other wants one: behind a reverse proxy all clients are one peer.
-//! When all are taken, the new connection ends another, in this order:
+//! One peer may use every connection as long as no other wants one, since behind a reverse proxy
+//! all clients are one peer. At the limit, a new connection ends another, in this order:
 //!
-//! 1. An idle one of a peer above its share, which is an equal part of all, or of the new connection's own peer, if it has
-//!    not just been used or accepted.
-//! 2. One that waits for its client, or on which its client only listens, of a peer above its share.
-//! 3. An idle one of another peer that has more than the newcomer, unless it has just been used: a client that is about
-//!    to use it again would take its end for a failure.
-//! 4. One with a request that is being worked on, of a peer above its share, for a peer that has none at all.
+//! 1. An idle one of a peer above its share (an equal part of all), or one of the newcomer's own
+//!    peer that has not just been used or accepted.
+//! 2. One that waits for its client, or that a client only listens on, of a peer above its share.
+//! 3. An idle one of another peer that has more than the newcomer, unless it has just been used. A
+//!    client that is about to reuse it would take its end for a failure.
+//! 4. One with a running request, of a peer above its share, if the newcomer's peer has no
+//!    connection at all.
 //! 5. One of the third kind that has just been used.
 //!
-//! The peer that has most loses first. Connections with a request end only for a peer that has fewer even afterwards, so
-//! that no two peers take them from each other.
+//! The peer with the most connections loses first. Connections with a request end only for a peer
+//! that has fewer even afterwards. So no two peers take connections from each other in turn.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,52 +23,53 @@ use std::time::Duration;
 use fanlight_fair::{Candidate, Newcomer, Rule};
 use tokio::time::Instant;
 
-/// The part of the connections that is ended at once, so that a flood of new ones does not search for each.
+/// The divisor for the number of connections that end at once: with several, a flood of new ones
+/// does not search for each.
 const AT_ONCE: usize = 256;
 
-/// A connection that has been idle for less has just been used. No option: it only chooses among connections that end
-/// for others.
+/// The idle time up to which a connection counts as just used. A constant, since it only affects
+/// the choice of connections to end.
 const JUST_USED: Duration = Duration::from_secs(1);
 
-/// The peer in whose share of a limit a connection counts.
+/// The peer whose share of a limit a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionPeer {
-    /// An address, or for IPv6 a network: [`peer_of`].
+    /// An address; for IPv6 a network: [`peer_of`].
     Address(IpAddr),
-    /// A user of this machine, by number, on a Unix socket.
+    /// A user of this machine, by user id, on a Unix socket.
     User(u32),
 }
 
-/// An open connection, as far as it may be ended for another.
+/// An open connection that may be ended for another.
 pub trait Endable: Send + Sync {
     /// Its current use; `None` if it is closing.
     fn usage(&self) -> Option<Usage>;
 
-    /// Ends it at once.
+    /// Ends the connection at once.
     fn end(&self);
 }
 
-/// The use of a connection. When a peer has too many, the lowest use ends first.
+/// The use of a connection. If a peer has too many, the one with the lowest use ends first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Usage {
-    /// The most valuable of its requests.
+    /// The kind of its most valuable request.
     pub kind: UsageKind,
-    /// Since when.
+    /// The start of this use.
     pub since: Instant,
 }
 
-/// What a connection carries.
+/// The kinds of use, the least valuable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UsageKind {
-    /// Nothing yet.
+    /// No request so far.
     Unused,
     /// No request at the moment.
     Idle,
-    /// A request that has not arrived whole, or an answer that its client does not take.
+    /// A request that has not arrived completely, or an answer that its client does not read.
     WaitsForClient,
-    /// Streams on which its client only listens.
+    /// Streams of a client that only listens.
     Listens,
-    /// A request that is being worked on.
+    /// A running request.
     Works,
 }
 
@@ -84,7 +86,7 @@ struct Table {
     next: u64,
 }
 
-/// The entry of a connection, which is removed when this is dropped.
+/// The entry of a connection. Dropping it removes the connection.
 #[derive(Debug)]
 pub(crate) struct Entry {
     connections: Arc<Connections>,
@@ -92,7 +94,7 @@ pub(crate) struct Entry {
 }
 
 impl Connections {
-    /// Enters a connection of `peer`.
+    /// Adds a connection of `peer`.
     #[must_use]
     pub(crate) fn enter(
         self: &Arc<Self>,
@@ -115,8 +117,8 @@ impl Connections {
         self.lock().open.count(&peer)
     }
 
-    /// Ends connections for a new one of `newcomer` where all of `limit` are taken; returns whether there were any to
-    /// end. They are gone a moment later.
+    /// Ends connections for a new one of `newcomer` if all of `limit` are in use; returns whether
+    /// there were any to end. They are gone a moment later.
     pub(crate) fn make_space(&self, newcomer: ConnectionPeer, limit: usize) -> bool {
         let ended = self.lock().to_end_for(newcomer, limit);
         end_all(&ended)
@@ -138,12 +140,12 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends connections, without the lock; returns whether there were any.
+/// Ends connections without the lock; returns whether there were any.
 fn end_all(connections: &[Arc<dyn Endable>]) -> bool {
     connections.iter().for_each(|connection| connection.end());
     !connections.is_empty()
@@ -168,7 +170,7 @@ impl Table {
 
 type OpenConnection<'a> = Candidate<'a, ConnectionPeer, u64, Arc<dyn Endable>>;
 
-/// The connections that end for a new one.
+/// The connections to end for a new one.
 struct Displaced<'a> {
     newcomer: Newcomer<'a, ConnectionPeer, u64, Arc<dyn Endable>>,
     peer: ConnectionPeer,
@@ -176,12 +178,13 @@ struct Displaced<'a> {
 }
 
 impl Displaced<'_> {
-    /// The first of the kinds that the module lists of which there is any.
+    /// The connections of the first non-empty kind in the module's list.
     fn first(&self) -> Vec<u64> {
         let waits = |_: &OpenConnection<'_>, usage: &Usage| {
             matches!(usage.kind, UsageKind::WaitsForClient | UsageKind::Listens)
         };
-        // A request may be about to be read from one that has just been accepted: those of a peer do not end each other.
+        // A request may be about to arrive on a newly accepted connection. So a peer's own
+        // connections of this kind do not end each other.
         let idle = |one: &OpenConnection<'_>, usage: &Usage| {
             is_unused(usage) || *one.share != self.peer && is_idle(usage)
         };
@@ -214,8 +217,8 @@ impl Displaced<'_> {
         })
     }
 
-    /// The one whose request has been worked on for the shortest time, for a peer that has no connection at all: the least
-    /// is lost.
+    /// The connection whose request has run for the shortest time, for a peer without any
+    /// connection: this loses the least work.
     fn newest_at_work(&self) -> Vec<u64> {
         let working = |one: OpenConnection<'_>| {
             one.value
@@ -251,7 +254,8 @@ impl Drop for Entry {
     }
 }
 
-/// The address by which a peer is told apart: of IPv6 the network of 64 bits, of which one host can use any address.
+/// The address that identifies a peer. For IPv6 it is the 64-bit network, in which one host can use
+/// any address.
 #[must_use]
 pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -1,6 +1,8 @@
-//! Protection of a listener from web pages: `Host`, which DNS rebinding makes name a foreign site, and `Origin`.
+//! Protects a listener from web pages by checking `Host`, which names a foreign site after DNS
+//! rebinding, and `Origin`.
 //!
-//! Source: 2025-11-25 basic/transports, Security Warning; 2026-07-28 streamable-http, Security & Endpoint.
+//! Source: 2025-11-25 basic/transports, Security Warning; 2026-07-28 streamable-http, Security &
+//! Endpoint.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ pub use self::public_url::PublicUrl;
 const ANY: &str = "*";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Which hosts and origins a listener serves.
+/// The hosts and origins that a listener serves.
 #[derive(Clone, Debug)]
 pub struct Guard {
     any_host: bool,
@@ -29,15 +31,18 @@ pub struct Guard {
     proxies: TrustedProxies,
 }
 
-/// Which origins a listener serves. A request without `Origin` comes from no web page and is served, unless
-/// `Sec-Fetch-Site` says that a page of another origin has made it: browsers send no `Origin` with images and scripts.
+/// The origins that a listener serves. A request without `Origin` comes from no web page and is
+/// served, unless `Sec-Fetch-Site` names another site: browsers send no `Origin` with images and
+/// scripts.
 #[derive(Clone, Debug)]
 pub enum Origins {
-    /// The listener's own pages only: `Origin` must equal `Host`, and `Sec-Fetch-Site` must not name another site.
+    /// Only the listener's own pages: `Origin` must equal `Host`, and `Sec-Fetch-Site` must not
+    /// name another site.
     Own,
-    /// Those listed, and the listener's own. Other ports of this machine are other origins: any program of any user may
-    /// serve a page there. A listed loopback origin counts for every name of the loopback interface, and with the port
-    /// `*` for every port; `*` alone allows all origins.
+    /// The listed origins and the listener's own. Other ports of this machine are other origins,
+    /// since any user's program may serve a page there. A listed loopback origin includes every
+    /// name of the loopback interface, and with the port `*` every port. A single `*` allows all
+    /// origins.
     Listed(Vec<String>),
 }
 
@@ -46,46 +51,46 @@ pub enum Origins {
 pub struct LiveGuard(Arc<ArcSwap<Guard>>);
 
 impl LiveGuard {
-    /// Serves what `guard` does.
+    /// Begins with `guard`.
     #[must_use]
     pub fn new(guard: Guard) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(guard)))
     }
 
-    /// Serves the hosts and origins of this one from the next request on.
+    /// Applies this guard from the next request on.
     pub fn replace(&self, guard: Guard) {
         self.0.store(Arc::new(guard));
     }
 
-    /// What is served now.
+    /// The current guard.
     #[must_use]
     pub fn load(&self) -> impl std::ops::Deref<Target = Arc<Guard>> + use<> {
         self.0.load()
     }
 }
 
-/// Why a request is not served.
+/// The reason why a request is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// No host is named.
+    /// The request names no host.
     #[error("\"Host\" is missing")]
     HostMissing,
-    /// Several hosts, or one that is malformed.
+    /// Several hosts, or a malformed one.
     #[error("\"Host\" is malformed, or there is more than one")]
     HostMalformed,
-    /// Another host.
+    /// A host that is not served.
     #[error("this \"Host\" is not served here; `allowedHosts` lists the names clients may use")]
     HostNotAllowed,
-    /// Another origin.
+    /// An origin that is not allowed.
     #[error("this \"Origin\" is not allowed here; `allowedOrigins` lists those that are")]
     OriginNotAllowed,
-    /// A page of another origin, where only the listener's own pages are served.
+    /// A page of another origin, at a listener that serves only its own pages.
     #[error("requests of pages of another origin are not served here")]
     OriginForeign,
 }
 
 impl Rejection {
-    /// 400 for what is malformed, 403 for what is not allowed.
+    /// 400 for malformed requests, 403 for forbidden ones.
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
@@ -98,7 +103,7 @@ impl Rejection {
 }
 
 impl Guard {
-    /// Serves loopback hosts and `hosts`, each as `host` (any port), `host:port`, or `*` for all.
+    /// Serves loopback hosts and `hosts`. Each is `host` (any port), `host:port`, or `*` for all.
     #[must_use]
     pub fn new(hosts: &[String], origins: Origins) -> Self {
         let origins = match origins {
@@ -121,34 +126,35 @@ impl Guard {
         }
     }
 
-    /// Serves also requests to this host, at any port, and pages of this origin.
+    /// Also serves requests to this host at any port, and pages of this origin.
     #[must_use]
     pub fn with_public_url(mut self, url: Option<PublicUrl>) -> Self {
         self.public_url = url;
         self
     }
 
-    /// Believes these proxies what the addresses of their clients are.
+    /// Trusts these proxies to name their clients' addresses.
     #[must_use]
     pub fn with_trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
         self.proxies = proxies;
         self
     }
 
-    /// The proxies that are believed.
+    /// The trusted proxies.
     #[must_use]
     pub fn trusted_proxies(&self) -> &TrustedProxies {
         &self.proxies
     }
 
-    /// The URL under which clients reach the listener, if it is known.
+    /// The listener's public URL, if known.
     #[must_use]
     pub fn public_url(&self) -> Option<&PublicUrl> {
         self.public_url.as_ref()
     }
 
-    /// Checks the host that a request names: by the authority of its target (`:authority` in HTTP/2), by `Host`, or by
-    /// both. `local` is the address at which the request arrived, which is served too: an address cannot be rebound.
+    /// Checks the host that a request names in the authority of its target (`:authority` in
+    /// HTTP/2), in `Host`, or in both. Also serves `local`, the address where the request arrived,
+    /// since an address cannot be rebound.
     ///
     /// # Errors
     ///
@@ -170,7 +176,7 @@ impl Guard {
         Err(Rejection::HostNotAllowed)
     }
 
-    /// Checks the origin of a request; returns it if the request has one.
+    /// Checks the origin of a request; returns it if there is one.
     ///
     /// # Errors
     ///
@@ -247,7 +253,7 @@ impl Guard {
     }
 }
 
-/// The hosts named by the target and by `Host`, at least one of them.
+/// The hosts in the target and in `Host`; at least one of them.
 fn named_hosts(target: &Uri, headers: &HeaderMap) -> Result<[Option<HostPort>; 2], Rejection> {
     let header = only(headers, HOST).map_err(|()| Rejection::HostMalformed)?;
     let texts = [
@@ -265,7 +271,7 @@ fn named_hosts(target: &Uri, headers: &HeaderMap) -> Result<[Option<HostPort>; 2
     Ok([parse(target)?, parse(header)?])
 }
 
-/// Whether a page of `origin` is a page of every host that the request names.
+/// Whether `origin` matches every host that the request names.
 fn is_same_origin(origin: &str, target: &Uri, headers: &HeaderMap) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false;
@@ -303,7 +309,7 @@ fn is_own_loopback_page(page: &str, target: &Uri, headers: &HeaderMap) -> bool {
     named.iter().flatten().all(is_own)
 }
 
-/// Whether `listed` is a loopback origin with the scheme and the port of `page`, another one.
+/// Whether `listed` is a loopback origin with the same scheme and port as `page`, another one.
 fn matches_loopback(listed: &str, page: &str) -> bool {
     let (Some((scheme, port)), Some(page)) = (loopback_page(listed), loopback_page(page)) else {
         return false;
@@ -311,8 +317,8 @@ fn matches_loopback(listed: &str, page: &str) -> bool {
     scheme == page.0 && (port == ANY || port == page.1)
 }
 
-/// The scheme and the port of a web page that the loopback interface serves; `*` in a list stands for any port. Both
-/// as [`normalized`] writes them: the port that the scheme implies is empty.
+/// The scheme and port of a loopback origin; a listed `*` stands for any port. In [`normalized`]
+/// form: a port that the scheme implies is empty.
 fn loopback_page(origin: &str) -> Option<(&str, &str)> {
     let (scheme, authority) = origin.split_once("://")?;
     let (host, port) = match authority.rsplit_once(':') {
@@ -326,7 +332,7 @@ fn loopback_page(origin: &str) -> Option<(&str, &str)> {
     (matches!(scheme, "http" | "https") && is_loopback).then_some((scheme, port))
 }
 
-/// An origin in lower case, without the port that its scheme implies.
+/// An origin in lower case, without a port that its scheme implies.
 fn normalized(origin: &str) -> String {
     let lower = origin.trim_end_matches('/').to_ascii_lowercase();
     let implied = match lower.split_once("://") {
@@ -340,7 +346,7 @@ fn normalized(origin: &str) -> String {
         .unwrap_or(lower)
 }
 
-/// The only value of a header, also as text; an error if there are several or it is not text.
+/// The single value of a header, also as text; an error if there are several or it is not text.
 fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<(&HeaderValue, &str)>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -362,15 +368,15 @@ struct HostPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Host {
     Address(IpAddr),
-    /// In lower case, without the dot that ends a full name.
+    /// In lower case, without a final dot.
     Name(String),
 }
 
 impl HostPort {
-    /// A host with or without a port; nothing with user info.
+    /// Parses a host with or without a port; `None` with user info.
     fn parse(text: &str) -> Option<Self> {
         let authority: Authority = text.parse().ok()?;
-        // User info is before the host, anything but a port behind it is malformed.
+        // User info precedes the host; only a port may follow it.
         let port = match authority.as_str().strip_prefix(authority.host())? {
             "" | ":" => None,
             port => Some(

@@ -1,11 +1,11 @@
-//! A limit of how many connections or streams may be open at once.
+//! A limit for the number of open connections or streams.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_fair::LogLimit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A number of permits, each for something that is open. The number can change.
+/// A number of permits, one for each open connection or stream. The number can change.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     shared: Arc<Shared>,
@@ -20,16 +20,16 @@ struct Shared {
 
 #[derive(Debug)]
 struct Counts {
-    /// How many there are in all.
+    /// The total number of permits.
     most: usize,
-    /// Permits that were given out when there were more of them, and that are not given out again.
+    /// The number of permits in use beyond a lowered limit. They are not given out again.
     excess: usize,
 }
 
-/// Counts against a [`ConcurrencyLimit`] until it is dropped.
+/// Counts against a [`ConcurrencyLimit`] until dropped.
 #[derive(Debug)]
 pub struct Permit {
-    /// `None` only while it is dropped.
+    /// `None` only while it is being dropped.
     permit: Option<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
 }
@@ -49,8 +49,8 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Changes how many permits there are in all, at least one. Those that have been given out stay, also if they are
-    /// more.
+    /// Changes the total number of permits, at least one. Permits in use stay valid, even above the
+    /// limit.
     pub fn resize(&self, most: usize) {
         let permits = &self.shared.permits;
         let mut counts = self.shared.counts();
@@ -74,7 +74,7 @@ impl ConcurrencyLimit {
             .map(|permit| self.permit(permit))
     }
 
-    /// Waits for a permit. There always is one in the end, since the semaphore is never closed.
+    /// Waits for a permit. Never `None`, since the semaphore is never closed.
     pub async fn acquire(&self) -> Option<Permit> {
         Arc::clone(&self.shared.permits)
             .acquire_owned()
@@ -90,7 +90,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Whether to log now that no permit is left: not more than once in ten seconds.
+    /// Whether to log now that no permit is left: at most once in ten seconds.
     pub fn is_warning_due(&self) -> bool {
         self.warnings.is_due()
     }
@@ -98,7 +98,7 @@ impl ConcurrencyLimit {
 
 impl Shared {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,7 +115,7 @@ impl Drop for Permit {
     }
 }
 
-/// A number of permits that a semaphore can have, at least one.
+/// A number of permits that a semaphore supports, at least one.
 fn bounded(most: usize) -> usize {
     most.clamp(1, Semaphore::MAX_PERMITS)
 }
@@ -155,7 +155,7 @@ mod tests {
         limit.resize(2);
         let second = limit.try_acquire();
         assert!(second.is_some() && limit.try_acquire().is_none());
-        // Back again, before any of them was dropped.
+        // The limit changes back before any permit is dropped.
         limit.resize(1);
         limit.resize(2);
         assert!(limit.try_acquire().is_none());

@@ -1,4 +1,4 @@
-//! Listening sockets of TCP and Unix, and the connections that are accepted on them.
+//! Listening TCP and Unix sockets, and their accepted connections.
 
 mod exchange;
 mod unix;
@@ -18,17 +18,17 @@ pub(crate) use self::exchange::Exchange;
 pub use self::exchange::{SocketReceiver, SocketSender, sockets};
 use self::unix::UnixSocket;
 
-/// Connections that wait to be accepted, as many as `TcpListener::bind` allows.
+/// The length of the accept queue, the same as in `TcpListener::bind`.
 const BACKLOG: u32 = 1024;
-/// How long handshakes may take that have begun before a socket is closed which shares its address. No option: the
-/// connections of most clients take less, and new ones are delayed meanwhile.
+/// How long to wait for handshakes in progress before closing a socket that shares its address. A
+/// constant: most clients' connections need less, and new ones are delayed meanwhile.
 const HANDSHAKES: Duration = Duration::from_millis(100);
 
 /// A listening socket.
 #[derive(Debug)]
 pub struct ListeningSocket {
     socket: Socket,
-    /// Whether another process has it, too: then connections that wait in its queue stay there.
+    /// Whether another process has the socket, too. Connections in its queue then stay there.
     is_passed: bool,
 }
 
@@ -38,12 +38,12 @@ enum Socket {
     Unix(UnixSocket),
 }
 
-/// How a socket is opened.
+/// The options for opening a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindOptions {
-    /// Whether other sockets may listen at the same address; of TCP.
+    /// Whether other TCP sockets may listen at the same address.
     pub reuse_port: bool,
-    /// The permissions of the file of a Unix socket.
+    /// The permissions of a Unix socket's file.
     pub mode: u32,
 }
 
@@ -56,21 +56,22 @@ impl Default for BindOptions {
     }
 }
 
-/// A connection that has been accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub enum ClientStream {
-    /// Over TCP.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// Over a Unix socket.
+    /// A Unix socket connection.
     Unix(UnixStream),
 }
 
 impl ListeningSocket {
-    /// Listens at `address`. Creates the file of a Unix socket; a file that no process listens at is replaced.
+    /// Listens at `address`. Creates the file of a Unix socket, and replaces a file at which no
+    /// process listens.
     ///
     /// # Errors
     ///
-    /// If the system does not allow that.
+    /// If the system does not allow it.
     pub fn bind(address: &ListenAddress, options: BindOptions) -> io::Result<Self> {
         let address = match address {
             ListenAddress::Ip(address) => *address,
@@ -87,7 +88,7 @@ impl ListeningSocket {
         } else {
             TcpSocket::new_v6()?
         };
-        // As `TcpListener::bind` does: connections of an earlier process may still be in `TIME_WAIT`.
+        // As in `TcpListener::bind`: connections of an earlier process may still be in `TIME_WAIT`.
         socket.set_reuseaddr(true)?;
         socket.set_reuseport(options.reuse_port)?;
         socket.bind(address)?;
@@ -149,11 +150,11 @@ impl ListeningSocket {
         }
     }
 
-    /// Changes how it is open.
+    /// Changes the options of the open socket.
     ///
     /// # Errors
     ///
-    /// If the system does not allow that.
+    /// If the system does not allow it.
     pub fn change(&self, options: BindOptions) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(_) if self.shares_port() == options.reuse_port => {}
@@ -180,11 +181,12 @@ impl ListeningSocket {
         }
     }
 
-    /// Closes the socket. The system would reset connections that wait in its queue: they are handed to `begin`.
+    /// Closes the socket. Passes connections in its queue to `begin`; the system would reset them.
     ///
-    /// If several sockets share the address, the system has decided with the first packet of a connection which of them
-    /// gets it, and resets it if that one is closed before the handshake has ended. So new connections are ignored first:
-    /// their clients send the packet again after a second, and reach the other socket.
+    /// If several sockets share the address, the first packet of a connection decides which socket
+    /// gets it. The system resets the connection if that socket closes before the end of the
+    /// handshake. So new connections are ignored first: their clients repeat the packet after a
+    /// second, and reach the other socket.
     pub(crate) async fn close(self, mut begin: impl FnMut(ClientStream, ConnectionPeer)) {
         if self.is_passed {
             return;
@@ -224,7 +226,7 @@ impl ListeningSocket {
     }
 }
 
-/// Hands the connections that wait in the queue of a socket to `begin`.
+/// Passes the connections in a socket's queue to `begin`.
 fn accept_waiting<T>(mut accept: impl FnMut() -> io::Result<T>, mut begin: impl FnMut(T)) {
     for _ in 0..BACKLOG {
         match accept() {
@@ -235,11 +237,11 @@ fn accept_waiting<T>(mut accept: impl FnMut() -> io::Result<T>, mut begin: impl 
     }
 }
 
-/// Has the system drop the first packet of new connections; returns whether it does.
+/// Makes the system drop the first packet of new connections; returns whether it does.
 #[cfg(target_os = "linux")]
 fn ignore_new(socket: &std::net::TcpListener) -> bool {
     use socket2::SockFilter;
-    // Classic BPF on the TCP header (linux/filter.h): SYN and no ACK among the flags in byte 13.
+    // Classic BPF on the TCP header (linux/filter.h): SYN without ACK in the flags of byte 13.
     let filter = [
         // BPF_LD | BPF_B | BPF_ABS
         SockFilter::new(0x30, 0, 0, 13),
@@ -247,7 +249,7 @@ fn ignore_new(socket: &std::net::TcpListener) -> bool {
         SockFilter::new(0x54, 0, 0, 0x12),
         // BPF_JMP | BPF_JEQ | BPF_K
         SockFilter::new(0x15, 0, 1, 0x02),
-        // BPF_RET | BPF_K: nothing of the packet is kept, or all of it.
+        // BPF_RET | BPF_K: drops the packet, or keeps all of it.
         SockFilter::new(0x06, 0, 0, 0),
         SockFilter::new(0x06, 0, 0, u32::MAX),
     ];
@@ -259,7 +261,7 @@ fn ignore_new(_: &std::net::TcpListener) -> bool {
     false
 }
 
-/// Whether an error of accepting a connection concerns no other.
+/// Whether an error of accepting concerns only one connection.
 pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(

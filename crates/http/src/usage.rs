@@ -1,4 +1,4 @@
-//! Whether a connection carries a request.
+//! Tracks whether a connection carries a request.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,12 +21,12 @@ pub struct ConnectionUse {
 struct State {
     requests: usize,
     has_served: bool,
-    /// When the connection was accepted, or a request began or ended last.
+    /// The time when the connection was accepted, or a request last began or ended.
     since: Instant,
 }
 
 impl ConnectionUse {
-    /// For a connection that has just been accepted and ends when `end` is cancelled.
+    /// The use of a newly accepted connection, which ends when `end` is cancelled.
     pub(crate) fn new(end: CancellationToken) -> Arc<Self> {
         let state = State {
             requests: 0,
@@ -39,7 +39,7 @@ impl ConnectionUse {
         })
     }
 
-    /// Records that a request has arrived. It ends when the result is dropped.
+    /// Records the arrival of a request. The request ends when the result is dropped.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> RequestUse {
         let mut state = self.state();
@@ -49,13 +49,13 @@ impl ConnectionUse {
         RequestUse(Arc::clone(self))
     }
 
-    /// Cancelled when the connection is to end.
+    /// Cancelled when the connection must end.
     pub(crate) fn ended(&self) -> &CancellationToken {
         &self.end
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +79,7 @@ impl Endable for ConnectionUse {
     }
 }
 
-/// A request that has not been answered yet.
+/// A request without an answer yet.
 #[derive(Debug)]
 pub struct RequestUse(Arc<ConnectionUse>);
 
@@ -91,7 +91,7 @@ impl Drop for RequestUse {
     }
 }
 
-/// A response body that keeps its request from ending until it is dropped.
+/// A response body whose request does not end before the body is dropped.
 #[derive(Debug)]
 pub(crate) struct UsedBody<B> {
     body: B,

@@ -1,5 +1,5 @@
-//! Connections that have been accepted and wait for another to end. They are told apart by peer, so that those of one
-//! peer delay no other's, which they would in the backlog of the socket.
+//! Accepted connections that wait for another one to end. They are separated by peer, so one peer's
+//! connections delay no other's, as they would in the socket's backlog.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::connections::ConnectionPeer;
 /// The connections that wait.
 #[derive(Debug)]
 pub(crate) struct WaitingConnections<T> {
-    /// By number, which rises in the order of their arrival.
+    /// By number, which rises in the order of arrival.
     all: Table<ConnectionPeer, u64, WaitingConnection<T>>,
     next: u64,
     limit: usize,
@@ -25,18 +25,18 @@ struct WaitingConnection<T> {
     prospect: Prospect,
 }
 
-/// The progress of a waiting connection.
+/// The prospect of a waiting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
     Unknown,
-    /// Another ends for it.
+    /// Another connection is ending for it.
     Promised,
     /// Nothing could be ended for it.
     InVain,
 }
 
 impl<T> WaitingConnections<T> {
-    /// At most `limit`, at least one.
+    /// Allows at most `limit` waiting connections, at least one.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             all: Table::default(),
@@ -53,7 +53,7 @@ impl<T> WaitingConnections<T> {
         self.all.len() >= self.limit
     }
 
-    /// For how long the first has waited.
+    /// How long the first connection has waited.
     pub(crate) fn longest_wait(&self) -> Duration {
         self.all
             .values()
@@ -62,12 +62,12 @@ impl<T> WaitingConnections<T> {
             .unwrap_or_default()
     }
 
-    /// How many of `peer` wait.
+    /// The number of `peer`'s waiting connections.
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
         self.all.count(&peer)
     }
 
-    /// Adds a connection. If there are too many then, returns the newest of the peer that has most.
+    /// Adds a connection. If that exceeds the limit, returns the newest of the peer with the most.
     pub(crate) fn push(&mut self, stream: T, peer: ConnectionPeer) -> Option<T> {
         let prospect = if self.is_in_vain(peer) {
             Prospect::InVain
@@ -88,7 +88,7 @@ impl<T> WaitingConnections<T> {
         if self.all.len() <= self.limit {
             return None;
         }
-        // The new one counts already.
+        // The new connection counts already.
         let newest = self
             .all
             .newcomer(&peer, self.limit)
@@ -97,7 +97,8 @@ impl<T> WaitingConnections<T> {
         self.all.remove(&newest).map(|lost| lost.stream)
     }
 
-    /// Takes the connection whose turn it is: that has waited longest, of the peer that has fewest in `open`.
+    /// Takes the connection whose turn it is: of the peer with the fewest in `open`, the one that
+    /// has waited longest.
     pub(crate) fn next(
         &mut self,
         open: impl Fn(ConnectionPeer) -> usize,
@@ -105,7 +106,7 @@ impl<T> WaitingConnections<T> {
         self.next_of(open, |_| true)
     }
 
-    /// Takes the next of those for which nothing could be ended.
+    /// Takes the next connection for which nothing could be ended.
     pub(crate) fn next_in_vain(
         &mut self,
         open: impl Fn(ConnectionPeer) -> usize,
@@ -130,21 +131,21 @@ impl<T> WaitingConnections<T> {
         self.all.remove(&number).map(|next| (next.stream, peer))
     }
 
-    /// Whether another connection ends for this peer, which a further one waits for, or nothing could be ended for it, or
-    /// none of its connections waits.
+    /// Whether nothing is to be done for this peer now. Another connection is already ending for
+    /// it, or nothing could be ended, or none of its connections waits.
     pub(crate) fn is_settled(&self, peer: ConnectionPeer) -> bool {
         let mut own = self.all.of(&peer);
         self.count(peer) == 0 || own.any(|(_, one)| one.prospect != Prospect::Unknown)
     }
 
-    /// Whether nothing could be ended for this peer when that was last tried.
+    /// Whether the last attempt to end a connection for this peer was in vain.
     fn is_in_vain(&self, peer: ConnectionPeer) -> bool {
         self.all
             .of(&peer)
             .any(|(_, one)| one.prospect == Prospect::InVain)
     }
 
-    /// Notes whether another connection ends for this peer.
+    /// Records whether another connection is ending for this peer.
     pub(crate) fn note(&mut self, peer: ConnectionPeer, is_ending: bool) {
         let mut own: Vec<_> = self.all.of(&peer).map(|(number, _)| *number).collect();
         own.sort_unstable();
@@ -161,14 +162,14 @@ impl<T> WaitingConnections<T> {
         }
     }
 
-    /// The work for the connections has to be repeated.
+    /// Forgets the prospects, so that all are determined again.
     pub(crate) fn reset(&mut self) {
         self.all
             .values_mut()
             .for_each(|one| one.prospect = Prospect::Unknown);
     }
 
-    /// The peers of those that wait, each once, the one that has waited longest first.
+    /// The peers of waiting connections, each once, the one that has waited longest first.
     pub(crate) fn peers(&self) -> Vec<ConnectionPeer> {
         let first = |peer: &ConnectionPeer| self.all.of(peer).map(|(number, _)| *number).min();
         let mut peers: Vec<_> = self.all.shares().copied().collect();
@@ -176,7 +177,7 @@ impl<T> WaitingConnections<T> {
         peers
     }
 
-    /// Removes those that have waited for `longest`; returns how many.
+    /// Removes connections that have waited for `longest`; returns their number.
     pub(crate) fn expire(&mut self, longest: Duration) -> usize {
         self.all
             .remove_if(|_, one| one.since.elapsed() >= longest)

@@ -1,4 +1,4 @@
-//! A shortage of files, which concerns every pool of the process: so this is a test program of its own.
+//! A shortage of files. It concerns every pool of the process, so this is a separate test program.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ async fn idle_connection_is_closed_when_something_waits_for_a_file() {
             .is_err(),
         "it is kept"
     );
-    // Again and again, as what waits does it.
+    // Repeated, as waiting code does.
     let waiting = async {
         loop {
             announce_shortage();

@@ -1,4 +1,4 @@
-//! The connection to Valkey: kept by one task, used by all.
+//! The connection to Valkey. One task keeps it; all parts of the process use it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,30 +19,33 @@ use crate::server::Link;
 
 pub use crate::server::{Certificates, Settings};
 
-/// How long a request waits for Valkey at most. What takes longer counts as not done, and Valkey as away. No option: what asks
-/// Valkey on the way of a call has something else to do then.
+/// How long a request waits for Valkey. If that is exceeded, the request counts as not done, and
+/// Valkey as unavailable. A constant: callers on the way of a call then do something else.
 pub const WITHIN: Duration = Duration::from_millis(500);
-/// Pauses between attempts to connect.
+/// The shortest and the longest pause between attempts to connect.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// What several processes share, in Valkey.
+/// The state in Valkey that several processes share.
 #[derive(Clone)]
 pub struct Shared(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
-    /// For the next connection.
+    /// The certificates for the next connection.
     certificates: ArcSwap<Certificates>,
-    /// `None` while it cannot be reached.
+    /// `None` while Valkey is unavailable.
     link: ArcSwapOption<Link>,
     broken: Notify,
-    /// There are other certificates for the servers of a cluster, to which its client connects by itself.
+    /// Notified of other certificates for the servers of a cluster, to which the cluster's client
+    /// connects by itself.
     renewed: Notify,
-    /// The number of the last attempt to connect: what an earlier connection says later means nothing.
+    /// The number of the last attempt to connect. Later reports from an earlier connection mean
+    /// nothing.
     attempt: AtomicU64,
-    /// Told of the end of each attempt to connect.
+    /// Notified at the end of each attempt to connect.
     tried: Notify,
-    /// Rises whenever another process says that it has changed something, and with each connection: it may have said so before.
+    /// Rises whenever another process reports a change. It also rises with each connection, since
+    /// earlier reports may have been missed.
     changes: watch::Sender<u64>,
     state: Mutex<State>,
     answered: AtomicU64,
@@ -50,51 +53,53 @@ struct Inner {
     replication: Replication,
 }
 
-/// Waiting for a replica of Valkey. One request does so at a time: all that come after it on the connection wait, too.
+/// Waits for replicas of Valkey. One request does so at a time, since all later ones on the
+/// connection wait, too.
 struct Replication {
     turn: Semaphore,
-    /// How many such requests have begun.
+    /// The number of such requests begun so far.
     begun: AtomicU64,
-    /// The number of the last one that has ended, and its outcome.
+    /// The number of the last finished one, and its outcome.
     last: Mutex<(u64, Result<bool, SharedError>)>,
 }
 
-/// Since when it is as it is; with the reason if it cannot be reached.
+/// The state of the connection, with its start; if Valkey is unavailable, with the reason.
 struct State {
     since: SystemTime,
     trouble: Option<Arc<str>>,
 }
 
-/// The connection as operators see it.
+/// The connection's state for operators.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Where Valkey is, without user and password.
+    /// The location of Valkey, without user and password.
     pub url: String,
-    /// Since when it is connected, or away.
+    /// The start of the current state.
     pub since: SystemTime,
-    /// Why it is away; `None` while it is connected.
+    /// The reason why Valkey is unavailable; `None` while connected.
     pub trouble: Option<Arc<str>>,
-    /// Requests that it has answered.
+    /// The number of requests that Valkey has answered.
     pub answered: u64,
-    /// Requests that it has not answered as it should, or that were not sent because it was away.
+    /// The number of failed requests, including those that were not sent because Valkey was
+    /// unavailable.
     pub failed: u64,
 }
 
-/// Why something was not done in Valkey.
+/// The reason why a request to Valkey failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SharedError {
-    /// It cannot be reached: certainly not done.
+    /// Valkey is unavailable, so the request was certainly not done.
     #[error("Valkey cannot be reached: {0}")]
     Away(Arc<str>),
-    /// It has not answered: it may have been done.
+    /// Valkey has not answered, so the request may have been done.
     #[error("Valkey did not answer within {} ms", WITHIN.as_millis())]
     Unanswered,
-    /// It has refused.
+    /// Valkey has refused the request.
     #[error("Valkey has refused: {0}")]
     Refused(String),
 }
 
-/// Why these settings cannot be used.
+/// The reason why settings are unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Valkey at {url} cannot be used: {reason}")]
 pub struct Unusable {
@@ -103,11 +108,11 @@ pub struct Unusable {
 }
 
 impl Shared {
-    /// With these settings; not connected until [`Self::keep`] runs.
+    /// Creates the shared state, which connects when [`Self::keep`] runs.
     ///
     /// # Errors
     ///
-    /// If they can't be used: the certificates, most likely.
+    /// If the settings are unusable, most likely because of the certificates.
     pub fn new(settings: Settings, certificates: Certificates) -> Result<Self, Unusable> {
         check(&settings, &certificates)?;
         let state = State {
@@ -134,17 +139,18 @@ impl Shared {
         })))
     }
 
-    /// Checks that connections can be made with other certificates; whether these are other ones.
+    /// Checks that other certificates can be used for connections; returns whether they differ from
+    /// the current ones.
     ///
     /// # Errors
     ///
-    /// If they can't be used.
+    /// If they are unusable.
     pub fn check(&self, certificates: &Certificates) -> Result<bool, Unusable> {
         check(&self.0.settings, certificates)?;
         Ok(**self.0.certificates.load() != *certificates)
     }
 
-    /// Has connections that are made from now on use other certificates.
+    /// Uses other certificates for later connections.
     pub fn renew(&self, certificates: Certificates) {
         self.0.certificates.store(Arc::new(certificates));
         if self.is_cluster() {
@@ -152,7 +158,8 @@ impl Shared {
         }
     }
 
-    /// Connects, and connects again whenever the connection breaks or has to use other certificates, until `end`.
+    /// Connects, and reconnects whenever the connection breaks or must use other certificates,
+    /// until `end`.
     pub async fn keep(self, end: CancellationToken) {
         end.run_until_cancelled(async {
             let mut pause = RETRY.0;
@@ -166,7 +173,7 @@ impl Shared {
                         () = self.0.renewed.notified() => {}
                     }
                 }
-                // Spread, so that not all replicas come at once.
+                // Jitter, so that not all replicas reconnect at once.
                 sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
                 pause = (pause * 2).min(RETRY.1);
             }
@@ -174,23 +181,25 @@ impl Shared {
         .await;
     }
 
-    /// A key. Those with the same `tag` are kept by the same server of a cluster, so that one script can use them together.
+    /// Makes a key. One server of a cluster has all keys with the same `tag`, so that one script
+    /// can use them together.
     #[must_use]
     pub fn key(&self, tag: &str, rest: &str) -> String {
         format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
     }
 
-    /// Whether keys with different tags may be kept by different servers, of which one script can use those of one alone.
+    /// Whether different servers may have keys with different tags, so that one script cannot use
+    /// them together.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
         self.0.settings.url.kind == ValkeyKind::Cluster
     }
 
-    /// Runs a script, all of it or nothing.
+    /// Runs a script atomically.
     ///
     /// # Errors
     ///
-    /// If Valkey has not run it, or has not said so in time.
+    /// If Valkey has not run it, or has not reported so in time.
     pub async fn run<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
@@ -199,12 +208,12 @@ impl Shared {
             .await
     }
 
-    /// Runs a script that may run more than once, again and again until Valkey has answered, or until `deadline`: it may just have been
-    /// away.
+    /// Runs a script that may run more than once. Repeats it until Valkey has answered, at most
+    /// until `deadline`: Valkey may just have been unavailable.
     ///
     /// # Errors
     ///
-    /// Those of the last attempt.
+    /// The errors of the last attempt.
     pub async fn run_until<T: FromRedisValue>(
         &self,
         deadline: Instant,
@@ -222,12 +231,13 @@ impl Shared {
         }
     }
 
-    /// Waits until what was written before is at one replica of Valkey, if it has any. Whether it is there within this time;
-    /// a cluster is not asked. Those who come while others wait do so together after them.
+    /// Waits until earlier writes have reached one replica of Valkey, if it has any. Returns
+    /// whether they did within this time; a cluster is not asked. Callers that come during a wait
+    /// then wait together.
     ///
     /// # Errors
     ///
-    /// If Valkey has not said so in time.
+    /// If Valkey has not reported so in time.
     pub async fn replicated(&self, within: Duration) -> Result<bool, SharedError> {
         let Replication { turn, begun, last } = &self.0.replication;
         let before = begun.load(Ordering::SeqCst);
@@ -293,14 +303,14 @@ impl Shared {
         }
     }
 
-    /// Told when what is kept in Valkey may have changed, and when it can be reached again: whoever holds some of it reads it
-    /// then.
+    /// Notifies when content in Valkey may have changed, and when Valkey is available again.
+    /// Whoever has a copy then reads it again.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
-    /// Where scripts publish that they have changed something that others hold.
+    /// The channel on which scripts announce changes to processes with copies.
     #[must_use]
     pub fn channel(&self) -> String {
         format!("{}:changes", self.0.settings.group)
@@ -310,7 +320,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// If that fails.
+    /// If the attempt fails.
     pub async fn connected(&self) -> Result<(), SharedError> {
         self.0.tried.notified().await;
         if self.is_away() {
@@ -320,21 +330,22 @@ impl Shared {
         }
     }
 
-    /// Whether it is certain that it cannot be reached now.
+    /// Whether Valkey is certainly unavailable now.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.0.link.load().is_none()
     }
 
-    /// The number of the present connection, which no other has; `None` while it is away. What was written over an earlier one may
-    /// be lost.
+    /// The unique number of the current connection; `None` while Valkey is unavailable. Writes over
+    /// an earlier connection may be lost.
     #[must_use]
     pub fn connection(&self) -> Option<u64> {
-        // An attempt is made while there is a connection only in a cluster, which has what was written over that.
+        // Only in a cluster can there be an attempt during a connection, and a cluster keeps what
+        // was written over it.
         (!self.is_away()).then(|| self.0.attempt.load(Ordering::Relaxed))
     }
 
-    /// What operators are shown.
+    /// The connection's state for operators.
     #[must_use]
     pub fn report(&self) -> Report {
         let state = self.state();
@@ -347,7 +358,7 @@ impl Shared {
         }
     }
 
-    /// Whether it is connected now.
+    /// Tries to connect; returns whether it succeeded.
     async fn connect(&self) -> bool {
         let pushed = {
             let inner = Arc::downgrade(&self.0);
@@ -376,14 +387,14 @@ impl Shared {
         }
     }
 
-    /// Takes what the server has sent without being asked, on the connection of this attempt.
+    /// Handles an unrequested message from the server, on the connection of this attempt.
     fn pushed(&self, kind: &PushKind, attempt: u64) {
         if self.0.attempt.load(Ordering::Relaxed) != attempt {
             return;
         }
         match kind {
-            // In a cluster, others may still be reached, and the client of it subscribes again by itself: what was published
-            // meanwhile is known by reading it.
+            // In a cluster, other servers may still be reachable, and the cluster's client
+            // resubscribes by itself. Reading shows what was published meanwhile.
             PushKind::Disconnection
                 if !matches!(self.0.link.load().as_deref(), Some(Link::Cluster(_))) =>
             {
@@ -400,13 +411,14 @@ impl Shared {
         if self.state().trouble.as_deref() != Some(why) {
             warn!(valkey = %self.0.settings.url, "cannot connect to Valkey: {why}");
         }
-        // One that still uses earlier certificates is not to be used on.
+        // A connection with earlier certificates must not be used any longer.
         self.0.link.store(None);
         self.now(Some(why));
         false
     }
 
-    /// Has it be away, unless another connection has been made since; `None` stands for the present one.
+    /// Records that Valkey is unavailable, unless there is a newer connection than `link`. `None`
+    /// means the current one.
     fn lost(&self, link: Option<&Arc<Link>>, why: &str) {
         let present = self.0.link.load_full();
         let is_present = match (&present, link) {
@@ -438,7 +450,7 @@ impl Shared {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -450,8 +462,8 @@ fn check(settings: &Settings, certificates: &Certificates) -> Result<(), Unusabl
     })
 }
 
-/// Whether an error means that this connection is of no more use: it broke, or leads to a server that became a replica of
-/// another, or that is loading its data.
+/// Whether an error makes this connection useless: it broke, or its server became a replica or is
+/// loading data.
 fn is_of_connection(error: &RedisError) -> bool {
     let of_server = [
         ServerErrorKind::ReadOnly,
@@ -465,7 +477,7 @@ fn is_of_connection(error: &RedisError) -> bool {
     }
 }
 
-/// What an error says, on one line.
+/// The text of an error, on one line.
 fn text_of(error: &RedisError) -> String {
     error.to_string().replace(['\n', '\r'], " ")
 }

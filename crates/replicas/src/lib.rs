@@ -1,8 +1,9 @@
-//! What several processes of Fanlight share, in Valkey: one connection that is bounded and renewed, and who the processes are.
+//! State that several Fanlight processes share in Valkey: one limited connection that reconnects,
+//! and the membership of the processes.
 //!
-//! Nothing waits for Valkey for longer than [`WITHIN`]. While it cannot be reached, which is known at once when the connection
-//! breaks, every request fails without waiting. What is kept there, and what becomes of it without Valkey, is for those to say
-//! who keep it.
+//! No request waits for Valkey longer than [`WITHIN`]. While Valkey is unavailable, every request
+//! fails at once; a broken connection is noticed immediately. Each user of the shared state chooses
+//! its content, and how to work without Valkey.
 
 mod connection;
 pub mod link;

@@ -1,11 +1,14 @@
-//! Which processes there are. Each holds a lease, a place in one list in Valkey, which it renews; who does not is gone, for all
-//! others and for itself.
+//! The list of live processes in Valkey. Each process has a place in it with a lease that it
+//! renews. A process that does not renew is gone, for all others and for itself.
 //!
-//! A process has an *epoch*, a number that Valkey gives it when it joins, larger than all before. One that was away for longer
-//! than its lease is gone for others, and gets another epoch: what it owned under the old one may be others' by then. So does one
-//! that another has taken something over from, though it stays in the list. While Valkey itself is away nobody's lease ends.
-//! The server's clock decides about leases; a process measures its own from before it asked, so that it never holds a lease for
-//! longer than others think.
+//! A process has an *epoch*: a number from Valkey when it joins, larger than all before. A process
+//! that did not renew its lease in time is gone for others, and gets another epoch. Others may
+//! meanwhile own what it had under the old one. The same happens if another process takes something
+//! over from it, though it stays in the list.
+//!
+//! While Valkey itself is unavailable, no lease ends. The server's clock decides about leases. A
+//! process measures its own lease from before its request, so it never believes in its lease longer
+//! than others do.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,20 +26,22 @@ use tracing::{info, warn};
 
 use crate::connection::{Shared, SharedError};
 
-/// How long a process counts as living after it has said so. No option: within three seconds, others must know that it is gone.
+/// How long a process counts as alive after a renewal. A constant: within three seconds, others
+/// must know that it is gone.
 pub const LEASE: Duration = Duration::from_secs(2);
-/// How often it says so.
+/// The interval of renewals.
 const RENEWAL: Duration = Duration::from_millis(500);
-/// How often it is looked whether a process that has joined is known here.
+/// The interval between checks whether a newly joined process is known here.
 const LOOK: Duration = Duration::from_millis(100);
 /// The tag of the keys.
 const TAG: &str = "members";
 
-/// Renews the lease of a process, and removes those whose lease has ended. Returns its epoch, the version of the list, and what has
-/// changed since the version that is known: `some` with those processes, without a text where one is gone, or `all` with all.
+/// Renews the lease of a process, and removes processes whose lease has ended. Returns the epoch,
+/// the version of the list, and the changes since the known version: `some` with the changed
+/// processes (without a text if gone), or `all` with all processes.
 ///
-/// `KEYS`: leases by end, processes by id, the version with which each process has changed last. `ARGV`: id, epoch or 0, the process
-/// as JSON, the lease in milliseconds, the version that is known.
+/// `KEYS`: leases by end, processes by id, the version of each process's last change. `ARGV`: id,
+/// epoch or 0, the process as JSON, the lease in milliseconds, the known version.
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -129,7 +134,8 @@ return 1
     )
 });
 
-/// Has a process hold its lease under an epoch that it does not know: it takes another one with its next renewal.
+/// Gives a process's lease an epoch that the process does not know, so that it takes another one
+/// with its next renewal.
 static DOUBT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -146,43 +152,43 @@ return 1
     )
 });
 
-/// Whether a process is in the list.
+/// Whether the list has a process.
 static IS_LISTED: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
 
 /// This process, as it joins.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// What tells it from all others, also from earlier ones at the same place.
+    /// The unique id, which also differs from earlier processes at the same place.
     pub id: String,
-    /// The name for people: that of its host.
+    /// The name for people, which is the host's.
     pub name: String,
-    /// Where others reach it.
+    /// The address for other replicas.
     pub address: Option<SocketAddr>,
     /// The version of the program.
     pub version: &'static str,
 }
 
-/// A process.
+/// A process in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What tells it from all others.
+    /// The unique id.
     pub id: String,
-    /// The number under which it holds its lease.
+    /// The epoch of its lease.
     pub epoch: u64,
     /// The name for people.
     pub name: String,
-    /// Where others reach it.
+    /// The address for other replicas.
     pub address: Option<SocketAddr>,
     /// The version of its program.
     pub version: String,
-    /// When it was started, by its own clock.
+    /// The start time by its own clock.
     pub since: SystemTime,
-    /// Whether it has been told to end, and finishes what it has begun.
+    /// Set while it is ending and finishes its running work.
     pub is_ending: bool,
 }
 
-/// What a process writes about itself.
+/// The form in which a process writes its own data.
 #[derive(Serialize, Deserialize)]
 struct Written {
     name: String,
@@ -193,18 +199,18 @@ struct Written {
     is_ending: bool,
 }
 
-/// The processes, and this one among them.
+/// The list of processes, from the view of this one.
 #[derive(Clone)]
 pub struct Membership(Arc<Inner>);
 
 struct Inner {
     shared: Shared,
     id: String,
-    /// What it writes about itself while it serves, and when it is ending.
+    /// This process's data while it serves, and when it is ending.
     written: [String; 2],
     members: ArcSwap<Vec<Member>>,
     lease: Mutex<Option<Lease>>,
-    /// Told of each renewal.
+    /// Notified of each renewal.
     renewed: Notify,
 }
 
@@ -216,13 +222,13 @@ struct Lease {
 
 impl Inner {
     fn lease(&self) -> MutexGuard<'_, Option<Lease>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Membership {
-    /// Of this process, which joins when [`Self::keep`] runs.
+    /// The membership of this process, which joins when [`Self::keep`] runs.
     #[must_use]
     pub fn new(shared: Shared, me: Me) -> Self {
         let since = SystemTime::now()
@@ -238,7 +244,7 @@ impl Membership {
                 since,
                 is_ending,
             };
-            // Its members are texts and numbers, which cannot fail to be written.
+            // Its members are texts and numbers, whose serialisation cannot fail.
             serde_json::to_string(&written).unwrap_or_default()
         });
         let (members, lease, renewed) = (ArcSwap::default(), Mutex::default(), Notify::new());
@@ -252,7 +258,8 @@ impl Membership {
         }))
     }
 
-    /// Joins, and renews the lease until `end`; then leaves. The others are told when it is `ending`.
+    /// Joins, renews the lease until `end`, and then leaves. `ending` announces the end to the
+    /// others.
     pub async fn keep(self, ending: CancellationToken, end: CancellationToken) {
         end.run_until_cancelled(async {
             let (mut version, mut changes) = (String::new(), self.0.shared.changes());
@@ -260,7 +267,7 @@ impl Membership {
             loop {
                 let present = self.0.shared.connection();
                 if std::mem::replace(&mut connection, present) != present {
-                    // Valkey may have lost what it has told, so all of the list is asked for.
+                    // Valkey may have lost data, so request the whole list.
                     version.clear();
                 }
                 let is_ending = ending.is_cancelled();
@@ -270,7 +277,7 @@ impl Membership {
                         () = sleep(RENEWAL.mul_f64(0.8 + 0.4 * fastrand::f64())) => {}
                         () = ending.cancelled(), if !is_ending => {}
                     },
-                    // At once when it can be reached again.
+                    // Retry as soon as Valkey is available again.
                     Err(error) => {
                         tracing::debug!(%error, "the lease of this replica was not renewed");
                         let _ = timeout(RENEWAL, changes.changed()).await;
@@ -293,13 +300,13 @@ impl Membership {
         }
     }
 
-    /// What tells this process from all others.
+    /// The unique id of this process.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// The epoch of this process; `None` while it holds no lease, so that others may think that it is gone.
+    /// The epoch of this process; `None` without a lease, so that others may consider it gone.
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.0
@@ -308,13 +315,13 @@ impl Membership {
             .map(|lease| lease.epoch)
     }
 
-    /// The processes that live, this one included, as last heard of.
+    /// The live processes, this one included, as last known.
     #[must_use]
     pub fn members(&self) -> Arc<Vec<Member>> {
         self.0.members.load_full()
     }
 
-    /// The process of this id, if it lives.
+    /// The live process with this id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<Member> {
         self.0
@@ -325,7 +332,8 @@ impl Membership {
             .cloned()
     }
 
-    /// Whether a process lives, as far as is known. One that has joined just now is waited for, until it is known where it is reached.
+    /// Whether a process is alive, as far as known. Waits for the address of a process that has
+    /// just joined.
     pub async fn is_living(&self, id: &str, deadline: Instant) -> bool {
         while self.find(id).is_none() {
             match self.is_listed(id).await {
@@ -336,11 +344,11 @@ impl Membership {
         true
     }
 
-    /// Whether the process of this id is in the list now, also if it has joined since that was last heard of.
+    /// Whether the list has the process with this id now, even if it has just joined.
     ///
     /// # Errors
     ///
-    /// If Valkey has not said so in time.
+    /// If Valkey has not answered in time.
     async fn is_listed(&self, id: &str) -> Result<bool, SharedError> {
         let mut script = self.script(&IS_LISTED);
         script.arg(id);
@@ -397,11 +405,11 @@ impl Membership {
         Ok(())
     }
 
-    /// Has another process take another epoch, if it lives: something was taken over from it.
+    /// Makes another live process take a new epoch, because something was taken over from it.
     ///
     /// # Errors
     ///
-    /// If Valkey has not said until the deadline that this is done.
+    /// If Valkey has not confirmed this before the deadline.
     pub async fn doubt(&self, id: &str, deadline: Instant) -> Result<(), SharedError> {
         let mut script = self.script(&DOUBT);
         script.arg(id);
@@ -437,8 +445,8 @@ impl Membership {
     }
 }
 
-/// The processes that there were, as a list of ids and texts changes them. One that is gone has no text; one that a later version
-/// writes in another way is not shown.
+/// Applies changes, a list of ids and texts, to the `earlier` processes. A process that is gone has
+/// no text. One whose later version writes another format is left out.
 fn members(earlier: &[Member], changes: impl Iterator<Item = String>) -> Vec<Member> {
     let texts: Vec<String> = changes.collect();
     let pairs = texts.as_chunks::<2>().0;
@@ -503,7 +511,7 @@ mod tests {
         let is = |id: &str, epoch, name: &str| (id.to_owned(), epoch, name.to_owned());
         assert_eq!(shown(&all), [is("y", 8, "a"), is("x", 7, "b")]);
         assert_eq!(all[0].address, "10.0.0.1:8443".parse().ok());
-        // One is gone, one has joined anew, and one has come.
+        // One is gone, one has rejoined, and one is new.
         let changes = ["y", "", "x", &text(9, "b"), "w", &text(10, "c")].map(str::to_owned);
         assert_eq!(
             shown(&members(&all, changes.into_iter())),

@@ -1,4 +1,4 @@
-//! A connection to one server of Valkey, or to a cluster.
+//! A connection to one Valkey server, or to a cluster.
 
 use std::time::Duration;
 
@@ -13,35 +13,35 @@ use redis::{
     RedisResult, TlsCertificates, TlsMode, Value,
 };
 
-/// How long connecting to one server may take.
+/// The time limit for connecting to one server.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long connecting to each server of a cluster may take, and to the cluster: one of those that are named, and then one of those
-/// that belong to it, may not answer.
+/// The time limits for connecting to each server of a cluster, and to the cluster. A configured
+/// server may not answer, and then a server of the cluster may not.
 const CONNECT_CLUSTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
-/// Requests that may be on their way at once; others wait, for as long as each may.
+/// The maximum number of concurrent requests; others wait as long as each may.
 const CONCURRENCY: usize = 4096;
-/// How often the client of a cluster asks again, at another server: when slots have moved.
+/// How often a cluster's client asks again at another server because slots have moved.
 const REDIRECTS: u32 = 2;
 
-/// How Valkey is reached.
+/// The settings for reaching Valkey.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where it is.
+    /// The location of Valkey.
     pub url: ValkeyUrl,
-    /// How all keys begin.
+    /// The prefix of all keys.
     pub group: String,
 }
 
-/// The certificates with which Valkey is reached, as PEM.
+/// The certificates for connecting to Valkey, as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// Those of authorities that have signed that of Valkey; those of the system if absent.
+    /// The authorities that may have signed Valkey's certificate; `None` for the system's.
     pub ca: Option<Vec<u8>>,
-    /// The one that is shown to it, and its private key.
+    /// Fanlight's own certificate for Valkey, and its private key.
     pub own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A connection, which requests share.
+/// A connection that requests share.
 #[derive(Clone)]
 pub(crate) enum Link {
     One(MultiplexedConnection),
@@ -49,7 +49,7 @@ pub(crate) enum Link {
 }
 
 impl Settings {
-    /// Connects, and has the server send what is published in a channel. `pushed` is told what it sends without being asked.
+    /// Connects, and subscribes to a channel. `pushed` receives the server's unrequested messages.
     pub(crate) async fn connect(
         &self,
         certificates: &Certificates,
@@ -104,7 +104,7 @@ impl Settings {
         }
     }
 
-    /// How long connecting may take.
+    /// The time limit for connecting.
     pub(crate) fn longest_connect(&self) -> Duration {
         if self.url.kind == ValkeyKind::Cluster {
             CONNECT_CLUSTER.1
@@ -113,7 +113,7 @@ impl Settings {
         }
     }
 
-    /// Checks what can be checked without a connection.
+    /// Checks the settings as far as possible without a connection.
     pub(crate) fn check(&self, certificates: &Certificates) -> RedisResult<()> {
         self.client(certificates).map(drop)
     }
@@ -151,7 +151,7 @@ impl Settings {
         })
     }
 
-    /// Sentinels, and the primary, with the same user, password and certificates.
+    /// Connects to sentinels and the primary with the same user, password and certificates.
     fn sentinels(
         &self,
         name: &str,
@@ -210,7 +210,7 @@ impl Settings {
         if let Some(password) = &self.url.password {
             redis = redis.set_password(password.expose());
         }
-        // There is one: the URL cannot be read without.
+        // The address exists: a URL without one cannot be parsed.
         let address = address.unwrap_or_else(|| ConnectionAddr::Tcp(String::new(), 0));
         Ok(address.into_connection_info()?.set_redis_settings(redis))
     }

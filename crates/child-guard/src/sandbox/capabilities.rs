@@ -1,5 +1,5 @@
-//! Privileges of root, which a server in a sandbox does not have: it could read what other processes send on this machine,
-//! or raise its limits.
+//! Root's capabilities, which a server in a sandbox does not have. With them it could read other
+//! processes' network traffic on this machine, or raise its limits.
 
 use std::io;
 
@@ -9,13 +9,14 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// Keeps programs that this process becomes from getting capabilities. Before a change of the user, which takes the right to.
+/// Prevents programs that this process becomes from getting capabilities. Must precede a change of
+/// the user, which removes the right to do this.
 pub(super) fn limit() -> io::Result<()> {
     for bit in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
             Ok(()) => {}
-            // Beyond the last that the system knows, or not permitted to: then `no_new_privs` alone keeps them from coming
-            // back.
+            // The capability is beyond the last one that the system knows, or the process lacks
+            // permission. In the latter case, `no_new_privs` alone prevents their return.
             Err(Errno::INVAL | Errno::PERM) => break,
             Err(error) => return Err(failed(error)),
         }
@@ -23,9 +24,9 @@ pub(super) fn limit() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes all capabilities from this process, for good: it must have set `no_new_privs`.
+/// Drops all capabilities of this process for good; it must have set `no_new_privs`.
 pub(super) fn drop_all() -> io::Result<()> {
-    // Systems without ambient capabilities say that the argument is invalid.
+    // Systems without ambient capabilities report an invalid argument.
     clear_ambient_capability_set().or_else(|error| {
         if error == Errno::INVAL {
             Ok(())

@@ -1,4 +1,4 @@
-//! The files and TCP ports of a sandbox, by Landlock.
+//! The files and TCP ports of a sandbox, restricted by Landlock.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use landlock::{
 
 use super::option;
 
-/// The version with which every change of a file is restricted, truncation included (Linux 6.2).
+/// The first version that restricts every change of a file, including truncation (Linux 6.2).
 const FILES: ABI = ABI::V3;
 
-/// Devices that hold nothing, which nearly every program opens.
+/// Devices without content, which nearly every program opens.
 const DEVICES: [&str; 5] = [
     "/dev/full",
     "/dev/null",
@@ -53,7 +53,7 @@ fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
         ruleset = ruleset.handle_access(*access)?;
     }
     let mut created = ruleset.create()?;
-    // Where a file really is counts, whatever links lead to it.
+    // The real location of a file counts, whatever links lead to it.
     let except: Vec<PathBuf> = landlock
         .except
         .iter()
@@ -83,8 +83,8 @@ fn rules(landlock: &Landlock) -> Result<RulesetCreated, RulesetError> {
     Ok(created)
 }
 
-/// Allows a path to be read, without those in `except`. Landlock can only allow: of a folder that holds one of them, what
-/// it has besides is allowed piece by piece.
+/// Allows reading a path, except for those in `except`. Landlock can only allow. So in a folder
+/// that contains one of them, each other entry is allowed separately.
 fn allow_except(
     created: RulesetCreated,
     path: &Path,
@@ -98,7 +98,7 @@ fn allow_except(
         }
         if except.iter().any(|own| own.starts_with(&real)) {
             let entries = fs::read_dir(&real).into_iter().flatten().flatten();
-            // What a link leads to has a place of its own.
+            // The target of a link has its own place.
             let own =
                 entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
             pending.extend(own.map(|entry| entry.path()));
@@ -109,7 +109,7 @@ fn allow_except(
     Ok(created)
 }
 
-/// Allows a path. One that does not exist cannot be allowed, which restricts more and not less.
+/// Allows a path. A path that does not exist cannot be allowed, which only restricts more.
 fn allow(
     created: RulesetCreated,
     path: &Path,

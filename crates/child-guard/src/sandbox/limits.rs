@@ -1,4 +1,4 @@
-//! The limits of a sandbox on memory, processes and open files.
+//! The limits of a sandbox for memory, processes and open files.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{option, user};
 
-/// Limits this process, and with it the server that it becomes.
+/// Limits this process, and so the server that it becomes.
 pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
     if sandbox.processes.is_some() && user::is_root(sandbox) {
         return Err(option(
@@ -16,7 +16,8 @@ pub(super) fn set(sandbox: &Sandbox) -> io::Result<()> {
         ));
     }
     let limits = [
-        // What Linux counts is memory that is private and writable: programs such as node reserve far more addresses.
+        // Linux counts private writable memory here; programs such as node reserve far more
+        // addresses.
         ("memory", Resource::Data, sandbox.memory),
         ("processes", Resource::Nproc, sandbox.processes),
         ("files", Resource::Nofile, sandbox.files),

@@ -1,8 +1,9 @@
-//! The step between a guard and a server: this process has itself ended with the guard, restricts itself if the server has
-//! a sandbox, and becomes the server.
+//! The step between a guard and a server. This process ensures that it ends with the guard,
+//! restricts itself if the server has a sandbox, and becomes the server.
 //!
-//! The guard itself must stay unrestricted, since it looks for descendants in `/proc` and signals them. A restriction that
-//! the system cannot enforce is an error, and the server is not started.
+//! The guard itself must stay unrestricted, since it looks for descendants in `/proc` and signals
+//! them. If the system cannot enforce a restriction, that is an error, and the server does not
+//! start.
 
 mod capabilities;
 mod files;
@@ -23,7 +24,8 @@ use rustix::process::{
 use crate::order::{Order, Unbuffered, read_sandbox};
 use system_calls::Protected;
 
-/// Restricts this process as the order on standard input says, and becomes the server. Returns only if that failed.
+/// Restricts this process as the order on standard input demands, and becomes the server. Returns
+/// only if that failed.
 pub(crate) fn run() -> ExitCode {
     let error = match become_server() {
         Ok(never) => match never {},
@@ -35,7 +37,7 @@ pub(crate) fn run() -> ExitCode {
 enum Never {}
 
 fn become_server() -> io::Result<Never> {
-    // The order holds the server's secrets.
+    // The order contains the server's secrets.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let sandbox = read_sandbox(Unbuffered)?;
     let order = Order::read(Unbuffered)?;
@@ -43,16 +45,16 @@ fn become_server() -> io::Result<Never> {
     if !sandbox.is_empty() {
         restrict(&sandbox, &order, &mut command)?;
     }
-    // The guard ends the server and all that it has started. Should something end the guard, the server goes with it. After
-    // a change of the user, which resets it.
+    // The guard ends the server and everything that it started. If something ends the guard, the
+    // server ends as well. This follows a change of the user, which would reset it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     Err(refused(&sandbox, command.exec()))
 }
 
-/// Restricts this process. The order counts: what needs privileges comes before they are given up, and the calls that all
-/// this takes are forbidden last.
+/// Restricts this process. The order matters: steps that need privileges precede the loss of those,
+/// and the system calls that all steps need are forbidden last.
 fn restrict(sandbox: &Sandbox, order: &Order, command: &mut Command) -> io::Result<()> {
-    // No program that belongs to another user, such as `sudo`, gives back what is taken here.
+    // Programs of another user, such as `sudo`, must not give back what is removed here.
     rustix::thread::set_no_new_privs(true)?;
     let guard = getppid().ok_or_else(|| io::Error::other("its guard is in another namespace"))?;
     let user = sandbox.user.as_deref().map(user::find).transpose()?;
@@ -74,7 +76,7 @@ fn restrict(sandbox: &Sandbox, order: &Order, command: &mut Command) -> io::Resu
     system_calls::forbid(sandbox, (!is_confined).then_some(&protected))
 }
 
-/// Why the program could not be executed.
+/// The error if the program could not be executed.
 fn refused(sandbox: &Sandbox, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied if sandbox.landlock.is_some() => {

@@ -1,11 +1,12 @@
-//! Signals of a server in a sandbox, which reach its own processes only: it could end its guard and stay when Fanlight
-//! ends.
+//! Limits the signals of a server in a sandbox to its own processes. Otherwise it could end its
+//! guard, and survive Fanlight's end.
 
 use landlock::{
     CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-/// Keeps signals of this process and its descendants among them. Returns whether the system can (Linux 6.12).
+/// Confines signals of this process and its descendants to themselves. Returns whether the system
+/// supports that (Linux 6.12).
 pub(super) fn confine() -> bool {
     let confined = || -> Result<RulesetStatus, RulesetError> {
         let ruleset = Ruleset::default()

@@ -1,6 +1,7 @@
-//! System calls that a server in a sandbox cannot make, by seccomp: ways around the rest of the sandbox.
+//! System calls that seccomp forbids to a server in a sandbox, since they lead around the rest of
+//! the sandbox.
 //!
-//! They fail with `EACCES`. Programs of another architecture than this one, such as 32-bit ones, are ended.
+//! They fail with `EACCES`. Programs for another architecture, such as 32-bit ones, are ended.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,21 +15,23 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// What the numbers of system calls of the x32 ABI have in addition: another way to the same calls.
+/// The bit that marks system call numbers of the x32 ABI, which is another way to the same calls.
 const X32: i64 = 0x4000_0000;
-/// What libc does not name everywhere: an option of sockets, a command of `fcntl`, and requests of `ioctl`.
+/// Constants that libc does not define everywhere: a socket option, a command of `fcntl`, and
+/// requests of `ioctl`.
 const TCP_ULP: i32 = 31;
 const F_SETOWN_EX: i32 = 15;
 const FIOSETOWN: i32 = 0x8901;
 const SIOCSPGRP: i32 = 0x8902;
-/// The families of sockets that stay.
+/// The allowed socket families.
 const FAMILIES: [i32; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
     libc::AF_INET6,
     libc::AF_NETLINK,
 ];
-/// The protocols of Internet sockets that stay. MPTCP and SCTP reach TCP ports, or the like, unseen by Landlock.
+/// The allowed protocols of Internet sockets. MPTCP and SCTP can reach TCP ports, or similar ones,
+/// without Landlock noticing.
 const PROTOCOLS: [i32; 5] = [
     libc::IPPROTO_IP,
     libc::IPPROTO_TCP,
@@ -39,15 +42,15 @@ const PROTOCOLS: [i32; 5] = [
 /// The part of a socket's type that is not a flag (`SOCK_TYPE_MASK`).
 const TYPE: u64 = 0xf;
 
-/// The processes that a server must not signal, where Landlock cannot see to it.
+/// The processes that a server must not signal, if Landlock cannot prevent that.
 pub(super) struct Protected {
     pub(super) guard: Pid,
     pub(super) fanlight: u32,
 }
 
 impl Protected {
-    /// Their numbers, those of the guard's threads, which stand for it as well, and those of their groups. Threads of
-    /// Fanlight come and go; should it end, the guard ends the server.
+    /// The ids of the processes, of the guard's threads, which count as the guard as well, and of
+    /// their groups. Threads of Fanlight come and go; if Fanlight ends, the guard ends the server.
     fn numbers(&self) -> Vec<i32> {
         let pids = [
             Some(self.guard),
@@ -87,7 +90,7 @@ fn refused(error: impl std::fmt::Display) -> io::Error {
 
 fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFilter, Error> {
     let mut rules = Rules::default();
-    // The limits of another process: one of Fanlight's could be ended by them.
+    // Another process's limits: changed limits could end one of Fanlight's processes.
     rules.add(libc::SYS_prlimit64, [is_not(0, 0), is_not_null(2)])?;
     let landlock = sandbox.landlock.as_ref();
     let connect = landlock.and_then(|landlock| landlock.connect.as_deref());
@@ -100,7 +103,7 @@ fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFil
     }
     match (connect, bind) {
         (Some([]), Some([])) => rules.forbid_tcp()?,
-        // A socket that was not bound listens on any port.
+        // An unbound socket listens on any port.
         (_, Some([])) => rules.add(libc::SYS_listen, [])?,
         _ => {}
     }
@@ -116,11 +119,11 @@ fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFil
 
 type Error = seccompiler::BackendError;
 
-/// Calls that are forbidden. Those with conditions are forbidden where all of any list hold.
+/// Forbidden calls. A call with conditions is forbidden if all conditions in any of its lists hold.
 #[derive(Default)]
 struct Rules(BTreeMap<i64, Vec<SeccompRule>>);
 
-/// What holds for one argument.
+/// A condition for one argument.
 type Condition = Result<SeccompCondition, Error>;
 
 fn is(argument: u8, value: i32) -> Condition {
@@ -145,7 +148,7 @@ fn is_not_null(argument: u8) -> Condition {
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)
 }
 
-/// Whether the bits of `mask` are those of `value`.
+/// Whether an argument's bits in `mask` equal `value`.
 fn has(argument: u8, mask: u64, value: i32) -> Condition {
     let value = u64::from(value.cast_unsigned());
     SeccompCondition::new(
@@ -157,7 +160,7 @@ fn has(argument: u8, mask: u64, value: i32) -> Condition {
 }
 
 impl Rules {
-    /// Forbids a call where all of these conditions hold; in any case without conditions.
+    /// Forbids a call if all of these conditions hold; always, without conditions.
     fn add(
         &mut self,
         call: i64,
@@ -178,7 +181,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Leaves the sockets whose ports Landlock restricts, and those without TCP.
+    /// Allows only sockets whose ports Landlock restricts, and sockets without TCP.
     fn restrict_sockets(&mut self) -> Result<(), Error> {
         self.add(libc::SYS_socket, FAMILIES.map(|family| is_not(0, family)))?;
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -189,12 +192,12 @@ impl Rules {
                 self.add(libc::SYS_socket, [is(0, family), has(1, TYPE, kind)])?;
             }
         }
-        // A socket that is made one of another protocol later.
+        // A socket could later change to another protocol.
         self.add(
             libc::SYS_setsockopt,
             [is(1, libc::IPPROTO_TCP), is(2, TCP_ULP)],
         )?;
-        // Its operations are those of other calls, which this filter does not see.
+        // Its operations equal other calls, which this filter would not see.
         for call in [
             libc::SYS_io_uring_setup,
             libc::SYS_io_uring_enter,
@@ -205,7 +208,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Connections that are made by sending, which Landlock does not see.
+    /// Forbids connections that are made by sending, which Landlock does not see.
     fn forbid_fast_open(&mut self) -> Result<(), Error> {
         for (call, flags) in [
             (libc::SYS_sendto, 3),
@@ -228,7 +231,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Signals to the guard and to Fanlight, by number, by group, and by what stands for a process.
+    /// Forbids signals to the guard and to Fanlight: by process id, by group, and by other
+    /// references to a process.
     fn forbid_signals(&mut self, protected: &Protected) -> Result<(), Error> {
         let all = -1;
         self.add(libc::SYS_kill, [is(0, all)])?;
@@ -251,7 +255,7 @@ impl Rules {
                 self.add(libc::SYS_fcntl, [is(1, libc::F_SETOWN), is(2, owner)])?;
             }
         }
-        // Their targets are in memory, or came from elsewhere.
+        // Their targets are in memory, or come from elsewhere.
         self.add(libc::SYS_fcntl, [is(1, F_SETOWN_EX)])?;
         self.add(libc::SYS_ioctl, [is(1, FIOSETOWN)])?;
         self.add(libc::SYS_ioctl, [is(1, SIOCSPGRP)])?;
@@ -259,7 +263,8 @@ impl Rules {
     }
 }
 
-/// The number of a call in the x32 ABI, which has numbers of its own for calls with pointers in their arguments.
+/// The number of a call in the x32 ABI, which has separate numbers for calls with pointers in their
+/// arguments.
 fn x32(call: i64) -> i64 {
     match call {
         libc::SYS_ioctl => 514,

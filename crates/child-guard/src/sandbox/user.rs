@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 use super::option;
 use crate::order::Order;
 
-/// The user, given by name or number.
+/// Finds a user by name or id.
 pub(super) fn find(user: &str) -> io::Result<User> {
     let found = match user.parse() {
         Ok(number) => User::from_uid(Uid::from_raw(number)),
@@ -28,7 +28,7 @@ pub(super) fn find(user: &str) -> io::Result<User> {
     Ok(found)
 }
 
-/// Makes this process one of a user: with the user's group and no other.
+/// Changes the user of this process, with the user's group and no other.
 pub(super) fn become_user(user: &User) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -39,7 +39,7 @@ pub(super) fn become_user(user: &User) -> io::Result<()> {
         .map_err(|error| option("user", error))
 }
 
-/// Sets the variables that describe the user, unless the order sets them.
+/// Sets the environment variables that describe the user, unless the order sets them.
 pub(super) fn describe(command: &mut Command, order: &Order, user: User) {
     let variables: [(&str, OsString); 4] = [
         ("HOME", user.dir.into_os_string()),

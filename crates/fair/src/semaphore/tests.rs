@@ -12,7 +12,7 @@ const MEMBER: Part = Part {
     kept: [(4, 1), (8, 2)],
 };
 
-/// A member of a share; that of share 0 is not bounded.
+/// A member of a share; share 0 is not limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Client(u8, u64);
 
@@ -36,7 +36,7 @@ fn semaphore(permits: usize) -> Semaphore<Client> {
     })
 }
 
-/// As many permits as a client gets at once.
+/// The permits that a client gets at once.
 fn all(semaphore: &Semaphore<Client>, client: Client) -> Vec<Permit<Client>> {
     std::iter::from_fn(|| semaphore.claim(client).try_acquire()).collect()
 }
@@ -156,7 +156,7 @@ proptest! {
             }));
             prop_assert_eq!(held.len() + semaphore.lock().free, permits);
         }
-        // Whoever waits gets a permit in the end.
+        // Every waiting request gets a permit in the end.
         while !waiting.is_empty() {
             prop_assert!(held.pop().is_some());
             waiting.retain_mut(|one| one.as_mut().now_or_never().is_none_or(|permit| {

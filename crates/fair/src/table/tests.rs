@@ -6,7 +6,7 @@ use super::*;
 
 type Few = Table<u8, u32, u32>;
 
-/// A table with so many entries of each share, whose values rise.
+/// A table with this many entries of each share, whose values rise.
 fn table(each: &[(u8, u32)]) -> Few {
     let (mut table, mut key) = (Few::default(), 0);
     for (share, count) in each {
@@ -153,7 +153,7 @@ const RULES: [Rule; 5] = [
     Rule::IN_USE.above_equal_part(),
 ];
 
-/// The rest of a share must be what the rule guarantees.
+/// Checks that the rest of each share is what the rule guarantees.
 fn assert_fair(
     before: &BTreeMap<u8, usize>,
     after: &Few,

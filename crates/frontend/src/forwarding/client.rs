@@ -1,4 +1,4 @@
-//! Who has sent a request, as the replica that it arrived at knows.
+//! The sender of a request, as known to the replica where the request arrived.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source, Validity};
 use serde::{Deserialize, Serialize};
 
-/// The sources by their numbers in an envelope, which must never change.
+/// The sources by their numbers in an envelope. The numbers must never change.
 const SOURCES: [Source; 6] = [
     Source::Anonymous,
     Source::Token,
@@ -19,18 +19,18 @@ const SOURCES: [Source; 6] = [
     Source::Socket,
 ];
 
-/// The client of a request that is passed on.
+/// The client of a forwarded request.
 #[derive(Clone, Debug)]
 pub struct ForwardedClient {
-    /// What its credentials have shown.
+    /// The identity that its credentials proved.
     pub identity: Arc<Identity>,
     /// Its address, for shares of limits, policies, traces and logs.
     pub address: Option<SocketAddr>,
-    /// The user of its process, on a Unix socket.
+    /// The user id of its process, on a Unix socket.
     pub user: Option<u32>,
 }
 
-/// A [`ForwardedClient`] as it is written.
+/// The serialised form of a [`ForwardedClient`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WrittenClient<'a> {
@@ -38,7 +38,7 @@ pub(crate) struct WrittenClient<'a> {
     name: Cow<'a, str>,
     source: usize,
     groups: Vec<Cow<'a, str>>,
-    /// `None` for all.
+    /// The client's scopes; `None` for all.
     scopes: Option<Vec<Cow<'a, str>>>,
     claims: BTreeMap<Cow<'a, str>, Vec<Cow<'a, str>>>,
     endpoints: Option<Vec<Cow<'a, str>>>,
@@ -82,11 +82,11 @@ impl<'a> WrittenClient<'a> {
         }
     }
 
-    /// `None` if it is nobody whose request a replica passes on.
+    /// Reads a client; `None` if no replica forwards requests of such an identity.
     pub(crate) fn read(self) -> Option<ForwardedClient> {
         let principal = Principal::from_bytes(&self.principal)?;
         let source = *SOURCES.get(self.source)?;
-        // Clients are one of these; a replica and an operator never speak in this way.
+        // Clients always are one of these; requests of replicas and operators are never forwarded.
         let is_client = if source == Source::Anonymous {
             principal.is_anonymous()
         } else {
@@ -114,7 +114,7 @@ impl<'a> WrittenClient<'a> {
             scopes,
             claims: Arc::new(self.claims.into_iter().map(claim).collect()),
             endpoints: self.endpoints.map(texts),
-            // The replica that passes it on ends it when the credentials are revoked.
+            // The forwarding replica ends the request when the credentials are revoked.
             validity: Validity {
                 expires: self.expires,
                 ..Validity::default()

@@ -1,4 +1,4 @@
-//! What is passed on, sealed.
+//! Sealed envelopes of forwarded requests.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,30 +17,30 @@ use crate::forwarding::ForwardedRequest;
 use crate::forwarding::client::WrittenClient;
 use crate::forwarding::window::Window;
 
-/// Sealed into every envelope, so that a change of their form makes others unknown.
+/// The purpose of the seal. A new format gets another purpose, which invalidates old envelopes.
 const PURPOSE: &[u8] = b"forwarded request 1";
-/// How far the clocks of two replicas may differ. No option: it bounds how long a request can be held back on its way, and
-/// clocks that differ by more break other things first.
+/// The largest difference between two replicas' clocks. A constant: it limits how long a request
+/// can be held back, and a larger difference breaks other things first.
 const LARGEST_SKEW: Duration = Duration::from_secs(90);
-/// Senders whose numbers are known at once; beyond that, requests of new ones are refused. No option: far more than replicas
-/// that one keeps in step with.
+/// The maximum number of known senders; requests of further ones are refused. A constant, far above
+/// the number of replicas at a time.
 const MOST_SENDERS: usize = 4096;
 
-/// Why an envelope is refused. Its sender is told no more than that.
+/// The reason why an envelope is refused. Its sender learns no more than this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// No replica with the same keys has made it for this run of this replica, or it was changed.
+    /// No replica with the same keys made it for this run of this replica, or it was changed.
     #[error("it is not sealed for this replica")]
     NotForThis,
-    /// The clocks differ by too much, or it was held back.
+    /// The clocks differ too much, or the envelope was held back.
     #[error(
         "it was sent at another time: the clocks of the replicas differ by more than 90 seconds, or it was held back"
     )]
     OtherTime,
-    /// It has been used already.
+    /// The envelope has been used already.
     #[error("it has been used already")]
     Used,
-    /// Its body is another one.
+    /// The body is not the envelope's.
     #[error("its body is not the one that was sent")]
     OtherBody,
 }
@@ -54,31 +54,31 @@ pub struct Envelopes {
     senders: Mutex<HashMap<ProcessRun, Sender>>,
 }
 
-/// What is known of a sender.
+/// The state of a sender.
 #[derive(Debug)]
 struct Sender {
     used: Window,
-    /// When its last envelope was opened.
+    /// The time when its last envelope was opened.
     seen: SystemTime,
 }
 
-/// An envelope as it is written.
+/// The serialised form of an envelope.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Envelope<'a> {
     from: [u8; 8],
-    /// Counts the envelopes of the sender.
+    /// The number of the envelope, counted by its sender.
     number: u64,
     sent: SystemTime,
     method: Cow<'a, str>,
     target: Cow<'a, str>,
-    /// Each byte of a value as one character.
+    /// Header fields; each byte of a value is one character.
     headers: Vec<(Cow<'a, str>, String)>,
     body: [u8; SHA256_OUTPUT_LEN],
     client: WrittenClient<'a>,
 }
 
-/// An envelope that was opened.
+/// An opened envelope.
 #[derive(Debug)]
 pub struct Opened {
     /// The request.
@@ -87,11 +87,11 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Checks that `body` is the one of the request, which must not be acted on before.
+    /// Checks that `body` belongs to the request, which must not run before this check.
     ///
     /// # Errors
     ///
-    /// If it is another one.
+    /// If it is another body.
     pub fn check_body(&self, body: &[u8]) -> Result<(), Refused> {
         if digest_of(body) == self.body {
             Ok(())
@@ -102,7 +102,7 @@ impl Opened {
 }
 
 impl Envelopes {
-    /// Those of this process.
+    /// Creates the envelopes of this process.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Envelopes {
         }
     }
 
-    /// The envelope of a request to `to`; `None` if the cipher fails, which it has no reason to.
+    /// Seals a request to `to`; `None` if the cipher fails, for which there is no reason.
     #[must_use]
     pub fn seal(
         &self,
@@ -157,11 +157,11 @@ impl Envelopes {
         Some(value)
     }
 
-    /// Opens an envelope, which is good once. The caller bounds its length.
+    /// Opens an envelope, which is valid once. The caller limits its length.
     ///
     /// # Errors
     ///
-    /// If no replica has sent it to this one just now.
+    /// If no replica has just sent it to this one.
     pub fn open(&self, text: &str) -> Result<Opened, Refused> {
         let plain = self
             .seal
@@ -185,12 +185,12 @@ impl Envelopes {
         }
     }
 
-    /// Whether the number of a sender is used for the first time.
+    /// Whether this is the first use of a sender's number.
     fn use_up(&self, from: ProcessRun, number: u64, now: SystemTime) -> bool {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         if !senders.contains_key(&from) && senders.len() >= MOST_SENDERS {
-            // What these have sent last is out of time by now.
+            // The last envelopes of these senders are out of date by now.
             let is_recent = |seen| {
                 now.duration_since(seen)
                     .is_ok_and(|age| age <= 2 * LARGEST_SKEW)
@@ -330,7 +330,7 @@ mod tests {
         );
         assert!(to.open(&text).is_ok());
         assert_eq!(to.open(&text).unwrap_err(), Refused::Used);
-        // Of another sender the same number is another one.
+        // Another sender's equal number is a different one.
         assert!(
             to.open(&sealed(&from, B)).is_ok()
                 && to

@@ -1,12 +1,14 @@
-//! Requests that one replica passes on to another: to the one that keeps what they are about (a session, a suspended call, or a
-//! task that Fanlight has made), or, of a replica that ends, to one that opens the session that they ask for.
+//! Requests that one replica forwards to another. Usually that is the one with the request's
+//! subject: a session, a suspended call, or a task that Fanlight made. A replica that is ending
+//! forwards requests for new sessions to any other.
 //!
-//! A request goes through an envelope ([`Envelopes`]), which holds all that the receiver acts on: what the client asked, and who the
-//! client is as the sender has authenticated it. It is sealed with the keys that replicas share, for one run of one
-//! replica, with the digest of the body, a time and a number that is good once. What stands outside of it decides nothing,
-//! so a client that writes such a request itself, or changes one, is refused.
+//! A request travels in an envelope ([`Envelopes`]), which contains everything that the receiver
+//! acts on: the client's request, and the client's identity as the sender has authenticated it. It
+//! is sealed with the replicas' shared keys, for one run of one replica. The seal covers the digest
+//! of the body, a time, and a number that is valid once. Nothing outside of the envelope matters.
+//! So a request that a client makes up or changes is refused.
 //!
-//! A request that came in an envelope is never passed on again: the types of the receiver have no way to do so.
+//! A forwarded request is never forwarded again: the receiver's types have no way to do so.
 
 mod client;
 mod envelope;
@@ -25,29 +27,31 @@ use http_body_util::combinators::UnsyncBoxBody;
 pub use client::ForwardedClient;
 pub use envelope::{Envelopes, Opened, Refused};
 
-/// The header field that holds the envelope.
+/// The header field with the envelope.
 pub const ENVELOPE: &str = "fanlight-envelope";
 
-/// The most bytes of an envelope. No option: more than the largest `limits.header` comes to in it, with every character escaped and
-/// in Base64, and replicas trust each other with as much.
+/// The maximum length of an envelope in bytes. A constant: the largest `limits.header` needs less,
+/// even with every character escaped and in Base64, and replicas trust each other with as much.
 pub const LONGEST_ENVELOPE: usize = 4 << 20;
 
-/// The most that HTTP/2 lets be on its way over a connection, in bytes (RFC 9113 section 6.9.1): what many clients have in common.
+/// The maximum number of bytes in flight on an HTTP/2 connection (RFC 9113 section 6.9.1), which
+/// many clients share.
 pub const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
-/// The status with which a replica says [`ForwardError::TaskElsewhere`]. No answer to a client has it.
+/// The status that stands for [`ForwardError::TaskElsewhere`]. No answer to a client has it.
 pub const TASK_ELSEWHERE: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 
-/// A request of a client, but for its body.
+/// A client's request without its body.
 #[derive(Clone, Debug)]
 pub struct ForwardedRequest {
     /// Its method.
     pub method: Method,
     /// Its path and query.
     pub target: Uri,
-    /// The header fields that its meaning depends on. None with credentials: those have been checked.
+    /// The header fields that affect the request's meaning. None has credentials, which have been
+    /// checked already.
     pub headers: HeaderMap,
-    /// Who has sent it.
+    /// The sender of the request.
     pub client: ForwardedClient,
 }
 
@@ -58,29 +62,31 @@ pub type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 pub type Forwarding<'a> =
     Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, ForwardError>> + Send + 'a>>;
 
-/// Why another replica has not answered.
+/// The reason why another replica did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// It has ended, or keeps what the request is about no more: it has not looked at the request.
+    /// The replica has ended or no longer has the request's subject. It has not processed the
+    /// request.
     #[error("the replica has ended")]
     Gone,
-    /// It keeps the session of the request, but not the task that the request is about: it has done no more than find that out.
+    /// The replica has the request's session, but not its task. It did nothing else.
     #[error("the replica keeps the session, and another one the task")]
     TaskElsewhere,
-    /// The header fields of the request and what is known of its client take more than [`LONGEST_ENVELOPE`]: nothing was sent.
+    /// The request's header fields and its client's identity exceed [`LONGEST_ENVELOPE`]. Nothing
+    /// was sent.
     #[error("the request is too long to be passed on")]
     TooLong,
-    /// No connection to it can be made, so that it has not seen the request. It may live all the same.
+    /// No connection is possible, so the replica has not seen the request. It may still be alive.
     #[error("the replica cannot be reached")]
     Unreachable,
-    /// The connection broke after the request was sent, which may have been carried out.
+    /// The connection broke after the request was sent, so the request may have run.
     #[error("the connection to the replica broke; it may have carried the request out")]
     Lost,
 }
 
-/// The other replicas of this process.
+/// The other replicas, from the view of this process.
 pub trait Replicas: Send + Sync + fmt::Debug {
-    /// Has `run` answer a request. Nothing is sent twice.
+    /// Lets `run` answer a request. Nothing is sent twice.
     fn forward<'a>(
         &'a self,
         run: ProcessRun,
@@ -88,13 +94,13 @@ pub trait Replicas: Send + Sync + fmt::Debug {
         body: Bytes,
     ) -> Forwarding<'a>;
 
-    /// Any other replica that goes on, for what is not to begin at one that ends.
+    /// Another replica that is not ending, for work that should not begin at an ending one.
     fn another(&self) -> Option<ProcessRun>;
 
-    /// Opens an envelope that was sent to this replica. It is good once.
+    /// Opens an envelope for this replica, which is valid once.
     ///
     /// # Errors
     ///
-    /// If no replica has sent it to this one just now.
+    /// If no replica has just sent it to this one.
     fn open(&self, envelope: &str) -> Result<Opened, Refused>;
 }

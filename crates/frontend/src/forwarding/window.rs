@@ -1,20 +1,23 @@
-//! Numbers that are good once, of one sender: it counts upwards, and they arrive nearly in order.
+//! One sender's numbers, each valid once. The sender counts upwards, and the numbers arrive nearly
+//! in order.
 
-/// How far behind the highest one a number may be. No option: a sender has far fewer requests on their way at once.
+/// How far a number may be behind the highest one. A constant: a sender has far fewer requests in
+/// flight.
 const SPAN: u64 = 1 << 14;
 const WORD: u64 = u64::BITS as u64;
 
-/// The numbers of one sender that have been used.
+/// The used numbers of one sender.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// The highest so far.
+    /// The highest number so far.
     highest: u64,
-    /// One bit for each of the last [`SPAN`] numbers, by the number modulo that; empty until the first.
+    /// One bit for each of the last [`SPAN`] numbers, by the number modulo [`SPAN`]; empty before
+    /// the first.
     used: Vec<u64>,
 }
 
 impl Window {
-    /// Uses `number`; false if it has been used, or is too old to know. Numbers begin at 1.
+    /// Uses `number`; false if it has been used, or is too old to tell. Numbers begin at 1.
     pub(crate) fn take(&mut self, number: u64) -> bool {
         self.used
             .resize(usize::try_from(SPAN / WORD).unwrap_or_default(), 0);

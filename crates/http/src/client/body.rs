@@ -1,10 +1,12 @@
-//! The body of a response. The rest of a long one is read from the socket without hyper, and so is all of one that was
-//! withheld from it (`head_gate`).
+//! The body of a response. The rest of a long body is read from the socket without hyper. So is a
+//! whole body that was withheld from hyper (`head_gate`).
 //!
-//! hyper hands out what it has read in buffers of its own, which have to be copied together. [`ResponseBody::read_into`]
-//! takes the socket out of hyper's connection instead, reads the announced rest into the caller's buffer, and gives the
-//! socket to a new hyper connection. The bytes of the body are in three places at that moment, in this order: the frame
-//! that hyper has decoded and the body has not handed out, the bytes that hyper has read and not decoded, and the socket.
+//! hyper returns data in its own buffers, which would have to be copied together. Instead,
+//! [`ResponseBody::read_into`] takes the socket out of hyper's connection and reads the announced
+//! rest into the caller's buffer. Then it gives the socket to a new hyper connection. When it takes
+//! the socket, the body's bytes are in three places. First comes the frame that hyper has decoded
+//! and the body has not returned, then the bytes that hyper has read but not decoded, and finally
+//! the socket.
 
 use std::io;
 use std::pin::Pin;
@@ -23,12 +25,13 @@ use crate::client::pool::Pool;
 use crate::client::socket_body::{Framing, SocketBody};
 use crate::client::{BodyBuffer, Error};
 
-/// With fewer bytes left, the copy is cheaper than a new hyper connection.
+/// With fewer bytes left, a copy is cheaper than a new hyper connection.
 const MIN_DIRECT: u64 = 64 << 10;
 
-/// The body of a response, with the connection that it comes on.
+/// The body of a response, with its connection.
 pub struct ResponseBody {
-    /// Dropped before `connection`, which then knows that nobody reads the rest. `None` if the body was withheld from hyper.
+    /// Dropped before `connection`, which then knows that nobody reads the rest. `None` if the body
+    /// was withheld from hyper.
     incoming: Option<Incoming>,
     version: Version,
     reading: Reading,
@@ -38,36 +41,36 @@ pub struct ResponseBody {
 enum Reading {
     ByHyper,
     Directly(DirectReader),
-    /// All of it, decoded here.
+    /// The whole body is decoded here.
     Withheld {
         body: Box<SocketBody>,
-        /// Whether the connection can be used again after it.
+        /// Whether the connection can be reused afterwards.
         is_reusable: bool,
     },
-    /// It has been read without hyper, or the connection has ended.
+    /// The body has been read without hyper, or the connection has ended.
     Ended,
 }
 
-/// A socket from which the rest of a body of known length is read.
+/// A socket for reading the rest of a body of known length.
 struct DirectReader {
     stream: TcpStream,
-    /// The bytes of the body that are still in the socket. No read asks for more: what follows belongs to no response
-    /// of this connection yet.
+    /// The number of the body's bytes that are still in the socket. No read asks for more, since
+    /// following bytes belong to no response of this connection yet.
     left: usize,
-    /// Whether the connection can be used again: hyper had read nothing beyond the body, and neither side has announced
-    /// the end of the connection.
+    /// Whether the connection can be reused: hyper has read nothing beyond the body, and neither
+    /// side has announced the connection's end.
     is_reusable: bool,
 }
 
-/// A connection in use, given back when this is dropped if it can be used again.
+/// A connection in use. Dropping this gives it back if it can be reused.
 pub(crate) struct CheckedOut {
     pub(crate) pool: Arc<Pool>,
-    /// `None` while the body is read directly, and after this has been dropped.
+    /// `None` while the body is read directly, and after the drop.
     pub(crate) connection: Option<Box<PooledConnection>>,
 }
 
 impl ResponseBody {
-    /// The response with its body, on this connection.
+    /// The response with its body on this connection.
     pub(crate) fn of(response: Response<Incoming>, mut checked_out: CheckedOut) -> Response<Self> {
         let (head, incoming) = response.into_parts();
         let reading = match &mut checked_out.connection {
@@ -93,7 +96,7 @@ impl ResponseBody {
         Response::from_parts(head, body)
     }
 
-    /// The bytes that have not been handed out, if their number is known.
+    /// The number of remaining bytes, if known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.reading {
@@ -136,9 +139,9 @@ impl ResponseBody {
         }
     }
 
-    /// Reads more into `buffer`, if much is left and its length is known; returns the number of bytes, 0 at the end.
-    /// `None` means that the body is to be read by [`ResponseBody::poll_chunk`]. Once this has returned a number there
-    /// are no more chunks. `headers` are those of the response. Can be dropped and called again.
+    /// Reads more into `buffer` if the rest is long and its length is known; returns the number of
+    /// bytes, 0 at the end. `None` means that the caller must use [`ResponseBody::poll_chunk`].
+    /// After a number there are no more chunks. `headers` are the response's. Cancel safe.
     ///
     /// # Errors
     ///
@@ -150,7 +153,7 @@ impl ResponseBody {
     ) -> Result<Option<usize>, Error> {
         if matches!(self.reading, Reading::ByHyper) {
             match self.leave_hyper(headers, buffer)? {
-                // Nothing has arrived yet.
+                // No data has arrived yet.
                 Some(0) => {}
                 read => return Ok(read),
             }
@@ -176,8 +179,8 @@ impl ResponseBody {
         }
     }
 
-    /// Takes the socket from hyper, and appends to `buffer` what hyper has read of the body. Returns its length; `None`
-    /// if hyper is to go on reading.
+    /// Takes the socket from hyper, and appends to `buffer` the part of the body that hyper has
+    /// read. Returns its length; `None` if hyper must continue reading.
     fn leave_hyper(
         &mut self,
         headers: &HeaderMap,
@@ -192,7 +195,7 @@ impl ResponseBody {
         else {
             return Ok(None);
         };
-        // The rest of a request that is still being written would be lost with hyper's connection.
+        // An unfinished request would be lost with hyper's connection.
         if !connection.has_sent_all() {
             return Ok(None);
         }
@@ -227,12 +230,13 @@ impl ResponseBody {
         Ok(Some(decoded.len() + undecoded.len()))
     }
 
-    /// The body has been read to its end: the socket is hyper's again, if it can be used for another request.
+    /// Handles the end of a withheld body: gives the socket back to hyper if it can be used for
+    /// another request.
     fn end_withheld(&mut self) {
         if let Reading::Withheld { body, is_reusable: true } = std::mem::replace(&mut self.reading, Reading::Ended)
             && let Some(stream) = body.into_reusable()
             && self.connection.pool.has_few_idle()
-            // A handshake of HTTP/1.1 waits for nothing.
+            // A handshake of HTTP/1.1 never waits.
             && let Some(Ok(connection)) = PooledConnection::over(stream, true).now_or_never()
         {
             self.connection.connection = Some(connection);

@@ -1,8 +1,9 @@
-//! The memory in which a body is put together. A long one gets pages of its own, which soon return to the system.
+//! The memory for assembling a body. A long body gets separate pages, which soon return to the
+//! system.
 //!
-//! The allocator keeps large blocks that were freed: after a burst of long results the process would stay as large as it
-//! was then. Pages that the system has just handed out cost as much time as the copy of what is put there, so some are
-//! kept for the next body, and returned when none has used them for a moment.
+//! The allocator keeps large freed blocks, so after a burst of long results the process would stay
+//! as large as it was. Fresh pages from the system cost as much time as the copy into them. So some
+//! are kept for the next body, and returned after a moment without use.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-/// Bytes from which on a body gets pages.
+/// The size from which a body gets pages, in bytes.
 const LONG: usize = 256 << 10;
-/// Unused pages are returned after at least this time, and at most twice of it.
+/// Unused pages are returned after at least this time, and at most twice this time.
 const SPARE_TIME: Duration = Duration::from_secs(1);
 
 /// A growing buffer.
@@ -30,17 +31,17 @@ enum Memory {
     Pages(Pages),
 }
 
-/// Pages, filled from their beginning.
+/// Pages that are filled from the beginning.
 struct Pages {
-    /// `None` once this has been dropped.
+    /// `None` after the drop.
     map: Option<MmapMut>,
     filled: usize,
     max_spare: usize,
 }
 
 impl BodyBuffer {
-    /// A buffer of `bytes` that grows if there are more. Once its memory is unused, it is kept as spare if all spare
-    /// pages of the process stay within `max_spare` bytes.
+    /// Creates a buffer for `bytes` that grows if necessary. Its unused memory is kept as spare if
+    /// all spare pages of the process stay within `max_spare` bytes.
     #[must_use]
     pub fn new(bytes: usize, max_spare: usize) -> Self {
         Self {
@@ -73,7 +74,8 @@ impl BodyBuffer {
         }
     }
 
-    /// Reads once from `stream`, at most `max` bytes; returns how many, 0 at its end. Can be dropped and called again.
+    /// Reads once from `stream`, at most `max` bytes; returns the number, 0 at the end. Cancel
+    /// safe.
     pub(crate) async fn read_from(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -92,7 +94,7 @@ impl BodyBuffer {
         }
     }
 
-    /// Its bytes, without a copy.
+    /// Returns the bytes without a copy.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         match self.memory {
@@ -130,7 +132,8 @@ impl Memory {
 
 impl Pages {
     fn new(bytes: usize, max_spare: usize) -> io::Result<Self> {
-        // Few sizes, so that spare pages fit the next body. Pages that are not written to take no memory.
+        // Few different sizes, so that spare pages fit the next body. Pages without writes take no
+        // memory.
         let bytes = bytes.next_power_of_two();
         let map = match spare().take(bytes) {
             Some(map) => map,
@@ -162,7 +165,7 @@ impl AsRef<[u8]> for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // Without a runtime no sweeper could return them later.
+        // Without a runtime, no sweeper could return the pages later.
         if let (Some(map), Ok(runtime)) = (self.map.take(), Handle::try_current()) {
             let mut spare = spare();
             let surplus = spare.put(map, self.max_spare);
@@ -187,20 +190,20 @@ fn spare() -> MutexGuard<'static, Spare> {
 }
 
 struct Spare {
-    /// Each with the sweeper's round in which it became unused.
+    /// Pages, each with the sweeper's round in which they became unused.
     maps: Vec<(MmapMut, u64)>,
     round: u64,
     has_sweeper: bool,
 }
 
 impl Spare {
-    /// The pages that became unused last, of which the processor's caches may still have some.
+    /// The most recently used pages, which the processor may still have in its caches.
     fn take(&mut self, bytes: usize) -> Option<MmapMut> {
         let found = self.maps.iter().rposition(|(map, _)| map.len() == bytes)?;
         Some(self.maps.remove(found).0)
     }
 
-    /// Keeps pages; returns them if that would be too many.
+    /// Keeps pages; returns them if that would exceed `max`.
     fn put(&mut self, map: MmapMut, max: usize) -> Option<MmapMut> {
         let total: usize = self.maps.iter().map(|(map, _)| map.len()).sum();
         if total + map.len() > max {
@@ -210,7 +213,7 @@ impl Spare {
         None
     }
 
-    /// The pages that were unused for a whole round.
+    /// Removes the pages that were unused for a whole round.
     fn take_unused(&mut self) -> Vec<(MmapMut, u64)> {
         let round = self.round;
         self.round += 1;
@@ -267,8 +270,8 @@ mod tests {
             .count()
     }
 
-    /// Runs a test with a paused clock. The spare pages belong to the process, and the end of a runtime returns all of
-    /// them, so one test runs at a time until its runtime has ended.
+    /// Runs a test with a paused clock. The spare pages belong to the process, and the end of a
+    /// runtime returns all of them. So only one test runs at a time, until its runtime has ended.
     fn run_alone(test: impl Future<Output = ()>) {
         static ALONE: Mutex<()> = Mutex::new(());
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,7 +321,7 @@ mod tests {
             assert_eq!((again.as_ptr(), spare_of(SIZE)), (address, 0));
             drop((again, another));
             assert_eq!(spare_of(SIZE), 2);
-            // The paused clock advances once all tasks wait.
+            // The paused clock advances when all tasks wait.
             sleep(3 * SPARE_TIME).await;
             assert_eq!(spare_of(SIZE), 0);
         });

@@ -1,7 +1,7 @@
-//! One connection to a server, driven by the future that waits for a response on it.
+//! One connection to a server. The future that waits for a response on it drives it.
 //!
-//! The wakers that hyper and the socket keep are always the connection's own ([`SharedWaker`]), which wakes whichever
-//! task drives the connection: a request, or the pool's reaper while it is idle.
+//! hyper and the socket always keep the connection's own waker ([`SharedWaker`]). It wakes the task
+//! that currently drives the connection: a request, or the pool's reaper while it is idle.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use crate::client::head_gate::{GatedStream, HeadGate};
 use crate::client::shared_waker::SharedWaker;
 
-/// Bytes of a request body that a socket with empty buffers takes in the first write.
+/// The part of a request body that an empty socket certainly takes in the first write, in bytes.
 const WRITTEN_AT_ONCE: u64 = 8 << 10;
 
 /// A connection. It serves one request at a time; dropping it closes it.
@@ -31,25 +31,26 @@ pub(crate) struct PooledConnection {
     /// The response to the last request. One allocation serves all.
     response: ReusableBoxFuture<'static, Outcome>,
     shared: Arc<SharedWaker>,
-    /// The waker of `shared`, the only one that `driver`, `response` and response bodies are polled with. Polled with
-    /// another, they would forget this one, and the reaper would miss the end of an idle connection.
+    /// The waker of `shared`. `driver`, `response` and response bodies must be polled with no other
+    /// waker: they would forget this one, and the reaper would miss the end of an idle connection.
     waker: Waker,
-    /// Whether it has been idle, so that the server may have closed it before the request arrived.
+    /// Whether the connection was idle, so that the server may have closed it before the request
+    /// arrived.
     was_idle: bool,
-    /// The length of the body that was sent last, in bytes.
+    /// The length of the last sent body in bytes.
     sent: u64,
-    /// Whether the next response is withheld from hyper.
+    /// Decides whether the next response is withheld from hyper.
     gate: HeadGate,
 }
 
 /// hyper's connection future; `None` once it has ended.
 struct Driver(Option<http1::Connection<TokioIo<GatedStream>, Full<Bytes>>>);
 
-/// The error holds the request if nothing of it was written.
+/// The error contains the request if nothing of it was written.
 type Outcome = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
 impl PooledConnection {
-    /// A connection over `stream`, on which nothing of an earlier response is left to read.
+    /// Makes a connection over `stream`, which must have no unread bytes of an earlier response.
     pub(crate) async fn over(stream: TcpStream, was_idle: bool) -> hyper::Result<Box<Self>> {
         let gate = HeadGate::default();
         let (sender, driver) =
@@ -67,21 +68,21 @@ impl PooledConnection {
         }))
     }
 
-    /// Queues a request. [`PooledConnection::poll_response`] writes it, and before that polls the driver once: bytes that
-    /// arrived since the last response are an error, and close the connection with nothing written. `may_last`: if the
-    /// response is an event stream, its body is withheld from hyper.
+    /// Queues a request. [`PooledConnection::poll_response`] writes it, but first polls the driver
+    /// once: bytes that arrived since the last response are an error, which closes the connection
+    /// with nothing written. With `may_last`, the body of an event stream is withheld from hyper.
     pub(crate) fn send(&mut self, request: Request<Full<Bytes>>, may_last: bool) {
         self.shared.begin_poll();
         self.sent = request.body().size_hint().lower();
-        // The rest of a request that is still being written would be lost with hyper's connection.
+        // An unfinished request would be lost with hyper's connection.
         if may_last && self.has_sent_all() {
             self.gate.arm();
         }
         self.response.set(self.sender.try_send_request(request));
     }
 
-    /// Polls for the head of the response. A caller that stops before it is ready must drop the connection: the
-    /// response would be taken for that of the next request.
+    /// Polls for the head of the response. A caller that stops earlier must drop the connection,
+    /// since the next request would get this response.
     pub(crate) fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let Self {
             driver,
@@ -96,7 +97,7 @@ impl PooledConnection {
         })
     }
 
-    /// Polls for the next frame of the body of the response.
+    /// Polls for the next frame of the response body.
     pub(crate) fn poll_frame(
         &mut self,
         body: &mut Incoming,
@@ -128,13 +129,13 @@ impl PooledConnection {
         self.sent <= WRITTEN_AT_ONCE
     }
 
-    /// Whether the body of the response is withheld from hyper.
+    /// Whether the response body is withheld from hyper.
     pub(crate) fn is_withholding(&self) -> bool {
         self.gate.is_withholding()
     }
 
-    /// Takes the socket from hyper, with the bytes that were read from it and that hyper has not interpreted. `None` if
-    /// the connection has ended.
+    /// Takes the socket from hyper, with the bytes that hyper has read but not interpreted. `None`
+    /// if the connection has ended.
     pub(crate) fn dismantle(&mut self) -> Option<(TcpStream, BytesMut)> {
         let http1::Parts { io, read_buf, .. } = self.driver.0.take()?.into_parts();
         let (stream, pending) = io.into_inner().into_parts();
@@ -146,10 +147,10 @@ impl PooledConnection {
         Some((stream, unread))
     }
 
-    /// Whether another request can be sent. To be called once the body of the last response has been dropped.
+    /// Whether another request can be sent. The body of the last response must have been dropped.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        // Reading the last of the body has woken the shared waker. If the server has closed the connection meanwhile,
-        // the next request or the reaper notices.
+        // Reading the end of the body has woken the shared waker. If the server has closed the
+        // connection meanwhile, the next request or the reaper notices.
         self.shared.begin_poll();
         if !self.sender.is_ready() {
             self.driver.advance(&mut Context::from_waker(&self.waker));
@@ -158,13 +159,14 @@ impl PooledConnection {
         self.driver.0.is_some() && self.sender.is_ready()
     }
 
-    /// Lets events of the idle connection wake `reaper`. Returns whether there has been one already.
+    /// Makes events of the idle connection wake `reaper`. Returns whether there has already been
+    /// one.
     pub(crate) fn rest(&mut self, reaper: &Waker) -> bool {
         self.was_idle = true;
         self.shared.end_poll(reaper)
     }
 
-    /// Whether an idle connection is open. If it is, `cx` is woken when that may have changed.
+    /// Whether an idle connection is open. If so, `cx` is woken when that may have changed.
     pub(crate) fn poll_is_open(&mut self, cx: &mut Context<'_>) -> bool {
         let Self {
             driver,
@@ -185,10 +187,10 @@ impl PooledConnection {
 }
 
 impl Driver {
-    /// Reads and writes what is possible without waiting.
+    /// Reads and writes as far as possible without waiting.
     fn advance(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.0
-            // The response reports why it ended.
+            // The response reports the reason.
             && Pin::new(connection).poll(cx).is_ready()
         {
             self.0 = None;

@@ -1,4 +1,4 @@
-//! Making connections to one server.
+//! Makes connections to one server.
 
 use std::error::Error;
 use std::io;
@@ -12,10 +12,11 @@ use tower_service::Service as _;
 use crate::client::TcpProbes;
 use crate::client::connection::PooledConnection;
 
-/// Probes that may fail. No option: with `timeouts.tcpProbe` the time until a connection is closed can be chosen.
+/// The number of probes that may fail. A constant: `timeouts.tcpProbe` determines the time until a
+/// connection is closed.
 const PROBES: u32 = 3;
 
-/// Makes connections within a time that includes the look-up of the address.
+/// Makes connections within a time limit that includes the address lookup.
 #[derive(Clone)]
 pub(crate) struct Connector {
     http: HttpConnector,
@@ -23,22 +24,22 @@ pub(crate) struct Connector {
     timeout: Duration,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The address was not found, or the server refused.
     #[error("{0}")]
     Refused(#[source] Box<dyn Error + Send + Sync>),
-    /// The time was up.
+    /// The time limit was exceeded.
     #[error("no connection in time")]
     Timeout,
-    /// The runtime that was to make it has ended.
+    /// The runtime ended before the connection was made.
     #[error("the runtime has ended")]
     Stopped,
 }
 
 impl ConnectError {
-    /// Whether the process, or the system, has as many files open as it may: others will be closed.
+    /// Whether the process or the system has no free files. Others will be closed in time.
     pub(crate) fn is_out_of_files(&self) -> bool {
         match self {
             Self::Refused(error) => is_out_of_files(&**error),
@@ -47,7 +48,7 @@ impl ConnectError {
     }
 }
 
-/// Whether an error was caused by as many open files as the process, or the system, may have.
+/// Whether the cause of an error is that the process or the system has no free files.
 #[must_use]
 pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     /// `ENFILE` and `EMFILE`, equal on all Unix systems.

@@ -1,9 +1,10 @@
-//! A socket that can give hyper the head of a response and withhold its body, if that is an event stream.
+//! A socket that can give hyper a response's head and withhold its body, if that is an event
+//! stream.
 //!
-//! hyper keeps 16 KiB of buffers for a connection, also while it waits for the next event for minutes. A connection that
-//! is expected to carry such a stream is therefore watched: once the head of an event stream has been handed to hyper,
-//! nothing more is, and the body is read without hyper (`socket_body`). hyper could not be left later, since only it
-//! knows how much of a chunk it has decoded.
+//! hyper keeps 16 KiB of buffers per connection, even while it waits minutes for the next event. So
+//! a connection that may get such a stream is watched. Once hyper has the head of an event stream,
+//! it gets nothing more, and the body is read without hyper (`socket_body`). Leaving hyper later
+//! would be impossible, since only hyper knows how much of a chunk it has decoded.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,28 +17,30 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that are read at once while a head is expected.
+/// The size of one read while a head is expected.
 const READ: usize = 4 << 10;
-/// A head that has not arrived whole after so many reads is left to hyper, with its body.
+/// The number of reads after which an incomplete head is left to hyper, with its body.
 const READS: u8 = 8;
-/// Headers of a response that hyper accepts.
+/// The number of response headers that hyper accepts.
 const HEADERS: usize = 100;
 
-/// What a connection does with the next response. Shared by the connection and its socket, which hyper owns.
+/// The treatment of a connection's next response. The connection shares it with its socket, which
+/// hyper owns.
 #[derive(Clone, Default)]
 pub(crate) struct HeadGate(Arc<AtomicU8>);
 
-/// All bytes are hyper's.
+/// hyper gets all bytes.
 const OPEN: u8 = 0;
-/// As open, until a request is written: what arrives before is no response, and hyper closes the connection.
+/// Like `OPEN`, until a request is written. Bytes that arrive earlier are no response, and hyper
+/// closes the connection.
 const ARMED: u8 = 1;
 /// A head is expected.
 const WATCHING: u8 = 2;
-/// hyper gets the rest of the head, and nothing of the body, which is an event stream.
+/// hyper gets the rest of the head, but nothing of the body, which is an event stream.
 const WITHHOLDING: u8 = 3;
 
 impl HeadGate {
-    /// Has the body of the response to the next request withheld, if that is an event stream.
+    /// Withholds the body of the next response if it is an event stream.
     pub(crate) fn arm(&self) {
         self.set(ARMED);
     }
@@ -48,7 +51,7 @@ impl HeadGate {
     }
 
     fn state(&self) -> u8 {
-        // Only the thread that polls the connection reads and writes it.
+        // Only the thread that polls the connection accesses it.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -61,11 +64,11 @@ impl HeadGate {
 pub(crate) struct GatedStream {
     stream: TcpStream,
     gate: HeadGate,
-    /// Bytes that were read and that hyper has not got.
+    /// Bytes that were read but not given to hyper.
     pending: BytesMut,
-    /// How many of them hyper may have.
+    /// The number of them that hyper may have.
     deliverable: usize,
-    /// Reads since a head is expected.
+    /// The number of reads since a head is expected.
     reads: u8,
 }
 
@@ -80,12 +83,12 @@ impl GatedStream {
         }
     }
 
-    /// The socket, and the bytes that were read from it and that hyper has not got.
+    /// The socket, and the bytes that were read but not given to hyper.
     pub(crate) fn into_parts(self) -> (TcpStream, BytesMut) {
         (self.stream, self.pending)
     }
 
-    /// Reads more of a head, and decides what becomes of its body once it is whole.
+    /// Reads more of a head, and decides about its body once the head is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut space = [MaybeUninit::uninit(); READ];
         let mut read = ReadBuf::uninit(&mut space);
@@ -105,7 +108,7 @@ impl GatedStream {
 
     fn before_write(&mut self) -> io::Result<()> {
         if self.gate.state() == ARMED {
-            // hyper has read all there was, or the request would be answered by it.
+            // hyper has read everything; otherwise these bytes would answer the request.
             if !self.pending.is_empty() {
                 return Err(io::Error::other("bytes before the request"));
             }
@@ -116,17 +119,17 @@ impl GatedStream {
     }
 }
 
-/// What the bytes of a response begin with.
+/// The beginning of a response.
 enum Found {
-    /// Not the whole head.
+    /// An incomplete head.
     Unfinished,
     /// The head of an event stream, which ends at `body`.
     EventStream { body: usize },
-    /// Something else: hyper's business.
+    /// Anything else, which is left to hyper.
     Other,
 }
 
-/// Finds the end of the head as hyper does, with the same parser. Interim responses are passed over.
+/// Finds the end of the head with hyper's parser. Skips interim responses.
 fn find_body(bytes: &[u8]) -> Found {
     let mut begin = 0;
     loop {
@@ -177,7 +180,7 @@ impl AsyncRead for GatedStream {
                 return Poll::Ready(Ok(()));
             }
             match this.gate.state() {
-                // The connection leaves hyper as soon as that has reported the head.
+                // The connection leaves hyper as soon as hyper has reported the head.
                 WITHHOLDING => return Poll::Pending,
                 WATCHING => ready!(this.poll_head(cx))?,
                 _ if this.pending.is_empty() => {

@@ -1,18 +1,21 @@
-//! A client for one HTTP/1.1 server without TLS and without a proxy, with a pool of connections for each worker thread.
+//! A client for one HTTP/1.1 server without TLS and without a proxy, with a pool of connections for
+//! each worker thread.
 //!
-//! hyper expects a connection to be a task of its own. Each request would then wake that task, and its response would
-//! wake the task of the request. Here the future that waits for a response drives the connection (`connection`), an
-//! idle connection is driven by the pool's reaper (`pool`), and the rest of a long body is read from the socket
-//! without hyper (`body`). This saves two task switches for each call, and a copy of a long body. An event stream that may
-//! last is read without hyper from its first byte, so that it keeps no buffers (`head_gate`, `socket_body`).
+//! hyper expects a connection to be a separate task. Each request would then wake that task, and
+//! its response would wake the request's task. Here the future that waits for a response drives the
+//! connection (`connection`), the pool's reaper drives idle connections (`pool`), and the rest of a
+//! long body is read from the socket without hyper (`body`). This saves two task switches per call,
+//! and a copy of a long body. A long event stream is read without hyper from its first byte, so
+//! that it keeps no buffers (`head_gate`, `socket_body`).
 //!
-//! What must hold, and what `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains a byte that
-//! the server sent for another request.** It follows from these rules, each stated where the code relies on it:
+//! The invariant that `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains
+//! a byte that the server sent for another request.** It follows from these rules, each stated
+//! where the code relies on it:
 //!
 //! 1. A connection has one owner: a request, a response body, or the idle list.
-//! 2. It becomes idle only when hyper, or the direct reader, has read exactly the announced response.
-//! 3. It is polled before anything is written to it, so that bytes that arrived while it was idle close it. Only from the
-//!    first byte of the request on are bytes withheld from hyper.
+//! 2. It becomes idle only when hyper or the direct reader has read exactly the announced response.
+//! 3. It is polled before anything is written to it, so that bytes that arrived while it was idle
+//!    close it. Bytes are withheld from hyper only after the first byte of the request.
 
 mod body;
 mod body_buffer;
@@ -51,40 +54,41 @@ use worker::{PerWorker, workers};
 pub struct PooledClient {
     settings: PoolSettings,
     origin: Uri,
-    /// A connection is never used by another worker than the one that made it: a request and its connection stay on
-    /// one thread, and no pool is contended.
+    /// A connection stays with the worker that made it. So a request and its connection are on one
+    /// thread, and no pool is contended.
     pools: PerWorker<Arc<Pool>>,
 }
 
-/// The bounds of a client.
+/// The limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSettings {
-    /// The time for making a connection, including the look-up of the address.
+    /// The time limit for connecting, including the address lookup.
     pub connect_timeout: Duration,
     /// An unused connection is closed after at most this time, and after at least half of it.
     pub idle_timeout: Duration,
-    /// How many idle connections are kept, in all workers' pools together.
+    /// The maximum number of idle connections in all workers' pools together.
     pub max_idle: usize,
-    /// Bounds for noticing that a peer has vanished.
+    /// Limits for noticing that a peer has vanished.
     pub probes: TcpProbes,
 }
 
-/// Bounds for noticing that the peer of a connection has vanished.
+/// Limits for noticing that a connection's peer has vanished.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpProbes {
-    /// The interval of TCP keep-alive probes on a silent connection, of which three may fail.
+    /// The interval of TCP keep-alive probes on a silent connection; three may fail.
     pub interval: Duration,
     /// How long sent bytes may stay unacknowledged; Linux only.
     pub unacknowledged: Duration,
 }
 
-/// Resolves to the head of a response. Dropping it earlier closes the connection, which tells the server.
+/// Resolves to the head of a response. Dropping it earlier closes the connection, which tells the
+/// server.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture {
     pool: Arc<Pool>,
     state: State,
     has_yielded: bool,
-    /// The response may be an event stream that lasts.
+    /// Whether the response may be a long event stream.
     may_last: bool,
 }
 
@@ -99,13 +103,13 @@ enum State {
 /// The outcome of waiting for a connection.
 type Supply = Result<Box<PooledConnection>, ConnectError>;
 
-/// Why there is no response, or no more of it.
+/// The reason why there is no response, or no more of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There was no connection to send the request on: certainly nothing was sent.
+    /// There was no connection for the request, so certainly nothing was sent.
     #[error("cannot connect")]
     Connect(#[source] ConnectError),
-    /// The connection broke before anything of the request was written to it.
+    /// The connection broke before anything of the request was written.
     #[error("the connection failed")]
     Unsent(#[source] hyper::Error),
     /// The connection broke before the end of the response.
@@ -117,7 +121,7 @@ pub enum Error {
 }
 
 impl PooledClient {
-    /// A client for the server of `origin`, which may be any URI of that server.
+    /// Creates a client for the server of `origin`, which may be any URI of that server.
     #[must_use]
     pub fn new(origin: Uri, settings: PoolSettings) -> Self {
         Self {
@@ -127,15 +131,15 @@ impl PooledClient {
         }
     }
 
-    /// Sends a request on a connection of the current worker. It must name its path as its URI and have a `Host`
-    /// header. If the server has closed an idle connection before anything of the request was written to it, the
-    /// request is sent on another connection; it is never sent twice.
+    /// Sends a request on a connection of the current worker. Its URI must be its path, and it
+    /// needs a `Host` header. If the server closed an idle connection before anything of the
+    /// request was written, the request goes to another connection. It is never sent twice.
     pub fn execute(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
         self.begin(request, false)
     }
 
-    /// [`PooledClient::execute`] for a request whose response may be an event stream that lasts for minutes with little
-    /// to read. It takes some memory less while it waits, and some processor time more.
+    /// Like [`PooledClient::execute`], for a request whose response may be a long event stream with
+    /// little traffic. It uses less memory while it waits, and more processor time.
     pub fn execute_lasting(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
         self.begin(request, true)
     }
@@ -157,8 +161,9 @@ impl PooledClient {
         }
     }
 
-    /// Closes all idle connections, so that the next requests go out on new ones. For when one connection has turned out
-    /// to lead nowhere: the server's host may have been lost without a word, and the others with it.
+    /// Closes all idle connections, so that the next requests use new ones. To be called when a
+    /// connection turned out to be dead: the server's host may have vanished silently, and the
+    /// other connections with it.
     pub fn close_idle(&self) {
         self.pools.all().for_each(|pool| pool.close_idle());
     }
@@ -176,7 +181,7 @@ impl PooledClient {
 }
 
 impl ResponseFuture {
-    /// Whether something of the request may have been written.
+    /// Whether part of the request may have been written.
     #[must_use]
     pub fn may_be_sent(&self) -> bool {
         matches!(self.state, State::Sent(_) | State::Done)
@@ -187,8 +192,8 @@ impl Future for ResponseFuture {
     type Output = Result<Response<ResponseBody>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Requests that are ready at the same time are written one after the other, so that a server on another
-        // processor wakes once for all of them.
+        // Requests that are ready together are written one after the other, so that a server on
+        // another processor wakes once for all of them.
         if !std::mem::replace(&mut self.has_yielded, true) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -232,7 +237,7 @@ impl Future for ResponseFuture {
                         };
                         return Poll::Ready(Ok(ResponseBody::of(response, connection)));
                     }
-                    // The error holds the request only if nothing of it was written.
+                    // The error contains the request only if nothing of it was written.
                     Poll::Ready(Err(mut error)) => match error.take_message() {
                         Some(request) if connection.was_idle() => State::Unsent(Box::new(request)),
                         Some(_) => return Poll::Ready(Err(Error::Unsent(error.into_error()))),
@@ -247,7 +252,7 @@ impl Future for ResponseFuture {
 
 impl Drop for ResponseFuture {
     fn drop(&mut self) {
-        // A connection that was just supplied can serve another request.
+        // A newly supplied connection can serve another request.
         if let State::Waiting(_, supply) = &mut self.state {
             supply.close();
             if let Ok(Ok(connection)) = supply.try_recv() {

@@ -1,7 +1,8 @@
 //! The idle connections of one worker to one server, and the requests that wait for a connection.
 //!
-//! The connection used last is used first. A task, the reaper, closes those that the server has closed, and those that
-//! have not been used for long, and all that are idle while something waits for a file.
+//! The most recently used connection is used first. A task, the reaper, closes connections that the
+//! server has closed, and connections that were unused for long. While something waits for a file,
+//! it closes all idle ones.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,14 +19,15 @@ use crate::client::connection::PooledConnection;
 use crate::client::connector::{ConnectError, Connector};
 use crate::client::shortage::{announce_shortage, shortages};
 
-/// Idle connections that are kept for the whole idle timeout. Each takes some 25 KiB, so that more of them are closed soon
-/// after a burst of requests. No option: those beyond are closed when a burst has passed, and opened by the next.
+/// The number of idle connections that are kept for the whole idle timeout. Each takes some 25 KiB,
+/// so surplus ones are closed soon after a burst of requests. A constant: the next burst opens them
+/// again.
 const KEPT: usize = 16;
-/// How often those beyond are closed that have not been used since the last time. No option: those that a burst needed
-/// are opened again by the next.
+/// The interval of closing surplus connections that were unused since the last time. A constant:
+/// the next burst opens them again.
 const SURPLUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long to wait before another attempt to connect when the process has as many files open as it may.
+/// The pause before another attempt to connect when the process has no free files.
 const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
 
 /// The pool of one worker.
@@ -39,19 +41,22 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Each with the period in which it became idle, so that no request reads the clock. Every one has had
-    /// [`PooledConnection::rest`] called with the reaper's waker, or has been polled by the reaper since.
+    /// Each with the period in which it became idle, so that no request reads the clock. For each,
+    /// [`PooledConnection::rest`] was called with the reaper's waker, or the reaper has polled it
+    /// since.
     idle: Vec<(Box<PooledConnection>, u64)>,
-    /// How many connections at the beginning of `idle` have not been used since surplus ones were closed last.
+    /// The number of connections at the beginning of `idle` that were unused since surplus ones
+    /// were last closed.
     unused: usize,
-    /// The number of the current period; a period is half of the idle timeout.
+    /// The number of the current period, which is half of the idle timeout.
     period: u64,
     /// Requests without a connection, in order of arrival.
     waiting: VecDeque<oneshot::Sender<Supply>>,
-    /// How many connections are being made. They go to waiting requests in order, whichever they were begun for.
+    /// The number of connections being made. They go to waiting requests in order, whichever
+    /// request started them.
     connecting: usize,
-    /// Wakes the reaper; `None` if there is no reaper. Replaced only by the reaper, under this lock, which then polls
-    /// all idle connections with the new waker.
+    /// Wakes the reaper; `None` if there is no reaper. Only the reaper replaces it, under this
+    /// lock, and then polls all idle connections with the new waker.
     reaper: Option<Waker>,
 }
 
@@ -71,7 +76,7 @@ impl Pool {
         })
     }
 
-    /// An idle connection.
+    /// Takes an idle connection.
     pub(crate) fn take(&self) -> Option<Box<PooledConnection>> {
         let mut state = self.state();
         let (connection, _) = state.idle.pop()?;
@@ -79,13 +84,13 @@ impl Pool {
         Some(connection)
     }
 
-    /// Whether a connection that has served a stream is worth keeping: there are few idle ones. Many streams may end at
-    /// the same time.
+    /// Whether to keep a connection that has served a stream: only if few are idle. Many streams
+    /// may end at the same time.
     pub(crate) fn has_few_idle(&self) -> bool {
         self.state().idle.len() < KEPT.min(self.max_idle)
     }
 
-    /// Takes back a connection that can be used again.
+    /// Takes back a reusable connection.
     pub(crate) fn give(&self, connection: Box<PooledConnection>) {
         let surplus = self.state().put(connection, self.max_idle);
         // Closed without the lock.
@@ -99,7 +104,7 @@ impl Pool {
         drop(idle);
     }
 
-    /// Waits for a connection: the first that is given back, or made. Needs a tokio runtime.
+    /// Waits for the first connection that is given back or made. Needs a tokio runtime.
     pub(crate) fn wait(self: &Arc<Self>) -> oneshot::Receiver<Supply> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -124,7 +129,8 @@ impl Pool {
     fn start_reaper(self: &Arc<Self>) {
         let mut state = self.state();
         if state.reaper.is_none() {
-            // Its first poll puts its waker here, and polls the connections that have come until then.
+            // The reaper's first poll stores its waker here, and polls the connections that have
+            // come until then.
             state.reaper = Some(Waker::noop().clone());
             drop(state);
             tokio::spawn(Reaper(Arc::downgrade(self)).run(self.idle_timeout / 2));
@@ -152,12 +158,12 @@ impl Pool {
         drop(closed);
     }
 
-    /// Whether there are idle connections that are not kept for long.
+    /// Whether there are surplus idle connections, which are not kept for long.
     fn has_surplus(&self) -> bool {
         self.state().idle.len() > KEPT
     }
 
-    /// Closes idle connections that have not been used lately, except for a few.
+    /// Closes idle connections that were unused lately, except for a few.
     fn close_surplus(&self) {
         let mut state = self.state();
         let surplus = state.unused.saturating_sub(KEPT);
@@ -182,7 +188,8 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too many.
+    /// Hands a connection to a waiting request, or keeps it as idle; returns it if there are too
+    /// many.
     fn put(
         &mut self,
         mut connection: Box<PooledConnection>,
@@ -226,7 +233,8 @@ impl Attempt {
                     self.0.start_reaper();
                     return self.0.give(connection);
                 }
-                // Other connections will be closed, or given back. The requests bound their own time.
+                // Other connections will be closed or given back. The requests limit their own
+                // time.
                 Err(error) if error.is_out_of_files() => {
                     if !self.0.is_awaited() {
                         return;
@@ -244,7 +252,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.connecting -= 1;
-        // The runtime has ended: there will be no connection for these requests.
+        // The runtime has ended, so these requests will get no connection.
         if state.connecting < state.waiting.len() {
             state.fail(ConnectError::Stopped);
         }
@@ -257,7 +265,7 @@ impl Reaper {
         let mut shortages = shortages();
         tokio::select! {
             () = self.reap(period) => {}
-            // Idle connections are files that something else waits for.
+            // Something else waits for files, which idle connections use.
             () = async {
                 while shortages.changed().await.is_ok() {
                     self.0.upgrade().iter().for_each(|pool| pool.close_idle());
@@ -269,7 +277,7 @@ impl Reaper {
 
     async fn reap(&self, period: Duration) {
         let mut timer = pin!(sleep(period));
-        // Runs while there is a surplus.
+        // Set while there is a surplus.
         let mut surplus_timer = pin!(None);
         poll_fn(|cx| {
             let Some(pool) = self.0.upgrade() else {
@@ -302,7 +310,7 @@ impl Reaper {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // The sockets of the runtime have ended with it.
+        // The runtime's sockets have ended with it.
         if let Some(pool) = self.0.upgrade() {
             let mut state = pool.state();
             state.reaper = None;

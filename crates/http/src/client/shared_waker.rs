@@ -1,11 +1,12 @@
-//! One waker for everything that a connection waits for, which wakes whichever task polls the connection at the time.
+//! A single waker for everything that a connection waits for. It wakes the task that currently
+//! polls the connection.
 //!
-//! It exists because a connection changes hands with each request. With the tasks' own wakers, each change would have to
-//! poll hyper's connection again, writing a request would wake the reaper, and a response that arrives in the very poll
-//! that reads it would have its task polled twice.
+//! A connection changes hands with each request. With the tasks' own wakers, each change would have
+//! to poll hyper's connection again, and writing a request would wake the reaper. A response that
+//! arrives in the very poll that reads it would have its task polled twice.
 //!
-//! `cargo test -p fanlight-http --lib --features loom loom` checks the interleavings of polls, wake-ups and
-//! changes of hands.
+//! `cargo test -p fanlight-http --lib --features loom loom` checks the interleavings of polls,
+//! wake-ups and changes of hands.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,18 +22,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const POLLING: u8 = 0;
 /// An event has come that no poll has seen.
 const WOKEN: u8 = 1;
-/// No poll is under way; the next event wakes the task.
+/// No poll is in progress; the next event wakes the task.
 const WAITING: u8 = 2;
-/// How often a connection that has an event after each poll is polled before other tasks get a turn.
+/// How often a connection with an event after each poll is polled before other tasks get a turn.
 const ROUNDS: usize = 4;
 
 /// The shared state; its waker is made from an `Arc` of it.
 pub(crate) struct SharedWaker {
-    /// Only an event sets `WOKEN`; only the task that polls sets `POLLING` and `WAITING`. It becomes `WAITING` only
-    /// after `task` was registered, and only from `POLLING`, so that no event between is lost.
+    /// Only an event sets `WOKEN`; only the polling task sets `POLLING` and `WAITING`. It becomes
+    /// `WAITING` only after `task` was registered, and only from `POLLING`, so that no event in
+    /// between is lost.
     phase: AtomicU8,
-    /// The task that polled last. Registered again by **every** poll that ends pending, also by one that finds nothing
-    /// to do: an event of another thread may have taken it before its wake-up is seen here.
+    /// The task that polled last. **Every** poll that ends pending registers it again, even one
+    /// that finds nothing to do: an event of another thread may have taken it before its wake-up is
+    /// visible here.
     task: AtomicWaker,
 }
 
@@ -46,15 +49,16 @@ impl Default for SharedWaker {
 }
 
 impl SharedWaker {
-    /// A poll is about to begin: events until its end wake no task.
+    /// Announces a poll: events until its end wake no task.
     pub(crate) fn begin_poll(&self) {
-        // Not a store, which the processor may put off until after the loads of the poll: then it would overwrite an
-        // event that the poll has not seen.
+        // Not a store, which the processor may delay until after the poll's loads: it could then
+        // overwrite an event that the poll has not seen.
         self.phase.swap(POLLING, Ordering::AcqRel);
     }
 
-    /// Polls `step` with `own`, the waker of this, until it is ready or no event is left. A pending result means that
-    /// the next event wakes `cx`. If there was no event since the last poll, `step` is not polled.
+    /// Polls `step` with `own`, this waker, until it is ready or no event is left. A pending result
+    /// means that the next event wakes `cx`. Without an event since the last poll, `step` is not
+    /// polled.
     pub(crate) fn poll<T>(
         &self,
         own: &Waker,
@@ -77,7 +81,8 @@ impl SharedWaker {
         Poll::Pending
     }
 
-    /// Lets the next event wake `task`. Returns whether there has been one already; then `task` is not woken.
+    /// Makes the next event wake `task`. Returns whether there has already been one; `task` is not
+    /// woken then.
     pub(crate) fn end_poll(&self, task: &Waker) -> bool {
         #[cfg(not(all(test, feature = "loom")))]
         self.task.register(task);
@@ -154,8 +159,8 @@ mod loom_tests {
         });
     }
 
-    /// The interleaving that made a waiting task deaf elsewhere: it is polled for another reason between the change of
-    /// the phase and the wake-up, and again by that late wake-up.
+    /// An interleaving that made a waiting task deaf in other code. The task is polled for another
+    /// reason between the change of the phase and the wake-up, and again by that late wake-up.
     #[test]
     fn loom_events_wake_a_task_that_is_polled_for_other_reasons() {
         explore(|| {
@@ -186,7 +191,7 @@ mod loom_tests {
         });
     }
 
-    /// As when a request gives a connection back and the reaper waits for its end.
+    /// A request gives a connection back, and the reaper waits for its end.
     #[test]
     fn loom_events_after_a_change_of_hands_wake_the_new_task() {
         explore(|| {

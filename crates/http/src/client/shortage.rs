@@ -1,10 +1,12 @@
-//! Shortages of files: what the process keeps open only for later use is given up while something waits for a file.
+//! Shortages of files. While something waits for a file, the process closes files that it only
+//! keeps for later use.
 
 use std::sync::LazyLock;
 
 use tokio::sync::watch;
 
-/// Counts the attempts that failed for want of a file. Of the process, as the limit of files is.
+/// Counts the attempts that failed for lack of a file. One counter per process, as for the limit of
+/// files.
 static SHORTAGES: LazyLock<watch::Sender<u64>> = LazyLock::new(watch::Sender::default);
 
 /// Announces that something waits for a file.
@@ -12,7 +14,7 @@ pub fn announce_shortage() {
     SHORTAGES.send_modify(|count| *count += 1);
 }
 
-/// Changes with each shortage.
+/// Observes shortages; the value changes with each.
 #[must_use]
 pub fn shortages() -> watch::Receiver<u64> {
     SHORTAGES.subscribe()

@@ -1,4 +1,4 @@
-//! A body that is read and decoded without hyper, and that keeps no memory while nothing arrives.
+//! A body that is read and decoded without hyper, and uses no memory while nothing arrives.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,42 +11,42 @@ use memchr::memchr;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that are read at once.
+/// The size of one read in bytes.
 const READ: usize = 8 << 10;
-/// Bytes of the line before a chunk, with its extensions.
+/// The maximum length of the line before a chunk, with its extensions, in bytes.
 const LONGEST_LINE: usize = 4 << 10;
-/// Bytes of all trailers, which are ignored.
+/// The maximum size of all trailers, which are ignored, in bytes.
 const MOST_TRAILERS: usize = 16 << 10;
 
-/// The rest of a body, from its first byte that nothing has decoded.
+/// The rest of a body, from its first undecoded byte.
 pub(crate) struct SocketBody {
     stream: TcpStream,
     framing: Framing,
-    /// Bytes that were read and are not decoded.
+    /// Bytes that were read but not decoded.
     unread: BytesMut,
 }
 
-/// How the end of a body is found (RFC 9112, section 6.3).
+/// How to find the end of a body (RFC 9112, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
     Chunked(Chunk),
     /// At the end of the connection.
     UntilClose,
 }
 
-/// What comes next of a chunked body (RFC 9112, section 7.1).
+/// The next part of a chunked body (RFC 9112, section 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     Size,
     Data(u64),
     DataEnd,
-    /// So many bytes of trailers have been passed over.
+    /// Trailers, of which this many bytes have been skipped.
     Trailers(usize),
 }
 
-/// What the bytes that were read hold.
+/// The result of decoding the bytes read so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Decoded {
     Data(Bytes),
@@ -55,7 +55,7 @@ enum Decoded {
 }
 
 impl Framing {
-    /// That of a response with these headers, of which hyper has decided that it has this length.
+    /// The framing of a response with these headers; hyper has determined this length.
     pub(crate) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
         if let Some(length) = length {
             return Self::Length(length);
@@ -123,7 +123,7 @@ impl Framing {
     }
 }
 
-/// Takes at most `left` bytes; also returns how many are left then. `None` if there are none.
+/// Takes at most `left` bytes; also returns the number left then. `None` if there are none.
 fn take(unread: &mut BytesMut, left: u64) -> Option<(Bytes, u64)> {
     let count = unread
         .len()
@@ -131,7 +131,7 @@ fn take(unread: &mut BytesMut, left: u64) -> Option<(Bytes, u64)> {
     (count > 0).then(|| (unread.split_to(count).freeze(), left - count as u64))
 }
 
-/// Takes the line before a chunk; `None` if it is not whole.
+/// Takes the line before a chunk; `None` if it is incomplete.
 fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
     let invalid = || malformed("invalid chunk size");
     match (
@@ -144,7 +144,7 @@ fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
         (httparse::Status::Partial, _) => Ok(None),
         (httparse::Status::Complete((end, size)), Some(first)) if first.is_ascii_hexdigit() => {
             let line = unread.split_to(end);
-            // No line may end within an extension.
+            // No line may end inside an extension.
             if memchr(b'\n', &line) == Some(line.len() - 1) {
                 Ok(Some(size))
             } else {
@@ -155,7 +155,8 @@ fn chunk_size(unread: &mut BytesMut) -> io::Result<Option<u64>> {
     }
 }
 
-/// Takes one line of the trailers; returns its length, 2 for the empty line at their end. `None` if it is not whole.
+/// Takes one line of the trailers; returns its length, 2 for the empty line at their end. `None` if
+/// it is incomplete.
 fn trailer(unread: &mut BytesMut, passed: usize) -> io::Result<Option<usize>> {
     let end = memchr(b'\n', unread);
     if passed + end.unwrap_or(unread.len()) > MOST_TRAILERS {
@@ -175,7 +176,7 @@ fn malformed(what: &'static str) -> io::Error {
 }
 
 impl SocketBody {
-    /// The rest of a body, of which `unread` has been read already.
+    /// The rest of a body; `unread` has been read already.
     pub(crate) fn new(stream: TcpStream, unread: BytesMut, framing: Framing) -> Self {
         Self {
             stream,
@@ -184,7 +185,7 @@ impl SocketBody {
         }
     }
 
-    /// The bytes that are left, if their number is known.
+    /// The number of remaining bytes, if known.
     pub(crate) fn length(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(left) => Some(left),
@@ -201,7 +202,7 @@ impl SocketBody {
                 Decoded::Nothing => {}
             }
             if self.unread.is_empty() {
-                // Its memory may be shared with a chunk that was handed out.
+                // A returned chunk may share its memory.
                 self.unread = BytesMut::new();
             }
             let mut space = [MaybeUninit::uninit(); READ];
@@ -219,7 +220,7 @@ impl SocketBody {
         }
     }
 
-    /// The socket, if the body has been read to its announced end and nothing came after it.
+    /// The socket, if the body has been read to its announced end and nothing followed.
     pub(crate) fn into_reusable(self) -> Option<TcpStream> {
         (self.framing == Framing::Length(0) && self.unread.is_empty()).then_some(self.stream)
     }
@@ -233,7 +234,7 @@ mod tests {
 
     const CHUNKED: Framing = Framing::Chunked(Chunk::Size);
 
-    /// Decodes text that arrives in pieces of `cut` bytes; `None` if it is not the whole body.
+    /// Decodes text that arrives in pieces of `cut` bytes; `None` if the body is incomplete.
     fn decode(
         mut framing: Framing,
         text: &[u8],

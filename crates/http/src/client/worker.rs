@@ -1,24 +1,24 @@
-//! The worker threads of the process: each has a runtime of its own, on which client connections live.
+//! The worker threads of the process. Each has its own runtime, which serves client connections.
 //!
-//! What a call uses may belong to its worker (`PerWorker`), so that it wakes no other thread.
+//! A call may use values of its worker (`PerWorker`), so that it wakes no other thread.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many workers have values of their own; more share them.
+/// The number of workers with their own values; further ones share them.
 const MAX_WORKERS: usize = 64;
 
 thread_local! {
-    /// `None` on a thread that is no worker.
+    /// `None` on a thread that is not a worker.
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// The number of workers.
 static WORKERS: AtomicUsize = AtomicUsize::new(1);
 
-/// Makes the current thread worker `number`, from 0, of `workers`. To be called when the thread starts, and by no
-/// thread of a runtime that moves its tasks between threads.
+/// Makes the current thread worker `number`, from 0, of `workers`. To be called at the start of the
+/// thread. Must not be called on a runtime that moves tasks between threads.
 pub fn enter(number: usize, workers: usize) {
     WORKERS.store(workers.max(1), Ordering::Relaxed);
     NUMBER.set(Some(number % MAX_WORKERS));
@@ -29,7 +29,7 @@ pub(crate) fn workers() -> usize {
     WORKERS.load(Ordering::Relaxed)
 }
 
-/// One value for each worker, made at its first use. Threads that are no workers share one.
+/// One value for each worker, made at its first use. Threads that are not workers share one.
 pub struct PerWorker<T> {
     of_workers: Box<[OnceLock<Box<T>>]>,
     of_others: OnceLock<Box<T>>,

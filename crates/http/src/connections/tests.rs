@@ -1,4 +1,4 @@
-//! Which connections end for others.
+//! The choice of connections to end for others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn peer(last: u8) -> ConnectionPeer {
     ConnectionPeer::Address([10, 0, 0, last].into())
 }
 
-/// Enters connections: the peer, what each carries, and for how many seconds.
+/// Adds connections; each has a peer, a use, and the seconds since its start.
 fn entered(all: &Arc<Connections>, each: &[(u8, UsageKind, u64)]) -> Vec<(Arc<Fake>, Entry)> {
     let base = Instant::now();
     let enter = |&(last, kind, seconds): &(u8, UsageKind, u64)| {
@@ -53,7 +53,7 @@ fn ended(connections: &[(Arc<Fake>, Entry)]) -> Vec<usize> {
         .collect()
 }
 
-/// Which of these end for a connection of `newcomer`, one after the other until none does.
+/// The connections that end for new ones of `newcomer`, one after the other until none does.
 fn all_ended_for(newcomer: u8, each: &[(u8, UsageKind, u64)]) -> Vec<usize> {
     let all = Arc::new(Connections::default());
     let mut open: Vec<_> = entered(&all, each).into_iter().map(Some).collect();
@@ -125,7 +125,8 @@ fn peer_above_its_share_loses_connections_up_to_its_share() {
     ];
     let quiet = [(2, Listens, 99), (2, Idle, 99)];
     let each = [&noisy[..], &quiet[..]].concat();
-    // Idle, then what waits for the client longest, as long as the other has fewer even afterwards.
+    // First the idle one, then the one that has waited longest for its client, as long as the
+    // newcomer has fewer even afterwards.
     assert_eq!(all_ended_for(3, &each), [4, 3]);
     assert_eq!(all_ended_for(1, &each), [4], "its own, if it is idle");
 }

@@ -1,7 +1,8 @@
-//! The address of a client behind reverse proxies that are trusted to name it: for shares of limits, traces and logs alone.
+//! The address of a client behind trusted reverse proxies. It is used only for shares of limits,
+//! traces and logs.
 //!
-//! Each proxy appends the address of its own peer, so only what stands right of the first address that is no proxy's was
-//! written by proxies; what is left of that a client may have invented.
+//! Each proxy appends its own peer's address. So proxies wrote only the entries to the right of the
+//! first address that is not a proxy's. A client may have invented the rest.
 //!
 //! Source: RFC 7239, 4 to 6; `X-Forwarded-For` has no specification.
 
@@ -13,27 +14,27 @@ use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Most addresses of proxies that are passed over. No option: chains of proxies are much shorter, and it bounds what a
-/// request costs.
+/// The maximum number of proxy addresses to skip. A constant: chains of proxies are much shorter,
+/// and it limits the cost of a request.
 const MAX_PROXIES: usize = 32;
 
-/// The networks of reverse proxies that are trusted to name the addresses of clients.
+/// The networks of reverse proxies that are trusted to name their clients' addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
-/// A header that names no client: it is malformed, or names proxies alone.
+/// A header without a client: it is malformed, or names only proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NoClient;
 
 impl TrustedProxies {
-    /// Those in these networks.
+    /// Trusts the proxies in these networks.
     #[must_use]
     pub fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
 
-    /// The address of the client whose request with these headers arrived from `peer`: what the proxies say, or `peer` if
-    /// that is no trusted proxy, or if they say nothing that can be trusted. Its port is 0 if it is unknown.
+    /// The client's address for a request that arrived from `peer`. If `peer` is no trusted proxy,
+    /// or the proxies say nothing trustworthy, this is `peer`. An unknown port is 0.
     #[must_use]
     pub fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
         if self.0.is_empty() || !self.contains(peer.ip()) {
@@ -45,7 +46,7 @@ impl TrustedProxies {
         );
         match named {
             (Some(Ok(client)), None) | (None, Some(Ok(client))) => client,
-            // A proxy that writes one of them passes on the other as the client has sent it.
+            // A proxy that writes one of the headers passes the client's own other one through.
             (Some(Ok(one)), Some(Ok(other))) if one.ip() == other.ip() => one,
             _ => peer,
         }
@@ -56,8 +57,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The last address in the fields of this name that is no trusted proxy; `None` without such a field. `read` returns the
-    /// addresses in one field, the last first.
+    /// The last address in these fields that is no trusted proxy; `None` without such a field.
+    /// `read` returns a field's addresses, the last first.
     fn client_in(
         &self,
         headers: &HeaderMap,
@@ -78,7 +79,7 @@ impl TrustedProxies {
     }
 }
 
-/// Reads the addresses in one field, the last first; `None` for what is no address.
+/// Reads a field's addresses, the last first; `None` for entries that are no address.
 type Read = fn(&str) -> Vec<Option<SocketAddr>>;
 
 /// The addresses in `X-Forwarded-For`.
@@ -90,7 +91,8 @@ fn entries(field: &str) -> Vec<Option<SocketAddr>> {
         .collect()
 }
 
-/// The addresses in `Forwarded`. A field that is malformed anywhere yields none: quotes can move the borders of all its elements.
+/// The addresses in `Forwarded`. A malformed field yields none, since quotes can move the borders
+/// of all its elements.
 fn elements(field: &str) -> Vec<Option<SocketAddr>> {
     let mut all = parse_elements(field).unwrap_or_else(|| vec![None]);
     all.reverse();
@@ -98,7 +100,7 @@ fn elements(field: &str) -> Vec<Option<SocketAddr>> {
     all
 }
 
-/// The `for` of each element in their order; `None` if the field is malformed.
+/// The `for` of each element in order; `None` if the field is malformed.
 fn parse_elements(field: &str) -> Option<Vec<Option<SocketAddr>>> {
     let (mut all, mut client, mut rest) = (Vec::new(), None, field);
     loop {
@@ -127,7 +129,7 @@ fn parse_elements(field: &str) -> Option<Vec<Option<SocketAddr>>> {
     }
 }
 
-/// The token or quoted string at the beginning, and what is behind it. Addresses need no escapes.
+/// The leading token or quoted string, and the rest. Addresses need no escapes.
 fn value(text: &str) -> Option<(&str, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
         return quoted
@@ -146,7 +148,8 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// An address with or without a port, of IPv6 in brackets if it has one (RFC 7239, 6); no `unknown`, and no made-up name.
+/// An address with or without a port; IPv6 with a port is in brackets (RFC 7239, 6). No `unknown`,
+/// and no invented name.
 fn node(text: &str) -> Option<SocketAddr> {
     let address = || {
         text.strip_prefix('[')
@@ -171,7 +174,7 @@ mod tests {
 
     const PEER: &str = "10.0.0.1:4000";
 
-    /// The client, where 10.0.0.0/8 and fd00::/8 are proxies.
+    /// The client's address if 10.0.0.0/8 and fd00::/8 are proxies.
     fn client_from(peer: &str, fields: &[(&'static str, &str)]) -> String {
         let proxies = TrustedProxies::new(vec![
             "10.0.0.0/8".parse().unwrap(),
@@ -250,7 +253,8 @@ mod tests {
         assert_eq!(TrustedProxies::default().client(peer, &headers), peer);
     }
 
-    /// The attacker writes what is left of the address that the proxy appends, or a header that the proxy does not know.
+    /// An attacker writes the part to the left of the address that the proxy appends, or a header
+    /// that the proxy does not know.
     #[test]
     fn spoofed_entries_do_not_count() {
         let many = "1.1.1.1, ".repeat(5_000) + "192.0.2.7";
@@ -292,7 +296,7 @@ mod tests {
             let own = client(&[(FWD, spoofed), (FWD, "for=192.0.2.7")]);
             assert_eq!(own, "192.0.2.7:0", "{spoofed}");
         }
-        // A quote that the client opens can swallow what the proxy appends, or end within it.
+        // A quote that the client opens may swallow the proxy's entry, or end inside it.
         for joined in [
             "for=\"1.1.1.1, for=192.0.2.7",
             "for=\"x, for=\"[2001:db8::7]\"",
@@ -333,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Only entries that a trusted proxy has appended count; earlier ones may come from the client.
+        /// Only entries appended by a trusted proxy count; earlier ones may come from the client.
         #[test]
         fn appended_address_decides(left in "[ -~]{0,40}") {
             prop_assert_eq!(client(&[(XFF, &format!("{left},192.0.2.7"))]), "192.0.2.7:0");

@@ -1,21 +1,21 @@
-//! The URL under which clients reach a listener.
+//! A listener's public URL.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Host, HostPort, normalized};
 
-/// The URL under which clients reach a listener, without a path: `https://mcp.example.com`. It is configured, and never made
-/// from what a request says.
+/// A listener's public URL, without a path: `https://mcp.example.com`. It is configured, and never
+/// made from a request's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl {
-    /// In lower case, without a slash at the end and without the port that the scheme implies.
+    /// In lower case, without a final slash, and without a port that the scheme implies.
     text: Arc<str>,
     pub(super) host: Host,
 }
 
 impl PublicUrl {
-    /// The URL with this scheme, host and port; `None` if `text` has anything else.
+    /// Parses a URL with scheme, host and port; `None` if `text` has anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = normalized(text);
@@ -29,7 +29,7 @@ impl PublicUrl {
         })
     }
 
-    /// Scheme and authority, which are also the origin of its pages: `https://mcp.example.com`.
+    /// The scheme and authority, which are also the origin of its pages: `https://mcp.example.com`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -41,7 +41,7 @@ impl PublicUrl {
         self.text.starts_with("https:")
     }
 
-    /// The URL of what is at `path` there, which begins with a slash.
+    /// The URL of `path`, which begins with a slash.
     #[must_use]
     pub fn join(&self, path: &str) -> String {
         format!("{}{path}", self.text)

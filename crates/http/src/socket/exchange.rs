@@ -1,4 +1,4 @@
-//! How a listener gets another socket while it serves.
+//! Replaces the socket of a running listener.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,15 +7,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::ListeningSocket;
 
-/// Exchanges of sockets that wait for the running one.
+/// The number of exchanges that may wait for the running one.
 const WAITING: usize = 1;
 
-/// The socket that a listener serves from now on.
+/// The next socket of a listener.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     /// `None` to serve nothing.
     pub(crate) next: Option<Arc<ListeningSocket>>,
-    /// Resolved once the listener accepts no more connections on the earlier one.
+    /// Resolved once the listener accepts no more connections on the earlier socket.
     pub(crate) done: oneshot::Sender<()>,
 }
 
@@ -23,14 +23,14 @@ pub(crate) struct Exchange {
 #[derive(Debug)]
 pub struct SocketSender {
     exchanges: mpsc::Sender<Exchange>,
-    /// The listener alone keeps it open.
+    /// Weak, since only the listener keeps the socket open.
     current: Mutex<Weak<ListeningSocket>>,
 }
 
 /// The sockets of a listener.
 #[derive(Debug)]
 pub struct SocketReceiver {
-    /// The one to begin with.
+    /// The first socket.
     pub(crate) first: Option<Arc<ListeningSocket>>,
     exchanges: mpsc::Receiver<Exchange>,
 }
@@ -50,7 +50,7 @@ pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketRece
 }
 
 impl SocketSender {
-    /// The socket on which connections are accepted now, if there is one.
+    /// The socket that accepts connections now, if there is one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<ListeningSocket>> {
         self.current
@@ -59,8 +59,9 @@ impl SocketSender {
             .upgrade()
     }
 
-    /// Has the listener accept connections on `next` instead of its current socket, which is closed then, unless another
-    /// listener uses it. Returns once that has happened: false if the listener has stopped.
+    /// Makes the listener accept connections on `next` instead of its current socket. That socket
+    /// then closes, unless another listener uses it. Returns once this is done; false if the
+    /// listener has stopped.
     pub async fn exchange(&self, next: Option<Arc<ListeningSocket>>) -> bool {
         let weak = next.as_ref().map(Arc::downgrade).unwrap_or_default();
         let (done, is_done) = oneshot::channel();
@@ -79,7 +80,7 @@ impl SocketReceiver {
         sockets(Some(Arc::new(ListeningSocket::own(socket)))).1
     }
 
-    /// The next exchange; waits for ever once there can be none. Cancel safe.
+    /// The next exchange; never resolves if there can be none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Exchange {
         match self.exchanges.recv().await {
             Some(exchange) => exchange,

@@ -18,16 +18,17 @@ pub(super) struct UnixSocket {
     file: SocketFile,
 }
 
-/// The file of a listening socket, which is removed when this is dropped, unless another has taken its place.
+/// The file of a listening socket. Dropping this removes the file, unless another has replaced it.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file; `None` for one that another process has made.
+    /// The device and inode of the file; `None` for a file of another process.
     id: Option<(u64, u64)>,
 }
 
 impl UnixSocket {
-    /// Makes the file of the socket with the permissions `mode`. One at which no process listens is replaced.
+    /// Creates the socket's file with the permissions `mode`. Replaces a file at which no process
+    /// listens.
     pub(super) fn bind(path: &Path, mode: u32, backlog: u32) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let address = SockAddr::unix(path)?;
@@ -44,7 +45,8 @@ impl UnixSocket {
             path: path.to_owned(),
             id: id_of(path),
         };
-        // Connections are refused until the socket listens: nobody gets in before the file has its permissions.
+        // Connections are refused until the socket listens, so nobody gets in before the file has
+        // its permissions.
         fs::set_permissions(path, Permissions::from_mode(mode))?;
         socket.set_nonblocking(true)?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
@@ -54,7 +56,7 @@ impl UnixSocket {
         })
     }
 
-    /// A socket that another process has created, which keeps the file.
+    /// A socket of another process, which keeps the file.
     pub(super) fn passed(socket: StdUnixListener) -> io::Result<Self> {
         let path = socket.local_addr()?.as_pathname().map(Path::to_owned);
         let path = path
@@ -79,14 +81,14 @@ impl UnixSocket {
         }
     }
 
-    /// The next connection, and the user of its client. Cancel safe.
+    /// The next connection, and its client's user id. Cancel safe.
     pub(super) async fn accept(&self) -> io::Result<(UnixStream, u32)> {
         let (stream, _) = self.socket.accept().await?;
         let user = user_of(&stream)?;
         Ok((stream, user))
     }
 
-    /// Removes the file, then hands the connections that wait to `begin`.
+    /// Removes the file, then passes waiting connections to `begin`.
     pub(super) fn close(self, mut begin: impl FnMut(UnixStream, u32)) {
         let Self { socket, file } = self;
         drop(file);
@@ -108,7 +110,7 @@ impl UnixSocket {
     }
 }
 
-/// The user of the process that has connected. Without one a connection is not served.
+/// The user id of the process that has connected. A connection without one is not served.
 fn user_of(stream: &UnixStream) -> io::Result<u32> {
     stream
         .peer_cred()
@@ -116,13 +118,14 @@ fn user_of(stream: &UnixStream) -> io::Result<u32> {
         .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))
 }
 
-/// Whether a file is a socket at which no process listens: it has not been removed by the process that made it.
+/// Whether a file is a socket at which no process listens, because its process ended without
+/// removing it.
 fn is_abandoned(path: &Path, address: &SockAddr) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A process with a full queue would keep this one waiting.
+    // A process with a full queue would otherwise keep this one waiting.
     probe.set_nonblocking(true)?;
     Ok(probe
         .connect(address)

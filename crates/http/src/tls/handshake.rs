@@ -1,4 +1,4 @@
-//! The handshake of one connection.
+//! The TLS handshake of one connection.
 
 use std::io;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use super::TlsServer;
 /// The answer to HTTP without TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 47\r\n\
     Connection: close\r\n\r\nthis port speaks https: use an https:// address\n";
-/// How long a client has to take that answer, and to end its request, before the connection is closed. No option: one that
-/// takes longer learns nothing from the answer.
+/// How long a client may take to read that answer and end its request, before the connection is
+/// closed. A constant: a slower client learns nothing from the answer.
 const LAST_READS: Duration = Duration::from_secs(1);
-/// Most bytes of such a request that are read.
+/// The maximum number of bytes read of such a request.
 const LONGEST_REST: usize = 64 << 10;
 
-/// Why a handshake has failed.
+/// The reason why a handshake has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The client speaks HTTP without TLS, which it has been told.
+    /// The client speaks HTTP without TLS, and has been told so.
     #[error("the client speaks HTTP without TLS")]
     PlainHttp,
-    /// The connection broke, or the client sent what is not accepted.
+    /// The connection broke, or the client sent something unacceptable.
     #[error(transparent)]
     Failed(#[from] io::Error),
 }
 
-/// Does the server's part of the handshake. `wrap` makes the stream that TLS reads from and writes to. Takes as long as the
-/// client does: the caller limits it.
+/// Does the server's part of the handshake. `wrap` makes the stream under TLS. This may take as
+/// long as the client likes, so the caller limits the time.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ where
 {
     let mut first = [0];
     let is_closed = stream.peek(&mut first).await? == 0;
-    // TLS begins with the type of a record, 22; HTTP with the letters of a method.
+    // TLS begins with a record type, 22; HTTP begins with the letters of a method.
     if !is_closed && first.iter().all(u8::is_ascii_uppercase) {
         refuse_http(stream).await;
         return Err(HandshakeError::PlainHttp);
@@ -58,7 +58,8 @@ where
         .await?)
 }
 
-/// Answers, and reads on for a moment: the answer would be lost if the connection were closed with bytes that were not read.
+/// Answers, and keeps reading for a moment. Closing a connection with unread bytes would lose the
+/// answer.
 async fn refuse_http(mut stream: TcpStream) {
     let answered = async {
         stream.write_all(NOT_TLS).await?;
@@ -72,11 +73,11 @@ async fn refuse_http(mut stream: TcpStream) {
         }
         io::Result::Ok(())
     };
-    // The connection is over in any case, so that an error changes nothing.
+    // The connection is over in any case; an error changes nothing.
     let _ = timeout(LAST_READS, answered).await;
 }
 
-/// The certificate that the client has shown, in DER. It has been verified.
+/// The client's verified certificate, in DER.
 #[must_use]
 pub fn client_certificate<S>(stream: &TlsStream<S>) -> Option<Arc<[u8]>> {
     let (_, session) = stream.get_ref();

@@ -1,4 +1,4 @@
-//! TLS of a listener: what it shows and demands, which can be replaced while it serves, and the handshake.
+//! TLS of a listener: replaceable certificates and requirements, and the handshake.
 
 mod handshake;
 
@@ -15,10 +15,10 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 pub use self::handshake::{HandshakeError, accept_tls, client_certificate};
 
-/// The certificate that a listener presents, and the authorities for those of clients, as PEM.
+/// The certificate that a listener presents, and the authorities for client certificates, as PEM.
 #[derive(Clone, Copy)]
 pub struct TlsFiles<'a> {
-    /// Its certificate, and those between that and the root.
+    /// Its certificate, and intermediate ones up to the root.
     pub certificate: &'a [u8],
     /// The key of its certificate.
     pub key: &'a [u8],
@@ -59,7 +59,7 @@ pub enum TlsError {
     /// A certificate of `clientCa` is malformed.
     #[error("`clientCa` cannot be used: {0}")]
     ClientCa(rustls::Error),
-    /// The certificate and the key are of different pairs.
+    /// The key does not belong to the certificate.
     #[error("`key` is not the key of the certificate in `cert`")]
     OtherKey,
     /// The certificate or the key cannot be used.
@@ -72,7 +72,7 @@ pub enum TlsError {
 pub struct TlsServer(Arc<ServerConfig>);
 
 impl TlsServer {
-    /// One with these files, for TLS 1.2 and 1.3.
+    /// Reads these files, for TLS 1.2 and 1.3.
     ///
     /// # Errors
     ///
@@ -107,10 +107,10 @@ impl TlsServer {
                     rustls::Error::InconsistentKeys(_) => TlsError::OtherKey,
                     other => TlsError::Unusable(other),
                 })?;
-        // No table of sessions: what a client resumes is in its tickets.
+        // There is no table of sessions: tickets contain all data for a resumption.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if files.client_ca.is_some() {
-            // A resumed session would show a certificate that has expired since.
+            // A resumed session would present a certificate that may have expired since.
             config.send_tls13_tickets = 0;
         } else {
             config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Unusable)?;
@@ -144,12 +144,13 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// Whether a listener speaks TLS, and how; it can change while it serves, for connections that are accepted from then on.
+/// The TLS settings of a listener, if it speaks TLS. They can change while it serves; the change
+/// applies to connections accepted afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct LiveTls(Arc<ArcSwapOption<TlsServer>>);
 
 impl LiveTls {
-    /// TLS, or none.
+    /// Begins with these settings, or without TLS.
     #[must_use]
     pub fn new(server: Option<TlsServer>) -> Self {
         Self(Arc::new(ArcSwapOption::from_pointee(server)))
@@ -160,7 +161,7 @@ impl LiveTls {
         self.0.store(server.map(Arc::new));
     }
 
-    /// What is in force.
+    /// The current settings.
     #[must_use]
     pub fn load(&self) -> Option<Arc<TlsServer>> {
         self.0.load_full()

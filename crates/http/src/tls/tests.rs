@@ -49,7 +49,7 @@ fn files_must_fit_together() {
     assert!(server(cut, &key, None).is_err());
 }
 
-/// Tickets of clients with certificates would outlast these.
+/// Tickets would outlast the clients' certificates.
 #[test]
 fn sessions_of_clients_with_certificates_are_not_resumed() {
     let (certificate, key) = pair();

@@ -1,5 +1,6 @@
-//! One response of arbitrary bytes, in arbitrary pieces, and a second request after it: the second response must not
-//! contain a byte of the first. Also the body of `fuzz/fuzz_targets/http_pool.rs`.
+//! One response of arbitrary bytes in arbitrary pieces, followed by a second request: the second
+//! response must not contain a byte of the first. Also the body of
+//! `fuzz/fuzz_targets/http_pool.rs`.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -16,20 +17,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// What the input decides.
+/// The test case that the input describes.
 struct Plan {
-    /// The first response is written before the body of its request is read.
+    /// Whether the first response is written before the body of its request is read.
     early: bool,
-    /// The server closes its half of the connection after the first response.
+    /// Whether the server closes its half of the connection after the first response.
     closes: bool,
-    /// The first response may be an event stream that lasts.
+    /// Whether the first response may be a long event stream.
     may_last: bool,
     reading: Reading,
     request: Bytes,
     response: Vec<u8>,
-    /// Bytes written at a time, in turn.
+    /// The sizes of the pieces, in turn.
     cuts: Vec<usize>,
-    /// Set by the server when a request does not begin where the last one has ended.
+    /// Set by the server if a request does not begin where the last one ended.
     is_mixed_up: AtomicBool,
 }
 
@@ -56,7 +57,7 @@ impl Plan {
         let flags = byte(0);
         let rest = data.get(8..).unwrap_or_default();
         let body_len = usize::from(byte(1)) * 1500;
-        // The length that is announced is often the right one, or nearly.
+        // The announced length is often correct, or nearly.
         let announced = match byte(2) % 4 {
             0 => body_len.saturating_sub(usize::from(byte(3))),
             1 => body_len + usize::from(byte(3)),
@@ -165,7 +166,7 @@ async fn converse(plan: Plan) {
         tokio::select! {
             () = &mut first => {}
             () = written.notified() => {
-                // What is left of it may never come.
+                // The rest may never come.
                 let _ = timeout(Duration::from_millis(2), &mut first).await;
                 written.notify_one();
             }
@@ -235,7 +236,8 @@ async fn read(response: &mut Response<ResponseBody>, reading: Reading) {
     }
 }
 
-/// Serves one connection, and notifies `written` once the whole first response has been written or cannot be.
+/// Serves one connection. Notifies `written` once the whole first response has been written or
+/// cannot be.
 async fn serve(mut stream: TcpStream, plan: &Plan, written: &Notify, token: &str) {
     stream.set_nodelay(true).unwrap();
     let mut input = Vec::new();

@@ -1,4 +1,4 @@
-//! Event streams that may last, which are read without hyper from their first byte.
+//! Long event streams, which are read without hyper from their first byte.
 
 use super::*;
 
@@ -17,8 +17,8 @@ fn chunked(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// Serves each connection's requests with this response, in pieces of so many bytes, and then closes it if `ends`.
-/// Returns how many connections so many requests came on.
+/// Answers each connection's requests with this response in pieces of `cut` bytes, and closes the
+/// connection if `ends`. Returns the number of connections that these requests used.
 async fn serve(
     listener: &TcpListener,
     response: &[u8],
@@ -95,7 +95,8 @@ async fn event_stream_is_read_whole_and_its_connection_reused() {
         (events(&closing, &in_chunks), true, 2),
         (events("", &twice), true, 2),
     ] {
-        // Whole, and in pieces that cut the head and the chunks; with the smallest, hyper reads it.
+        // Complete, and in pieces that cut the head and the chunks. With the smallest pieces, hyper
+        // reads it.
         for cut in [usize::MAX, 40, 3] {
             let (listener, target, client) = served().await;
             let (found, bodies) = tokio::join!(
@@ -158,8 +159,8 @@ async fn bytes_after_an_event_stream_are_of_no_other_response() {
     }
 }
 
-/// A server may send the next response early. With a connection that withholds, these bytes must not be taken for the
-/// response to a request that had not been written.
+/// A server may send the next response early. On a withholding connection, these bytes must not
+/// become the response to a request that had not been written.
 #[tokio::test]
 async fn bytes_before_the_request_are_of_no_response() {
     let (listener, target, client) = served().await;
@@ -167,7 +168,7 @@ async fn bytes_before_the_request_are_of_no_response() {
         let mut stream = listener.accept().await.unwrap().0;
         read_request(&mut stream).await;
         stream.write_all(OK).await.unwrap();
-        // When this arrives at the client, what was sent on the other connection has arrived, too.
+        // When this arrives at the client, the bytes on the other connection have arrived, too.
         stream
             .write_all(&events("Content-Length: 5\r\n", b"FIRST"))
             .await

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Answers one request and gives the connection back.
+/// Answers one request; the connection is then idle.
 async fn answered(listener: &TcpListener) -> TcpStream {
     let mut stream = listener.accept().await.unwrap().0;
     read_request(&mut stream).await;
@@ -16,7 +16,7 @@ async fn answered(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// The client has closed the connection, without having sent anything more.
+/// Waits until the client has closed the connection; it must not send anything more.
 async fn closed(stream: &mut TcpStream) {
     assert_eq!(
         stream.read(&mut [0; 64]).await.unwrap_or_default(),
@@ -29,7 +29,7 @@ async fn called(client: &PooledClient, target: &SocketAddr) {
     assert_eq!(body_of(client.execute(post(target)).await).await, "ok");
 }
 
-/// Makes the end of a connection one that the other side sees as a reset.
+/// Ends a connection so that the other side sees a reset.
 fn reset(stream: TcpStream) {
     stream.set_zero_linger().unwrap();
     drop(stream);
@@ -39,7 +39,7 @@ fn reset(stream: TcpStream) {
 async fn idle_connection_is_closed_when_the_server_closes_it() {
     let (listener, target, client) = served().await;
     let (mut stream, ()) = tokio::join!(answered(&listener), called(&client, &target));
-    // Half of it: the server could still read.
+    // Closes one half; the server could still read.
     stream.shutdown().await.unwrap();
     closed(&mut stream).await;
 }
@@ -47,7 +47,7 @@ async fn idle_connection_is_closed_when_the_server_closes_it() {
 #[tokio::test]
 async fn suspected_connections_are_not_reused() {
     let (listener, target, client) = served().await;
-    // Two at the same time, so that there are two connections.
+    // Two concurrent requests, so that there are two connections.
     let both = async {
         let (mut first, mut second) = (
             listener.accept().await.unwrap().0,
@@ -77,7 +77,7 @@ async fn connection_in_use_survives_a_suspicion() {
         read_request(&mut stream).await;
         client.close_idle();
         stream.write_all(OK).await.unwrap();
-        // It has answered since, so it is used again.
+        // It has answered since, so it is reused.
         read_request(&mut stream).await;
         stream.write_all(OK).await.unwrap();
     };
@@ -113,7 +113,7 @@ async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
                 Some(stream)
             }
         };
-        // When this arrives at the client, the end of the other connection has arrived, too.
+        // When this arrives at the client, the other connection's end has arrived, too.
         let beside = async {
             let mut beside = TcpStream::connect(listener.local_addr().unwrap())
                 .await
@@ -148,7 +148,7 @@ async fn head_that_breaks_off_is_an_error_without_a_second_attempt() {
         let (listener, target, client) = served().await;
         let server = async {
             let mut stream = answered(&listener).await;
-            // On a reused connection, where a client could be tempted to send it again.
+            // On a reused connection, a client could be tempted to repeat the request.
             read_request(&mut stream).await;
             stream.write_all(head.as_bytes()).await.unwrap();
             if is_reset {
@@ -255,7 +255,7 @@ async fn idle_connections_stay_within_their_limit() {
             .map(|stream| closed(stream).boxed_local()),
     )
     .await;
-    // The share of a worker depends on how many workers concurrent tests have entered.
+    // A worker's share depends on the number of workers that concurrent tests have entered.
     let ended = streams
         .iter_mut()
         .filter_map(|stream| closed(stream).now_or_never())

@@ -12,7 +12,7 @@ fn head(more: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n{more}\r\n")
 }
 
-/// Reads a body as far as possible directly, and says whether that was so for any of it.
+/// Reads a body directly as far as possible; also returns whether any part was read directly.
 async fn read(response: &mut Response<ResponseBody>) -> Result<(Bytes, bool), Error> {
     let headers = response.headers().clone();
     let mut whole = BodyBuffer::new(LENGTH, 0);
@@ -31,7 +31,7 @@ async fn read(response: &mut Response<ResponseBody>) -> Result<(Bytes, bool), Er
     }
 }
 
-/// Answers two requests with the same, and says on how many connections.
+/// Answers two requests in the same way; returns the number of connections.
 async fn serve(listener: &TcpListener, answer: &[u8]) -> usize {
     let mut connections = 0;
     let mut answered = 0;

@@ -1,4 +1,4 @@
-//! Requests over pooled connections to servers that do what they should not.
+//! Requests over pooled connections to servers that misbehave.
 
 #![allow(
     clippy::unwrap_used,
@@ -137,7 +137,7 @@ async fn connection_timeout_is_a_connect_error() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody accepts: once the queue is full, further connections are not answered.
+    // Nobody accepts: once the queue is full, further connections get no answer.
     let mut queue = Vec::new();
     while let Ok(connected) =
         tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await
@@ -167,7 +167,7 @@ async fn connection_closed_while_idle_is_replaced() {
             stream.write_all(OK).await.unwrap();
             drop(stream);
             if connection == 0 {
-                // When this arrives at the client, the end of the other connection has arrived, too.
+                // When this arrives at the client, the other connection's end has arrived, too.
                 listener
                     .accept()
                     .await
@@ -197,7 +197,7 @@ async fn request_that_was_written_is_not_sent_again() {
         let mut stream = listener.accept().await.unwrap().0;
         read_request(&mut stream).await;
         stream.write_all(OK).await.unwrap();
-        // Now on a reused connection, where a client could be tempted to send it again.
+        // On a reused connection, a client could be tempted to repeat the request.
         read_request(&mut stream).await;
         drop(stream);
         let mut again = listener.accept().await.unwrap().0;

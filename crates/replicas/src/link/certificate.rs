@@ -1,10 +1,11 @@
-//! The name in the certificate of this replica.
+//! The name in this replica's certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 
-/// The first DNS name in the first certificate of `pem`, which all replicas have in theirs. `None` if it has none, or one with
-/// a wildcard: then the certificate of each replica is for its address.
+/// The first DNS name in the first certificate of `pem`, which all replicas' certificates share.
+/// `None` if it has none or one with a wildcard: each replica's certificate is then for its
+/// address.
 pub(crate) fn dns_name(pem: &[u8]) -> Option<String> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)

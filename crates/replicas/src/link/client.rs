@@ -1,4 +1,4 @@
-//! What a worker reaches one replica with.
+//! A worker's HTTP client for one replica.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -28,11 +28,11 @@ pub(crate) type Client = legacy::Client<ConnectorInTime, Full<Bytes>>;
 
 type ConnectError = Box<dyn Error + Send + Sync>;
 
-/// Makes connections, each in [`CONNECT`] or not at all.
+/// Makes connections, each within [`CONNECT`].
 #[derive(Clone)]
 pub(crate) struct ConnectorInTime(HttpsConnector<HttpConnector>);
 
-/// A client that accepts whoever is called `name` in a certificate.
+/// A client that accepts certificates for `name`.
 pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -47,16 +47,17 @@ pub(crate) fn client(tls: ClientConfig, name: ServerName<'static>) -> Client {
         .pool_idle_timeout(IDLE)
         .http2_only(true)
         .http2_initial_stream_window_size(ANSWER_WINDOW)
-        // Never less than all answers may have, so that a client that takes nothing holds up nobody else.
+        // As large as all answers together may be, so that a client that does not read cannot block
+        // others.
         .http2_initial_connection_window_size(LARGEST_WINDOW)
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PONG)
-        // What arrives of answers whose clients have gone meanwhile is no fault of the other replica.
+        // Late parts of answers to clients that have gone are no error of the other replica.
         .http2_max_local_error_reset_streams(None)
         .build(ConnectorInTime(builder.enable_http2().wrap_connector(tcp)))
 }
 
-/// Where a replica is reached.
+/// The URL of a replica.
 pub(crate) fn url(address: SocketAddr) -> Option<Uri> {
     Uri::try_from(format!("https://{address}/")).ok()
 }
@@ -68,7 +69,7 @@ pub(crate) fn is_timeout(error: &legacy::Error) -> bool {
         .any(hyper::Error::is_timeout)
 }
 
-/// Whether the other end says that it has not begun with the request (RFC 9113, 8.7).
+/// Whether the other end reports that it has not begun the request (RFC 9113, 8.7).
 pub(crate) fn was_not_begun(error: &legacy::Error) -> bool {
     let mut of_http2 = causes(error)
         .filter_map(|cause| cause.downcast_ref::<h2::Error>())

@@ -1,8 +1,10 @@
-//! The connections over which a replica passes requests on to others: HTTP/2 over TLS, with the certificates of replicas on both
-//! sides. Each worker thread has one to each replica that it has something for, so that a request wakes no other thread, and the
-//! workers of that replica share what is passed on to it.
+//! The connections on which a replica forwards requests to others: HTTP/2 over TLS, with replica
+//! certificates on both sides. Each worker thread has its own connection to each replica it needs.
+//! So a request wakes no other thread, and the workers of the other replica share the forwarded
+//! requests.
 //!
-//! A replica that does not answer pings is given up within a second and a half, with all that runs there.
+//! A replica that does not answer pings is given up within a second and a half, with all requests
+//! that run there.
 
 mod certificate;
 mod client;
@@ -33,36 +35,37 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use self::certificate::dns_name;
 use self::client::Client;
 
-/// Time for a connection to be made. No option: replicas are near each other, and clients wait.
+/// The time limit for connecting. A constant: replicas are near each other, and clients wait.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How often a connection is checked that carries requests.
+/// The interval of checks on a connection with requests.
 const PING: Duration = Duration::from_millis(250);
-/// How long a replica may take to answer such a check. No option: a session may be lost by two replicas in a row, and has to be
-/// served again within the five seconds that are promised.
+/// The time limit for the answer to a check. A constant: a session may lose two replicas in a row,
+/// and the docs promise that it is served again within five seconds.
 const PONG: Duration = Duration::from_millis(1000);
-/// How long no connection is attempted to a replica that could not be reached. No option: each attempt may cost a request
-/// [`CONNECT`].
+/// The pause before another attempt to connect to an unreachable replica. A constant, since each
+/// attempt may cost a request [`CONNECT`].
 const PAUSE: Duration = Duration::from_secs(5);
-/// How much of one answer is on its way or waits for its client. No option: replicas are near each other, and this is what one waits
-/// for that comes over one network.
+/// The maximum number of bytes of one answer that are in flight or wait for its client. A constant:
+/// replicas are near each other, and this suffices within one network.
 const ANSWER_WINDOW: u32 = 64 << 10;
-/// How often a request is sent again that the other replica has not begun, since its connection ends or has enough requests.
+/// How often a request is repeated if the other replica did not begin it, because its connection
+/// ends or has enough requests.
 const AGAIN: usize = 2;
-/// How long a connection without requests is kept; the other end keeps it for longer.
+/// How long an unused connection is kept; the other end keeps it longer.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The certificates of this replica and of the authority of all, as PEM.
+/// The certificates of this replica and of the common authority, as PEM.
 #[derive(Clone, Copy)]
 pub struct LinkFiles<'a> {
-    /// The certificate that it shows, and those between that and the authority.
+    /// This replica's certificate, and intermediate ones up to the authority.
     pub certificate: &'a [u8],
-    /// The key of the certificate.
+    /// The certificate's key.
     pub key: &'a [u8],
-    /// The authority that has signed the certificates of all replicas.
+    /// The authority that signed the certificates of all replicas.
     pub authority: &'a [u8],
 }
 
-/// Why files cannot be used for a link.
+/// The reason why files cannot be used for a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// Certificate, key or authority cannot be read.
@@ -76,52 +79,52 @@ pub enum LinkError {
     NoAuthority,
 }
 
-/// The replicas that there are.
+/// The known replicas.
 pub trait Members: Send + Sync {
-    /// Where a run of a replica is reached, if it lives.
+    /// The address of a replica's run, if it is alive.
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
 
-    /// Waits until it is known where a run is reached that has joined just now.
+    /// Waits for the address of a run that has just joined.
     fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-    /// The other replicas that have not been told to end, and have an address.
+    /// The other replicas that are not ending and have an address.
     fn others(&self) -> Vec<ProcessRun>;
 }
 
-/// Passes requests on to other replicas.
+/// Forwards requests to other replicas.
 pub struct Link {
     envelopes: Envelopes,
     members: Arc<dyn Members>,
     clients: Mutex<Clients>,
 }
 
-/// How the others are reached.
+/// The clients for other replicas.
 struct Clients {
     tls: Arc<LinkTls>,
-    /// Each replica that something was passed on to with `tls`.
+    /// The replicas that got requests with the current `tls`.
     made: HashMap<ProcessRun, Arc<OtherReplica>>,
 }
 
-/// What this replica shows and accepts.
+/// The TLS settings: the own certificate and the accepted authority.
 pub struct LinkTls {
     config: ClientConfig,
-    /// The name that all replicas have in their certificates; `None` if each has its own address there.
+    /// The name in all replicas' certificates; `None` if each has its own address there.
     name: Option<ServerName<'static>>,
 }
 
-/// How one replica is reached.
+/// The clients for one replica.
 struct OtherReplica {
     tls: Arc<LinkTls>,
     address: SocketAddr,
     url: Uri,
-    /// With a connection for each worker.
+    /// One client with one connection per worker.
     clients: ArcSwap<PerWorker<Client>>,
-    /// When it was last found that it cannot be reached.
+    /// The time when the replica was last found unreachable.
     unreachable: Mutex<Option<Instant>>,
 }
 
 impl Link {
-    /// One to these replicas.
+    /// Creates a link to these replicas.
     ///
     /// # Errors
     ///
@@ -138,7 +141,7 @@ impl Link {
         })
     }
 
-    /// Has connections that are made from now on use other files. What was passed on before goes on.
+    /// Uses other files for later connections. Forwarded requests in progress continue.
     pub fn renew(&self, tls: LinkTls) {
         *self.clients() = Clients {
             tls: Arc::new(tls),
@@ -154,7 +157,7 @@ impl Link {
         }
         let tls = Arc::clone(&clients.tls);
         let made = Arc::new(OtherReplica::new(tls, address)?);
-        // Those that have ended.
+        // Remove replicas that have ended.
         clients
             .made
             .retain(|run, _| self.members.address(*run).is_some());
@@ -163,13 +166,13 @@ impl Link {
     }
 
     fn clients(&self) -> std::sync::MutexGuard<'_, Clients> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LinkTls {
-    /// That of these files.
+    /// Reads the settings in these files.
     ///
     /// # Errors
     ///
@@ -272,20 +275,22 @@ impl OtherReplica {
             }
         };
         match answer {
-            // It is another run by now, or has not looked at the request for another reason that is in its log.
+            // The replica is another run by now, or did not process the request for a reason in its
+            // log.
             Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {
                 Err(ForwardError::Gone)
             }
             Ok(answer) if answer.status() == TASK_ELSEWHERE => Err(ForwardError::TaskElsewhere),
             Ok(answer) => Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync())),
             Err(error) => {
-                // Of a connection that is there, only the checks have a time.
+                // On an existing connection, only checks have a time limit.
                 let is_silent = client::is_timeout(&error);
                 if error.is_connect() || is_silent {
                     *self.unreachable() = Some(Instant::now());
                 }
                 if is_silent {
-                    // The connections of other workers, which are not checked without requests: the next one would be lost in each.
+                    // Other workers' connections are not checked while unused, so the next request
+                    // on each would be lost.
                     self.clients.store(Arc::default());
                 }
                 let failure = if error.is_connect() {
@@ -299,14 +304,14 @@ impl OtherReplica {
         }
     }
 
-    /// Whether it was just found that it cannot be reached.
+    /// Whether the replica was just found unreachable.
     fn is_paused(&self) -> bool {
         self.unreachable()
             .is_some_and(|since| since.elapsed() < PAUSE)
     }
 
     fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        // Nothing that can panic runs under this lock.
+        // No code under this lock can panic.
         self.unreachable
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -344,7 +349,7 @@ mod tests {
 
     const RUN: ProcessRun = ProcessRun::from_bytes([1; 8]);
 
-    /// Where [`RUN`] is reached.
+    /// Members with the address of [`RUN`] only.
     struct OnlyRun(Option<SocketAddr>);
 
     impl Members for OnlyRun {
@@ -459,7 +464,8 @@ mod tests {
         assert!(again.elapsed() < CONNECT);
     }
 
-    /// Requests of different workers do not wait for one connection, nor are they all answered by one worker at the other end.
+    /// Requests of different workers do not wait for one connection, and several workers answer
+    /// them at the other end.
     #[test]
     fn each_worker_has_a_connection_of_its_own() {
         let runtime = || {
@@ -481,13 +487,13 @@ mod tests {
                     }
                 });
             }
-            // Each is held until there are both.
+            // Both are held until the other has come.
             let both = [(); 2].map(|()| here.block_on(listener.accept()).unwrap());
             drop(both);
         });
     }
 
-    /// Clients that go away while their answers are on the way harm nobody whose requests take the same way.
+    /// Clients that leave before their answers arrive harm no other request on the same connection.
     #[tokio::test]
     async fn answers_that_nobody_takes_do_not_end_the_connection() {
         let (listener, authority) = (
@@ -526,12 +532,12 @@ mod tests {
         };
         tokio::select! {
             served = &mut server => panic!("the connection has ended: {served:?}"),
-            // Not dropped: the library asserts that all streams have ended before.
+            // Not dropped, since the library asserts that all streams have ended before.
             () = clients => std::mem::forget(server),
         }
     }
 
-    /// Nothing is sent to one that shows another certificate, until the link has its authority.
+    /// A replica with another certificate gets nothing until the link has its authority.
     #[tokio::test]
     async fn replica_of_another_authority_is_unreachable_until_the_link_has_that() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -547,7 +553,7 @@ mod tests {
         let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
         assert_eq!(forwarded, Err(ForwardError::Unreachable));
         assert!(handshake.is_err());
-        // At once, although it could just not be reached.
+        // The new files apply at once, although the replica was just unreachable.
         link.renew(tls(&other));
         let (forwarded, handshake) = tokio::join!(forward(&link, RUN), serve());
         assert_eq!(forwarded, Err(ForwardError::Lost));
@@ -576,7 +582,7 @@ mod tests {
 
     #[test]
     fn name_of_all_replicas_is_the_first_one_in_the_certificate() {
-        // Of testkit's pair: its address, and the name.
+        // The names in testkit's certificate: its address, and this name.
         assert_eq!(
             dns_name(Authority::new().server().pem().as_bytes()).as_deref(),
             Some("localhost")
