@@ -1,5 +1,5 @@
-//! What telemetry costs a call: a span for the message received and one for the message sent, with
-//! the attributes a tool call over HTTP has, and the trace context that goes out.
+//! The cost of telemetry for a call: a span for the received message and one for the sent message, with the attributes of a tool
+//! call over HTTP, and the outgoing trace context.
 //!
 //! `cargo bench -p fanlight-otlp`
 
@@ -86,7 +86,7 @@ fn ring_and_export(criterion: &mut Criterion) {
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A poll of work that has nothing to do, without and with the scope by which log lines find their span.
+/// A poll of an idle task, with and without the scope by which log lines find their span.
 fn poll_in_scope(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a poll");
     let idle = std::future::pending::<()>;
@@ -149,7 +149,7 @@ fn call(telemetry: &Telemetry, backend: &BackendTelemetry, meta: &Json, id: &Jso
     server.finish(&Outcome::Finished);
 }
 
-/// Answers whatever comes on loopback with 200; ends with the program.
+/// A server on loopback that answers everything with 200; it ends with the program.
 fn sink() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -157,7 +157,7 @@ fn sink() -> std::net::SocketAddr {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             let mut bytes = vec![0; 1 << 20];
-            // A batch usually fits; the rest is lost with the answer.
+            // A batch usually fits; otherwise the rest is lost with the answer.
             while stream.read(&mut bytes).is_ok_and(|count| count > 0) {
                 if stream
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")

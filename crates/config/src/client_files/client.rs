@@ -1,4 +1,4 @@
-//! The clients whose files are known.
+//! The clients whose files Fanlight knows.
 
 use crate::client_files::item::Language;
 
@@ -36,7 +36,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// All of them.
+    /// All clients.
     pub const ALL: [Self; 14] = [
         Self::ClaudeDesktop,
         Self::ClaudeCode,
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// The client of this name; case, spaces, `-` and `_` do not count.
+    /// The client with this name; case, spaces, `-` and `_` do not count.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_', ' '], "").to_lowercase();
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The files of a project in which it looks for servers. The first is where it puts them.
+    /// The files of a project in which the client looks for servers. It writes the first one.
     #[must_use]
     pub fn project_files(self) -> &'static [&'static str] {
         match self {
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Where in its file the servers are.
+    /// The place of the servers in its file.
     #[must_use]
     pub fn section(self) -> &'static str {
         match self {

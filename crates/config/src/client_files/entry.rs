@@ -1,24 +1,24 @@
-//! The entry for Fanlight in the file of a client.
+//! The entry for Fanlight in a client's file.
 
 use crate::client_files::client::Client;
 use crate::client_files::item::{Item, Language, toml_key};
 
-/// The variable that a client takes a token for Fanlight from.
+/// The variable with a client's token for Fanlight.
 const VARIABLE: &str = "FANLIGHT_TOKEN";
-/// What stands for a token where a client reads no variables.
+/// The placeholder for a token if a client reads no variables.
 const PLACEHOLDER: &str = "YOUR_TOKEN";
 
-/// How a client reaches Fanlight.
+/// A client's way to Fanlight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
     /// Over HTTP.
     Http {
         /// The URL of the endpoint.
         url: String,
-        /// What the endpoint wants of clients.
+        /// The credential that the endpoint requires.
         credential: Credential,
     },
-    /// The client starts it.
+    /// The client starts Fanlight.
     Stdio {
         /// The program.
         command: String,
@@ -27,18 +27,18 @@ pub enum Reach {
     },
 }
 
-/// What an endpoint wants of clients.
+/// The credential that an endpoint requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
     /// Nothing.
     None,
-    /// A token, which is not known here.
+    /// A token that is unknown here.
     Unknown,
     /// This token.
     Token(String),
 }
 
-/// The entry for Fanlight in the file of a client.
+/// The entry for Fanlight in a client's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     client: Client,
@@ -49,19 +49,19 @@ pub struct Entry {
     reach: Option<Reach>,
 }
 
-/// An entry with what is around it, to be pasted by hand.
+/// An entry with its surroundings, to be pasted by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
     /// The notation.
     pub language: Language,
     /// The text.
     pub text: String,
-    /// A command of the client that adds the entry, if it has one.
+    /// The client's command that adds the entry, if there is one.
     pub command: Option<String>,
 }
 
 impl Entry {
-    /// The entry of a client; `reach` is one that the client can have.
+    /// The entry of a client; the client must support `reach`.
     #[must_use]
     pub fn new(client: Client, name: &str, reach: Reach) -> Self {
         let value = match &reach {
@@ -76,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// An entry as a file has it.
+    /// An entry from a file.
     #[must_use]
     pub fn existing(client: Client, name: &str, value: Item) -> Self {
         Self {
@@ -87,13 +87,13 @@ impl Entry {
         }
     }
 
-    /// Whether a token has to be put in by hand, since the client reads no variables.
+    /// Whether the user must insert a token by hand, since the client reads no variables.
     #[must_use]
     pub fn needs_token(&self) -> bool {
         self.wants_token() && variable(self.client).is_none()
     }
 
-    /// The variable that the client takes the token from.
+    /// The variable with the client's token.
     #[must_use]
     pub fn variable(&self) -> Option<&'static str> {
         (self.wants_token() && variable(self.client).is_some()).then_some(VARIABLE)
@@ -109,7 +109,7 @@ impl Entry {
         )
     }
 
-    /// The entry with what is around it.
+    /// The entry with its surroundings.
     #[must_use]
     pub fn snippet(&self) -> Snippet {
         let Self {
@@ -138,7 +138,7 @@ impl Entry {
         }
     }
 
-    /// A command of the client that adds the entry.
+    /// The client's command that adds the entry.
     fn command(&self) -> Option<String> {
         let Some(Reach::Http { url, credential }) = &self.reach else {
             return None;
@@ -178,7 +178,7 @@ impl Entry {
     }
 }
 
-/// A word of a shell.
+/// A word for a shell, quoted if necessary.
 fn shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -264,7 +264,7 @@ fn of_command(client: Client, name: &str, command: &str, args: &[String]) -> Ite
     }
 }
 
-/// What Goose writes itself into each entry, with the members of one kind of entry among it.
+/// The members that Goose itself writes into each entry, merged with one kind of entry's members.
 fn of_goose<'a>(name: &str, kind: &'a str, members: Vec<(&'a str, Item)>) -> Vec<(&'a str, Item)> {
     let mut entry = vec![
         ("enabled", Item::Flag(true)),
@@ -287,7 +287,7 @@ fn authorization(client: Client, credential: &Credential) -> Option<String> {
     Some(format!("Bearer {token}"))
 }
 
-/// How a client writes the variable in its file, if it reads variables there.
+/// A client's notation for the variable in its file, if it reads variables there.
 fn variable(client: Client) -> Option<String> {
     Some(match client {
         Client::ClaudeCode | Client::Goose | Client::Gemini => format!("${{{VARIABLE}}}"),

@@ -1,11 +1,11 @@
-//! A value that is written into a file, and how JSON, YAML and TOML write it.
+//! A value for a file, and its notation in JSON, YAML and TOML.
 
 use std::fmt::Write as _;
 
 /// The notation of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
-    /// JSON; readers may allow comments or not, and none are written.
+    /// JSON; readers may or may not allow comments, so none are written.
     Json,
     /// YAML 1.2.
     Yaml,
@@ -14,7 +14,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Its name in a fenced block of Markdown.
+    /// The notation's name in a fenced block of Markdown.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -25,14 +25,14 @@ impl Language {
     }
 }
 
-/// A value to be written, with the members of mappings in order.
+/// A value to be written; members of mappings keep their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// Nothing.
+    /// Null.
     Null,
     /// A boolean.
     Flag(bool),
-    /// A number, by its digits.
+    /// A number as digits.
     Number(String),
     /// A string.
     Text(String),
@@ -75,7 +75,8 @@ impl Item {
             .map(|(_, value)| value)
     }
 
-    /// As JSON of several lines. Lines after the first begin with `indent`; each level adds `unit`.
+    /// The value as JSON in several lines. Lines after the first begin with `indent`; each level
+    /// adds `unit`.
     #[must_use]
     pub fn to_json(&self, indent: &str, unit: &str) -> String {
         let inner = format!("{indent}{unit}");
@@ -110,7 +111,7 @@ impl Item {
         }
     }
 
-    /// As JSON in one line, which is YAML, too.
+    /// The value as JSON in one line, which is also YAML.
     #[must_use]
     pub fn to_flow(&self) -> String {
         match self {
@@ -127,7 +128,8 @@ impl Item {
         }
     }
 
-    /// The members of a mapping as lines of YAML, each of which begins with `indent`. Another value is one line.
+    /// The members of a mapping as lines of YAML that begin with `indent`; any other value as one
+    /// line.
     #[must_use]
     pub fn to_yaml(&self, indent: &str) -> String {
         let Self::Map(members) = self else {
@@ -158,7 +160,7 @@ impl Item {
         lines
     }
 
-    /// A mapping as an entry of a list in YAML, with its dash at `indent`.
+    /// A mapping as an entry of a YAML list, with its dash at `indent`.
     #[must_use]
     pub fn to_yaml_item(&self, indent: &str) -> String {
         let lines = self.to_yaml(&format!("{indent}  "));
@@ -173,7 +175,8 @@ impl Item {
         }
     }
 
-    /// The members of a mapping as the lines of a table in TOML. Mappings in it are inline tables; null is left out.
+    /// The members of a mapping as lines of a TOML table. Inner mappings are inline tables; null is
+    /// left out.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let Self::Map(members) = self else {
@@ -203,14 +206,15 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// A JSON string. YAML and TOML read it the same: serde_json escapes no character that they read otherwise.
+/// A JSON string. YAML and TOML read it in the same way, since serde_json escapes no character
+/// differently.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()
         .replace('\u{7f}', "\\u007f")
 }
 
-/// A key of TOML.
+/// A TOML key.
 pub(crate) fn toml_key(key: &str) -> String {
     let is_bare = !key.is_empty()
         && key
@@ -219,7 +223,7 @@ pub(crate) fn toml_key(key: &str) -> String {
     if is_bare { key.to_owned() } else { quoted(key) }
 }
 
-/// A text of YAML: plain where every reader takes it for a string, else in quotes.
+/// A YAML text: plain if every reader takes it for a string, otherwise quoted.
 pub(crate) fn yaml_text(text: &str) -> String {
     const WORDS: [&str; 10] = [
         "true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan",

@@ -1,8 +1,8 @@
-//! The configuration files of MCP clients: where they are, what they say, and the entry for Fanlight in each.
+//! The configuration files of MCP clients: their places, their content, and the entry for Fanlight in each.
 //!
-//! Reading: [`ClientFile::read`] recognises a file and says it in the notation of Fanlight's own, each value with its position in
-//! the client's file. Writing: an [`Entry`] is put into a text and taken out of it with every other byte in its place. This
-//! crate has no I/O.
+//! Reading: [`ClientFile::read`] recognizes a file and translates it to Fanlight's own notation, each value with its position in
+//! the client's file. Writing: an [`Entry`] is added to a text and removed from it with every other byte in its place. The
+//! module has no I/O.
 
 mod client;
 mod edit;

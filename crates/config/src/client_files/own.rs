@@ -1,4 +1,4 @@
-//! A server of a client's file as an entry in a configuration of Fanlight's own.
+//! A server in a client's file as an entry of Fanlight's own configuration.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::client_files::edit::item;
 use crate::client_files::item::Item;
 use crate::client_files::read::{ClientFile, Input, expressions};
 
-/// Members of an entry, in the order in which they are written.
+/// The members of an entry in the order of writing.
 const ORDER: [&str; 10] = [
     "enabled",
     "type",
@@ -21,8 +21,8 @@ const ORDER: [&str; 10] = [
 ];
 
 impl ClientFile {
-    /// The servers by their names, for a configuration of Fanlight's own that may be anywhere. `is_option` says which members
-    /// of a server Fanlight knows; others are left out. `path` is where the client's file is.
+    /// The servers by name, for a configuration of Fanlight's own at any place. `is_option` says
+    /// which members of a server Fanlight knows; others are left out. `path` is the client's file.
     #[must_use]
     pub fn own_entries(
         &self,
@@ -48,7 +48,7 @@ impl ClientFile {
     }
 }
 
-/// An entry without other names of options, and with absolute paths.
+/// An entry without alternative names of options, and with absolute paths.
 fn own_entry(
     value: Item,
     folder: &Path,
@@ -83,7 +83,8 @@ fn own_entry(
         }
     }
     let has = |own: &[(String, Item)], key: &str| own.iter().any(|(known, _)| known == key);
-    // The client starts it in the folder of the project. Of other files a relative path says that their own folder is meant.
+    // The client starts a project's servers in the project's folder. In other files, a relative
+    // path refers to the file's own folder.
     let starts_in_folder = is_of_project || own.iter().any(|(key, value)| is_relative(key, value));
     if starts_in_folder && has(&own, "command") && !has(&own, "cwd") {
         own.push(("cwd".to_owned(), Item::text(folder.display().to_string())));
@@ -103,7 +104,7 @@ fn own_entry(
     Item::Map(own)
 }
 
-/// Whether a command or an argument is written as a path of the folder in which it is started.
+/// Whether a command or an argument is a path relative to the start folder.
 fn is_relative(key: &str, value: &Item) -> bool {
     let is_path = |text: &str| text.starts_with("./") || text.starts_with("../");
     match (key, value) {
@@ -115,7 +116,7 @@ fn is_relative(key: &str, value: &Item) -> bool {
     }
 }
 
-/// A value with what editors fill in, as variables that Fanlight knows.
+/// A value in which Fanlight's variables replace editors' variables.
 fn filled(value: &Item, project: Option<&Path>) -> Item {
     match value {
         Item::Text(text) => {

@@ -1,4 +1,4 @@
-//! Where clients keep their files on each operating system.
+//! The places of clients' files on each operating system.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub enum System {
 }
 
 impl System {
-    /// The system that this program was built for.
+    /// The system for which this program was built.
     #[must_use]
     pub fn current() -> Self {
         if cfg!(windows) {
@@ -29,20 +29,20 @@ impl System {
     }
 }
 
-/// The folders in which programs of a user keep their files.
+/// The folders with files of a user's programs.
 #[derive(Debug, Clone)]
 pub struct Places {
     system: System,
     home: PathBuf,
-    /// `~/.config`, or what XDG_CONFIG_HOME says.
+    /// `~/.config`, or the value of XDG_CONFIG_HOME.
     config: PathBuf,
-    /// Where desktop programs have a folder each.
+    /// The folder in which each desktop program has a folder.
     programs: PathBuf,
     codex: PathBuf,
 }
 
 impl Places {
-    /// The folders of the user whose environment this is; `None` without a home folder.
+    /// The folders of the user with this environment; `None` without a home folder.
     #[must_use]
     pub fn new(system: System, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let folder = |name: &str| {
@@ -72,13 +72,13 @@ impl Places {
         })
     }
 
-    /// The folder of the user.
+    /// The user's folder.
     #[must_use]
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// The files in which a client has the servers of a user. The first is where it puts them today.
+    /// The client's files with a user's servers. The client now writes the first one.
     #[must_use]
     pub fn of_user(&self, client: Client) -> Vec<PathBuf> {
         let in_home = |file: &str| vec![self.home.join(file)];
@@ -117,7 +117,7 @@ impl Places {
         }
     }
 
-    /// A file of each editor of the family of VS Code.
+    /// A file of each editor in the family of VS Code.
     fn of_editors(&self, file: &str) -> Vec<PathBuf> {
         ["Code", "Code - Insiders", "VSCodium"]
             .map(|editor| self.programs.join(editor).join("User").join(file))

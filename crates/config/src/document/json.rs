@@ -1,4 +1,5 @@
-//! JSON as editors write it: comments and trailing commas are allowed, nothing else beyond RFC 8259.
+//! JSON in the form of editors: comments and trailing commas are allowed, nothing else beyond RFC
+//! 8259.
 
 use jsonc_parser::ast::{ObjectPropName, Value as Ast};
 use jsonc_parser::common::Ranged;
@@ -9,7 +10,7 @@ use crate::document::SyntaxError;
 use crate::document::source::Span;
 use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
 
-/// The tree of a JSON text; `None` when it holds no value.
+/// The tree of a JSON text; `None` without a value.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     let options = ParseOptions {
         allow_comments: true,
@@ -82,7 +83,7 @@ fn malformed(error: &ParseError) -> SyntaxError {
         }
         _ => "check quotes, commas and brackets here and on the line before",
     };
-    // The parser's sentences start with a capital; ours do not.
+    // The parser's sentences start with a capital letter; ours do not.
     let sentence = error.kind().to_string();
     let mut chars = sentence.chars();
     let lowered: String = chars

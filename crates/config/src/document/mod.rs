@@ -1,7 +1,7 @@
 //! A configuration file as a tree of values, each with its position in the text.
 //!
-//! JSON (with comments and trailing commas, as editors write it), YAML and TOML have a parser each, with the same result. This
-//! crate has no I/O, and knows no option.
+//! JSON (with comments and trailing commas, as in editors), YAML and TOML each have a parser, with the same result. The module has
+//! no I/O, and knows no option.
 
 mod json;
 mod source;
@@ -12,7 +12,7 @@ mod yaml;
 pub use source::{Position, Source, Span, Syntax};
 pub use tree::{Entry, MAX_DEPTH, Node, Value};
 
-/// The tree of a text; `None` if it holds no value. Duplicate keys of JSON and YAML stay in the tree.
+/// The tree of a text; `None` without a value. Duplicate keys of JSON and YAML stay in the tree.
 ///
 /// # Errors
 ///
@@ -25,14 +25,14 @@ pub fn parse(source: &Source, syntax: Syntax) -> Result<Option<Node>, SyntaxErro
     }
 }
 
-/// What is wrong with a text, where, and what to do about it.
+/// A fault of a text: its description, its position, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Where it is wrong.
+    /// The position.
     pub span: Span,
-    /// What is wrong, in one line.
+    /// The description in one line.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub help: String,
 }
 

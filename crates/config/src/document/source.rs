@@ -5,9 +5,9 @@ use std::path::Path;
 /// A range of bytes in the source text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Where it begins.
+    /// The first byte.
     pub start: usize,
-    /// Behind its last byte.
+    /// The position after the last byte.
     pub end: usize,
 }
 
@@ -22,7 +22,8 @@ impl Span {
     }
 }
 
-/// A position in the file as an editor shows it: both counts start at 1, the column counts characters.
+/// A position in a file as editors show it: both counts start at 1, and the column counts
+/// characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line, from 1.
@@ -43,7 +44,8 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// YAML and TOML by their file names; otherwise by the first character, so that a name such as `mcp.conf` works too.
+    /// Chooses YAML and TOML by file names. For other names, such as `mcp.conf`, the first
+    /// character decides.
     #[must_use]
     pub fn of(origin: &Path, text: &str) -> Self {
         let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
@@ -84,7 +86,7 @@ impl Source {
         &self.text
     }
 
-    /// The text of a span; empty when the span lies outside.
+    /// The text of a span; empty if the span lies outside.
     #[must_use]
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.start..span.end).unwrap_or_default()
@@ -102,7 +104,7 @@ impl Source {
         }
     }
 
-    /// The span of the line (without its line break) that holds `offset`.
+    /// The span of the line with `offset`, without its line break.
     #[must_use]
     pub fn line_span(&self, offset: usize) -> Span {
         let line = self.line_index(offset);

@@ -1,4 +1,4 @@
-//! TOML, as Codex has it.
+//! TOML, the notation of Codex.
 
 use std::ops::Range;
 
@@ -18,7 +18,8 @@ pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
     })
 }
 
-/// The entries of a table. What has no place of its own, such as `a` in `[a.b]`, has that of what is `around` it.
+/// The entries of a table. An entry without its own position, such as `a` in `[a.b]`, has the
+/// position of the text `around` it.
 fn table(table: &dyn TableLike, around: Span, depth: usize) -> Result<Value, SyntaxError> {
     if depth > MAX_DEPTH {
         return Err(crate::document::too_deep(around));

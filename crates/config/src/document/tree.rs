@@ -2,26 +2,27 @@
 
 use crate::document::source::Span;
 
-/// Levels of nesting of a config file. Fanlight's own format needs six. No option: it holds before options are known.
+/// The permitted nesting of a config file. Fanlight's own format needs six levels. Not an option,
+/// since it applies before options are known.
 pub const MAX_DEPTH: usize = 64;
 
 /// One value and its span.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Where it is in the text.
+    /// The position in the text.
     pub span: Span,
     /// The value.
     pub value: Value,
 }
 
-/// A value as written: numbers keep their digits, strings are not yet substituted.
+/// A value as written: numbers keep their digits, strings are not substituted yet.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// Nothing.
+    /// Null.
     Null,
     /// A boolean.
     Bool(bool),
-    /// A number, by its digits.
+    /// A number as digits.
     Number(String),
     /// A string.
     String(String),
@@ -31,19 +32,19 @@ pub enum Value {
     Map(Vec<Entry>),
 }
 
-/// One key with its value. Entries stay in the order of the file.
+/// One key with its value. Entries keep the file's order.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key is in the text.
+    /// The key's position in the text.
     pub key_span: Span,
     /// The value of the key.
     pub value: Node,
 }
 
 impl Node {
-    /// The kind of the value, as a message names it.
+    /// The kind of the value in messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self.value {
@@ -56,7 +57,7 @@ impl Node {
         }
     }
 
-    /// The value of a key, where this is a mapping. Of a duplicate key, which is an error, the last.
+    /// The value of a key in a mapping. A duplicate key, which is an error, yields its last value.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
@@ -69,13 +70,13 @@ impl Node {
             .map(|entry| &entry.value)
     }
 
-    /// Whether it is null.
+    /// Whether the value is null.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
-    /// The cost of a copy: one for each value and key, and one more for every 64 bytes of text in it.
+    /// The cost of a copy: one for each value and key, and one for every 64 bytes of text.
     #[must_use]
     pub fn weight(&self) -> usize {
         let of_text = |text: &str| 1 + text.len() / 64;
@@ -90,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Its levels of nesting; a scalar is one.
+    /// The levels of nesting; a scalar is one.
     #[must_use]
     pub fn height(&self) -> usize {
         1 + match &self.value {

@@ -1,8 +1,8 @@
-//! YAML 1.2 with the core schema, and the merge keys (`<<`) of YAML 1.1, which people know. Aliases are resolved here, within a
+//! YAML 1.2 with the core schema, and the merge keys (`<<`) of YAML 1.1, which people know. This module resolves aliases within a
 //! budget, so that no small file becomes a large tree.
 //!
-//! Built on the parser's events and not on serde-saphyr: messages need the span of every key and value, and a file with
-//! duplicate keys is read to its end.
+//! It uses the parser's events instead of serde-saphyr: messages need the span of every key and value, and files with duplicate
+//! keys are read to the end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,15 @@ use crate::document::SyntaxError;
 use crate::document::source::Span;
 use crate::document::tree::{Entry, MAX_DEPTH, Node, Value};
 
-/// The key whose value is one mapping or a list of them, with entries that the mapping around it lacks
-/// (<https://yaml.org/type/merge.html>).
+/// The key whose value is a mapping or a list of mappings. Their entries complete the mapping
+/// around it (<https://yaml.org/type/merge.html>).
 const MERGE: &str = "<<";
 
-/// Bound on the copies of anchored values, by [`Node::weight`]: far more than a config has, far less than does harm.
+/// The limit on copies of anchored values, by [`Node::weight`]: far more than a config needs, far
+/// less than does harm.
 const MAX_COPIED_WEIGHT: usize = 250_000;
 
-/// The tree of a YAML text; `None` when it holds no value.
+/// The tree of a YAML text; `None` without a value.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, SyntaxError> {
     let mut options = granit_parser::Options::default();
     options.set_emit_comments(false);
@@ -40,7 +41,7 @@ struct Builder<'t> {
     copied_weight: usize,
 }
 
-/// A list or mapping that is not complete.
+/// An incomplete list or mapping.
 struct Collection {
     anchor: usize,
     span: Span,
@@ -119,9 +120,9 @@ impl<'t> Builder<'t> {
         self.finish(Node { span, value }, collection.anchor)
     }
 
-    /// The entries of a mapping, with those of the mappings under its merge key behind its own.
+    /// The entries of a mapping, followed by the entries of the mappings under its merge key.
     fn merged(&self, entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
-        // In quotes it is a key like any other.
+        // A quoted key is a key like any other.
         let is_merge =
             |entry: &Entry| self.text.get(entry.key_span.start..entry.key_span.end) == Some(MERGE);
         let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_merge);
@@ -148,7 +149,7 @@ impl<'t> Builder<'t> {
         Ok(own)
     }
 
-    /// Adds a complete node to the collection that is open.
+    /// Adds a complete node to the open collection.
     fn finish(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
         if anchor != 0 {
             self.spend(node.weight(), node.span)?;
@@ -172,7 +173,7 @@ impl<'t> Builder<'t> {
         self.attach(copy)
     }
 
-    /// Counts a copy. Without copies the tree is no larger than the file, whose size is bounded.
+    /// Counts a copy. Without copies the tree is no larger than the file, whose size is limited.
     fn spend(&mut self, weight: usize, span: Span) -> Result<(), SyntaxError> {
         self.copied_weight += weight;
         if self.copied_weight > MAX_COPIED_WEIGHT {
@@ -202,7 +203,7 @@ impl<'t> Builder<'t> {
     }
 }
 
-/// The mappings that a merge key names, the one that counts first.
+/// The mappings under a merge key, by precedence.
 fn mappings(node: Node) -> Result<Vec<Vec<Entry>>, SyntaxError> {
     let items = match node.value {
         Value::List(items) => items,
@@ -219,7 +220,7 @@ fn mappings(node: Node) -> Result<Vec<Vec<Entry>>, SyntaxError> {
     items.into_iter().map(entries).collect()
 }
 
-/// A key is always text: a server may be named `null` or `1`.
+/// The text of a key. A key is always text: a server may be named `null` or `1`.
 fn key_text(node: &Node, text: &str) -> Result<String, SyntaxError> {
     match &node.value {
         Value::String(text) | Value::Number(text) => Ok(text.clone()),
@@ -235,7 +236,7 @@ fn key_text(node: &Node, text: &str) -> Result<String, SyntaxError> {
     }
 }
 
-/// The value of a scalar by the YAML 1.2 core schema: other than plain scalars are strings.
+/// The value of a scalar by the YAML 1.2 core schema; scalars that are not plain are strings.
 fn scalar(
     text: &str,
     style: ScalarStyle,

@@ -54,7 +54,7 @@ async fn batch_answer_is_sent_as_soon_as_it_is_ready() {
             .any(|text| text.contains(r#""progressToken":7,"progress":1"#)),
         "{first:?}"
     );
-    // Both are running already.
+    // Both calls are running already.
     for _ in 0..3 {
         server.log.began().await;
     }

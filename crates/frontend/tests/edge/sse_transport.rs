@@ -185,7 +185,7 @@ async fn sse_post_without_a_message_is_refused() {
         ("POST", "/sse/message", &[], 400),
         ("POST", "/sse/message?sessionId=0", &[], 404),
         ("GET", &endpoint, &[], 405),
-        // From this a client of both transports learns that it has to open a stream.
+        // This status tells a client of both transports to open a stream.
         ("POST", "/sse", &[], 405),
         ("GET", "/sse", &[("Accept", "application/json")], 406),
         ("GET", "/sse", &[("Origin", "https://evil.example")], 403),
@@ -200,7 +200,7 @@ async fn sse_post_without_a_message_is_refused() {
             "{verb} {path}"
         );
     }
-    // None of this has harmed the session.
+    // None of these requests has harmed the session.
     assert_eq!(sse.ask(PING).await["id"], 1);
 }
 
@@ -302,7 +302,7 @@ async fn sse_client_that_does_not_read_is_disconnected() {
     let long = "x".repeat(1 << 20);
     let call = legacy_call("1", "echo", "").replace("1.0", &format!("{long:?}"));
     let ended = async {
-        // Far more than sockets and queues hold, and nothing is read.
+        // Far more than sockets and queues hold; the client reads nothing.
         for _ in 0..64 {
             client.posts = server.connect().await;
             if client.post(&call).await.status == 404 {

@@ -116,7 +116,7 @@ async fn malformed_line_is_answered_and_harms_no_other() {
             "{answer}"
         );
     }
-    // Nothing of this deserves an answer.
+    // None of these messages deserves an answer.
     stdio.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
     stdio
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[]}}"#)
@@ -218,7 +218,7 @@ async fn slow_reader_loses_nothing() {
         .collect();
     let writing = tokio::spawn(async move { input.write_all(calls.as_bytes()).await.unwrap() });
     let (mut answers, mut progress) = (0, 0);
-    // Only now is anything read: far more than the streams and queues hold.
+    // Only now the client reads: far more than the streams and queues hold.
     while answers < 100 {
         let message = stdio.message().await;
         if message.get("id").is_some() {

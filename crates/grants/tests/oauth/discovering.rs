@@ -78,7 +78,7 @@ async fn issuer_is_compared_by_each_character() {
             "{error}"
         );
     }
-    // The next place is not tried: its answer would be just as foreign.
+    // The next place is not tried, since its answer would be just as foreign.
     assert!(world.authority.paths().iter().all(|path| path == METADATA));
 }
 
@@ -235,7 +235,7 @@ async fn certificate_is_of_an_authority_that_is_trusted() {
     trust.authorities = Some(authority.pem().into_bytes());
     let trusting = Requests::new(&trust).unwrap();
     assert!(Provider::discover(&trusting, provider.url()).await.is_ok());
-    // A name, which has to be resolved.
+    // The issuer is a host name, which must be resolved.
     let issuer = provider.url().replace("127.0.0.1", "localhost");
     provider.describe(json!({ "issuer": issuer }));
     assert!(Provider::discover(&trusting, &issuer).await.is_ok());

@@ -225,7 +225,7 @@ async fn refusals_are_told_by_their_code() {
     let (requests, provider) = (requests(), world.provider().await);
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
-    // Some servers refuse with a status of success.
+    // Some servers refuse with a success status.
     for status in [400, 401, 200] {
         world.authority.on_token(move |_| {
             (

@@ -42,7 +42,7 @@ enum Reading {
     HeadOnly,
 }
 
-/// Runs one input. Panics if the two requests are mixed up.
+/// Runs one input. Panics if it mixes up the two requests.
 pub(crate) fn run(data: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

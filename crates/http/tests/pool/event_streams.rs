@@ -54,7 +54,7 @@ async fn serve(
     connections
 }
 
-/// Sends two requests one after the other; returns their bodies.
+/// Sends two requests in turn; returns their bodies.
 async fn bodies(client: &PooledClient, target: &SocketAddr) -> Vec<Result<Bytes, Error>> {
     let mut bodies = Vec::new();
     for _ in 0..2 {

@@ -1,7 +1,7 @@
-//! Spans, metrics and log records as a collector receives them, decoded from the Protobuf of real requests.
+//! Spans, metrics and log records at a collector, decoded from the Protobuf of real requests.
 //!
-//! The crate is built here with the exporter's `http-json` and `reqwest-client` features on, which
-//! would change its protocol and panic on its thread if the exporter chose.
+//! This build of the crate has the exporter's features `http-json` and `reqwest-client`. If the exporter chose, they would change its
+//! protocol and panic on its thread.
 
 use std::time::Duration;
 
@@ -247,7 +247,7 @@ async fn call_with_elicitation_is_one_trace() {
     assert_eq!(server.links.len(), 1);
     assert_eq!(hex(&server.links[0].trace_id), &UNSAMPLED[3..35]);
     assert_eq!((server.events.len(), server.dropped_events_count), (32, 8));
-    // The client's mistake: the span has not failed.
+    // The mistake is the client's, so the span has not failed.
     assert_eq!(
         (
             server.status.as_ref().map_or(0, |status| status.code),
@@ -436,7 +436,7 @@ async fn undelivered_spans_are_counted_and_block_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_is_bounded_when_the_collector_is_silent() {
-    // Accepts connections and never answers.
+    // A collector that accepts connections and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/v1/traces", silent.local_addr().unwrap());
     let target = OtlpTarget {
@@ -506,13 +506,13 @@ async fn metrics_are_exported() {
     assert_eq!(up.data_points[0].attributes[0].key, "fanlight.backend.name");
 }
 
-/// An exporter of log records to this receiver.
+/// Starts an exporter of log records to this receiver.
 fn logs_to(receiver: &Receiver) -> LogExport {
     let (telemetry, _guard) = start(ExportSettings::default());
     LogExport::start(&target(receiver, "/v1/logs"), &telemetry, "test").unwrap()
 }
 
-/// So many log records, from as many requests as they came in.
+/// The first `count` log records, from any number of requests.
 async fn log_records(receiver: &mut Receiver, count: usize) -> Vec<LogRecord> {
     let mut records = Vec::new();
     while records.len() < count {
@@ -617,7 +617,7 @@ async fn log_records_are_sent_again_in_order_until_the_collector_takes_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
-    // Refused as a whole, and one of each further request.
+    // The first request is refused as a whole, and one record of each further request.
     let partial = ExportLogsPartialSuccess {
         rejected_log_records: 1,
         error_message: "no".to_owned(),
@@ -639,7 +639,7 @@ async fn log_records_that_are_refused_or_do_not_fit_are_counted() {
     assert!(!export.end(BOUND).await);
     assert_eq!(export.exported() + export.lost(), 3);
     assert!(export.lost() >= 2, "{}", export.lost());
-    // A collector that never answers: what waits is bounded, and so is the end.
+    // The collector never answers: the queue is bounded, and so is the time at the end.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/v1/logs", silent.local_addr().unwrap())
         .parse()

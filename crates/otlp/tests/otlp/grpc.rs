@@ -1,4 +1,5 @@
-//! Spans, metrics and log records as a collector receives them over gRPC, from a batch processor whose thread has no runtime.
+//! Spans, metrics and log records at a collector over gRPC, from a batch processor whose thread has
+//! no runtime.
 
 mod collector;
 
@@ -45,7 +46,7 @@ fn start(
     fanlight_otlp::start(Settings::default(), &export)
 }
 
-/// A call through to a backend, in the client's trace.
+/// Records a call that reaches a server, in the client's trace.
 fn call(telemetry: &Telemetry, traceparent: &str) {
     let backend = telemetry.backend(BackendInfo {
         name: "files".to_owned(),
@@ -196,7 +197,7 @@ async fn url_with_credentials_is_refused_without_showing_them() {
     );
 }
 
-/// What the standard variables make of a collector with a certificate that no system knows.
+/// The settings that standard variables make for a collector with an unknown certificate.
 fn over_tls(collector: &Collector, protocol: &str, certificate: Option<&Path>) -> ExportSettings {
     let variable = |name: &str| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(collector.endpoint.clone()),

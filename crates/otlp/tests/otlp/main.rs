@@ -1,4 +1,4 @@
-//! The export over HTTP and gRPC, to collectors of the tests.
+//! The export over HTTP and gRPC to the tests' collectors.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A tiny OTLP/HTTP receiver on loopback: answers every request and records it.
+//! A tiny OTLP/HTTP receiver on loopback, which answers and records every request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use tokio::task::JoinHandle;
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// Its path.
+    /// The path.
     pub(crate) path: String,
     /// `content-type`.
     pub(crate) content_type: String,
     /// `authorization`, if there is one.
     pub(crate) authorization: Option<String>,
-    /// Its body.
+    /// The body.
     pub(crate) body: Bytes,
 }
 
-/// The receiver; it ends when this is dropped.
+/// The receiver; dropping it ends it.
 pub(crate) struct Receiver {
     /// `http://127.0.0.1:…`
     pub(crate) endpoint: String,
-    /// What it got.
+    /// The received requests.
     pub(crate) requests: mpsc::Receiver<Received>,
     task: JoinHandle<()>,
 }
@@ -41,7 +41,7 @@ impl Receiver {
         Self::answering(move |_| (status, Bytes::new())).await
     }
 
-    /// Starts one that answers each request, by its number from 0, with a status and a body.
+    /// Starts a receiver that answers each request, by its number from 0, with a status and a body.
     pub(crate) async fn answering(
         answers: impl Fn(usize) -> (StatusCode, Bytes) + Send + Sync + 'static,
     ) -> Self {

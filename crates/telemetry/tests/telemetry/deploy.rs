@@ -47,7 +47,7 @@ fn keys(value: &Value) -> BTreeSet<&str> {
         .collect()
 }
 
-/// What stands between `before` and `after` in `text`, every time.
+/// The texts between each `before` and the next `after` in `text`.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Vec<&'a str> {
     text.split(before)
         .skip(1)
@@ -228,7 +228,7 @@ fn dashboard_uses_exposed_metrics() {
     assert!(missing.is_empty(), "not on the dashboard: {missing:?}");
 }
 
-/// The query with values in the place of Grafana's variables, of which it uses only those there are.
+/// The query with values in place of Grafana's variables, each of which must exist.
 fn plain(query: &str, variables: &[&str]) -> String {
     for used in query.split('$').skip(1) {
         let end = used
@@ -246,7 +246,8 @@ fn plain(query: &str, variables: &[&str]) -> String {
         .replace("$backend", ".*")
 }
 
-/// Grafana's grid is 24 wide; panels that overlap are moved about.
+/// Records a panel's place in Grafana's grid, which is 24 wide; Grafana would move overlapping
+/// panels.
 fn place(position: &Value, taken: &mut BTreeSet<(u64, u64)>) {
     let number = |key: &str| {
         position[key]
@@ -260,7 +261,7 @@ fn place(position: &Value, taken: &mut BTreeSet<(u64, u64)>) {
     }
 }
 
-/// Metrics that nobody asked for; of a histogram one of its three kinds of samples is enough.
+/// Metrics that no query names; of a histogram, one of its three kinds of samples suffices.
 fn all_but<'a>(
     exposed: &'a std::collections::BTreeMap<String, Labels>,
     named: &'a BTreeSet<String>,

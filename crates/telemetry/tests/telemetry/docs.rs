@@ -6,7 +6,7 @@ use fanlight_telemetry::names::{ATTRIBUTES, event};
 
 const DOCUMENT: &str = include_str!("../../../../docs/tracing.md");
 
-/// The rows of the table below the heading and column given, cells trimmed.
+/// The rows of the table below this heading with this column, with trimmed cells.
 fn table(heading: &str, column: &str) -> Vec<Vec<String>> {
     let section = DOCUMENT
         .split_once(&format!("{heading}\n"))

@@ -1,4 +1,5 @@
-//! Telemetry as other parts of the repository use it: its documentation, the files in deploy/, and a gateway without tracing.
+//! Telemetry in use by other parts of the repository: its documentation, the files in deploy/, and
+//! a gateway without tracing.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! With tracing off messages stay unchanged, and the context of the client's headers is forwarded.
+//! With tracing off, messages stay unchanged, and the context in the client's headers is forwarded.
 
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{

@@ -1,11 +1,11 @@
-//! JSON with comments: a member is put behind the last one, in the indentation of the file.
+//! JSON with comments: a new member follows the last one, with the file's indentation.
 
 use crate::document::{Entry, Node, Span, Value};
 
 use super::{at, indent_of, inserted, line_break, line_end, line_start, spliced};
 use crate::client_files::item::{Item, quoted};
 
-/// A text with a member `name` in the mapping at `path`, parts of which may be missing.
+/// The text with a member `name` added to the mapping at `path`, parts of which may be missing.
 pub(super) fn add(
     text: &str,
     root: &Node,
@@ -29,7 +29,7 @@ pub(super) fn add(
     put(text, node, name, value)
 }
 
-/// A text without the member `name` of the mapping at `path`.
+/// The text without the member `name` of the mapping at `path`.
 pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Option<String> {
     let Value::Map(entries) = &at(root, path)?.value else {
         return None;
@@ -42,7 +42,7 @@ pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Opti
         == entry.key_span.start - line_start(text, entry.key_span.start);
     let previous = index.checked_sub(1).and_then(|index| entries.get(index));
     match previous {
-        // The last one: the comma in front of it goes, too.
+        // The last member: the comma before it goes, too.
         Some(previous) if !comma_behind => {
             let comma = gap(text, previous.value.span.end);
             let without = spliced(
@@ -76,7 +76,7 @@ pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Opti
     }
 }
 
-/// The end of the line before, if only white space is between it and `at`.
+/// The end of the previous line, if only white space separates it from `at`.
 fn line_break_before(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
     let trimmed = before.trim_end_matches([' ', '\t']);
@@ -86,7 +86,7 @@ fn line_break_before(text: &str, at: usize) -> usize {
     trimmed.len()
 }
 
-/// Puts a member into a mapping, or replaces its value.
+/// Adds a member to a mapping, or replaces its value.
 fn put(text: &str, map: &Node, key: &str, value: &Item) -> Option<String> {
     let Value::Map(entries) = &map.value else {
         return None;
@@ -112,7 +112,7 @@ fn put(text: &str, map: &Node, key: &str, value: &Item) -> Option<String> {
             quoted(key),
             written(&inner)
         );
-        // White space alone makes place for the member; comments stay.
+        // The member replaces mere white space; comments stay.
         let end = if content.trim().is_empty() {
             map.span.end - 1
         } else {
@@ -130,7 +130,7 @@ fn put(text: &str, map: &Node, key: &str, value: &Item) -> Option<String> {
     ))
 }
 
-/// Puts a member behind the last one of its mapping.
+/// Adds a member after the last one of its mapping.
 fn behind(
     text: &str,
     map: Span,
@@ -162,7 +162,7 @@ fn behind(
         member(&indent),
         if has_comma { "," } else { "" }
     );
-    // A comment that ends the line of the last member stays with it.
+    // A comment at the end of the last member's line stays with it.
     let rest = text.get(after..line_end(text, after)).unwrap_or_default();
     let content = rest.trim_end_matches(['\n', '\r']);
     let place = if content.trim_start().starts_with("//") {
@@ -178,7 +178,7 @@ fn behind(
     }
 }
 
-/// The place of what follows `from`, behind white space and comments.
+/// The position after `from` and any following white space and comments.
 fn gap(text: &str, from: usize) -> usize {
     let mut rest = text.get(from..).unwrap_or_default();
     loop {
@@ -199,7 +199,7 @@ fn gap(text: &str, from: usize) -> usize {
     }
 }
 
-/// What each level of the file is indented by.
+/// The indentation of one level in the file.
 fn unit_of(text: &str) -> String {
     let indent = |line: &str| -> String {
         line.chars()

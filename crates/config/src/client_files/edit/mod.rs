@@ -1,7 +1,7 @@
-//! Putting an entry into the text of a client's file, and taking it out, with every other byte in its place.
+//! Adding an entry to the text of a client's file, and removing it, with every other byte in its place.
 //!
-//! A change is made in the text, then the text is read again: it is right only if the servers are what they should be and
-//! everything else is as it was. What cannot be changed so is left to the user.
+//! A change edits the text and reads it again: it is right only if the servers are the expected ones and everything else is
+//! unchanged. Other files are left to the user.
 
 mod json;
 mod toml;
@@ -15,20 +15,20 @@ use crate::client_files::client::Client;
 use crate::client_files::entry::Entry;
 use crate::client_files::item::{Item, Language};
 
-/// Why a text was not changed.
+/// The reason why a text was not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EditError {
-    /// It has a mistake: its line, and what it is.
+    /// A mistake in the text: its line and its description.
     Malformed(usize, String),
-    /// Its form is one that has to be changed by hand.
+    /// The form of the text requires a change by hand.
     ByHand,
 }
 
-/// The text of a client's file with an entry, which replaces one of the same name. An empty text is that of a new file.
+/// The text of a client's file with an entry, which replaces one of the same name. An empty text yields a new file.
 ///
 /// # Errors
 ///
-/// A text that cannot be changed.
+/// The text cannot be changed.
 pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditError> {
     let plain = text.trim_start_matches('\u{feff}');
     if plain.trim().is_empty() {
@@ -63,7 +63,7 @@ pub fn add(client: Client, text: &str, entry: &Entry) -> Result<String, EditErro
 ///
 /// # Errors
 ///
-/// A text that cannot be changed.
+/// The text cannot be changed.
 pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditError> {
     let plain = text.trim_start_matches('\u{feff}');
     let before = parse(client, text)?;
@@ -80,7 +80,7 @@ pub fn remove(client: Client, text: &str, name: &str) -> Result<String, EditErro
 ///
 /// # Errors
 ///
-/// A text with a mistake.
+/// The text has a mistake.
 pub fn has(client: Client, text: &str, name: &str) -> Result<Option<Item>, EditError> {
     if text.trim().is_empty() {
         return Ok(None);
@@ -98,7 +98,7 @@ fn parse(client: Client, text: &str) -> Result<Node, EditError> {
     };
     let source = Source::new(text);
     match crate::document::parse(&source, syntax) {
-        // Of two values with one key, readers take one or the other.
+        // Readers disagree about which of two values of one key counts.
         Ok(Some(root)) if matches!(root.value, Value::Map(_)) && !repeats_key(&root) => Ok(root),
         Ok(_) => Err(EditError::ByHand),
         Err(error) => Err(EditError::Malformed(
@@ -108,7 +108,7 @@ fn parse(client: Client, text: &str) -> Result<Node, EditError> {
     }
 }
 
-/// Whether a mapping in it has a key twice.
+/// Whether a mapping in the tree has a key twice.
 fn repeats_key(node: &Node) -> bool {
     match &node.value {
         Value::Map(members) => {
@@ -122,9 +122,9 @@ fn repeats_key(node: &Node) -> bool {
     }
 }
 
-/// The keys that lead to the servers.
+/// The keys on the path to the servers.
 fn section(client: Client, root: &Node) -> Vec<&'static str> {
-    // Version 2 of OpenCode has them one level deeper.
+    // Version 2 of OpenCode has the servers one level deeper.
     let nested = root.field("mcp").and_then(|mcp| mcp.field("servers"));
     let is_nested = nested.is_some_and(|servers| servers.field("type").is_none());
     if client == Client::OpenCode && is_nested {
@@ -152,7 +152,7 @@ fn is_named(item: &Node, name: &str) -> bool {
         .is_some_and(|node| matches!(&node.value, Value::String(text) if text == name))
 }
 
-/// The changed text with the byte order mark of the old one, if it says what it should.
+/// The changed text with the old text's byte order mark, if it reads as expected.
 fn checked(
     client: Client,
     text: &str,
@@ -164,7 +164,7 @@ fn checked(
     let changed = changed.ok_or(EditError::ByHand)?;
     let after = match parse(client, &changed) {
         Ok(after) => item(&after),
-        // Nothing is left.
+        // No content is left.
         Err(_) if value.is_none() && changed.trim().is_empty() => Item::Map(Vec::new()),
         Err(_) => return Err(EditError::ByHand),
     };
@@ -195,7 +195,7 @@ fn named<'i>(servers: &'i Item, name: &str) -> Option<&'i Item> {
     }
 }
 
-/// A file without a server, and without its section if that is empty then.
+/// The file without a server, and without its section if that becomes empty.
 fn without(file: &Item, path: &[&str], name: &str) -> Item {
     let Some((key, rest)) = path.split_first() else {
         return match file {
@@ -248,39 +248,39 @@ pub(crate) fn item(node: &Node) -> Item {
     }
 }
 
-/// The start of the line that holds a byte.
+/// The start of the line with this byte.
 fn line_start(text: &str, at: usize) -> usize {
     text.get(..at)
         .and_then(|before| before.rfind('\n'))
         .map_or(0, |found| found + 1)
 }
 
-/// The end of the line that holds a byte, behind its line break.
+/// The end of the line with this byte, after its line break.
 fn line_end(text: &str, at: usize) -> usize {
     text.get(at..)
         .and_then(|after| after.find('\n'))
         .map_or(text.len(), |found| at + found + 1)
 }
 
-/// The white space that a line begins with.
+/// The white space at the beginning of the line.
 fn indent_of(text: &str, at: usize) -> &str {
     let line = text.get(line_start(text, at)..).unwrap_or_default();
     let end = line.find(|c| c != ' ' && c != '\t').unwrap_or(line.len());
     line.get(..end).unwrap_or_default()
 }
 
-/// The line break of a text.
+/// The line break that a text uses.
 fn line_break(text: &str) -> &'static str {
     if text.contains("\r\n") { "\r\n" } else { "\n" }
 }
 
-/// A text with `new` at a place.
+/// The text with `new` at a position.
 fn inserted(text: &str, at: usize, new: &str) -> String {
     let (before, after) = text.split_at(at);
     format!("{before}{new}{after}")
 }
 
-/// A text with `new` instead of what is between two places.
+/// The text with `new` instead of the part between two positions.
 fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
     format!(
         "{}{new}{}",

@@ -13,7 +13,7 @@ fn entry(client: Client) -> Entry {
     )
 }
 
-/// Adds the entry, checks what is between, and takes it out again.
+/// Adds the entry, checks the text in between, and removes the entry again.
 fn added(client: Client, text: &str) -> String {
     let entry = entry(client);
     let with = add(client, text, &entry).unwrap();

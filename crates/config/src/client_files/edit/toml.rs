@@ -1,11 +1,11 @@
-//! TOML: a table is put at the end of the file.
+//! TOML: a new table goes to the end of the file.
 
 use toml_edit::DocumentMut;
 
 use super::line_break;
 use crate::client_files::item::{Item, toml_key};
 
-/// A text with a table `name` in the table at `path`.
+/// The text with a table `name` added to the table at `path`.
 pub(super) fn add(text: &str, path: &[&str], name: &str, value: &Item) -> Option<String> {
     let mut text = if find(text, path, name) {
         remove(text, path, name)?
@@ -38,7 +38,7 @@ fn find(text: &str, path: &[&str], name: &str) -> bool {
     table.is_some_and(|table| table.get(name).is_some())
 }
 
-/// A text without the table `name` of the table at `path`.
+/// The text without the table `name` of the table at `path`.
 pub(super) fn remove(text: &str, path: &[&str], name: &str) -> Option<String> {
     let mut document = text.parse::<DocumentMut>().ok()?;
     let table = path

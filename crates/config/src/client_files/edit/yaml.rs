@@ -1,11 +1,12 @@
-//! YAML: an entry is put in front of the first one of its section, as lines of their own.
+//! YAML: a new entry precedes the first one of its section, on lines of its own.
 
 use crate::document::{Node, Value};
 
 use super::{at, find, indent_of, inserted, is_named, line_break, line_end, line_start, spliced};
 use crate::client_files::item::Item;
 
-/// A text with an entry in the section at `path`, which is a mapping, or a list of mappings with names.
+/// The text with an entry added to the section at `path`, which is a mapping, or a list of named
+/// mappings.
 pub(super) fn add(
     text: &str,
     root: &Node,
@@ -14,7 +15,7 @@ pub(super) fn add(
     value: &Item,
 ) -> Option<String> {
     let [key] = path else { return None };
-    // An entry of a list has its name in it.
+    // An entry of a list contains its name.
     let is_list = value.member("name") == Some(&Item::text(name))
         && value.member("type") != Some(&Item::text("stdio"));
     let is_list = match root.field(key).map(|node| &node.value) {
@@ -57,16 +58,16 @@ pub(super) fn add(
         _ => return None,
     };
     let Some(first) = first else {
-        // `extensions: {}` or nothing: the lines take its place.
+        // The lines replace `extensions: {}` or an empty value.
         let end = line_end(text, section.value.span.end.max(section.key_span.end));
         let new = format!("{key}:{}{}", line_break(text), lines("  "));
         return Some(spliced(text, section.key_span.start, end, &new));
     };
-    // Entries in braces are left to the user: what is put here does not read as it should.
+    // Entries in braces are left to the user, since added lines would not read as expected.
     (first >= key_line).then(|| inserted(text, key_line, &lines(indent_of(text, first))))
 }
 
-/// A text without an entry.
+/// The text without an entry.
 pub(super) fn remove(text: &str, root: &Node, path: &[&str], name: &str) -> Option<String> {
     let servers = at(root, path)?;
     let known = find(servers, name)?;
@@ -120,7 +121,7 @@ fn block(
     ))
 }
 
-/// The last byte of the last value in a node; the span of a mapping reaches to what follows it.
+/// The last byte of the last value in a node; a mapping's span extends to the following text.
 fn last_byte(node: &Node) -> usize {
     match &node.value {
         Value::Map(entries) => entries

@@ -1,4 +1,4 @@
-//! `manifest.json` of an `.mcpb` bundle: how its server is started, and what its user is asked for.
+//! `manifest.json` of an `.mcpb` bundle: the start of its server, and the questions to its user.
 
 use crate::document::{Node, Value};
 
@@ -10,7 +10,7 @@ use crate::client_files::places::System;
 ///
 /// # Errors
 ///
-/// What the manifest lacks.
+/// The manifest lacks something.
 pub fn manifest(root: &Node, folder: &str, system: System) -> Result<PackagedServer, String> {
     let name = short_name(&text(root, "name").ok_or("its manifest has no `name`")?);
     let server = root.field("server").ok_or("its manifest has no `server`")?;
@@ -67,7 +67,7 @@ pub fn manifest(root: &Node, folder: &str, system: System) -> Result<PackagedSer
     })
 }
 
-/// The command of a kind of server that does not say it.
+/// The default command for a kind of server.
 fn started(server: &Node, filler: &Filler<'_>) -> Result<(String, Vec<String>), String> {
     let entry = text(server, "entry_point")
         .ok_or("its manifest says neither `mcp_config` nor `entry_point`")?;
@@ -93,9 +93,9 @@ fn string(node: &Node) -> Option<&str> {
     }
 }
 
-/// Fills in what a manifest leaves open.
+/// Fills in the open values of a manifest.
 struct Filler<'n> {
-    /// What names of variables begin with.
+    /// The prefix of variable names.
     prefix: String,
     folder: &'n str,
     config: Option<&'n Node>,
@@ -103,7 +103,7 @@ struct Filler<'n> {
 }
 
 impl<'n> Filler<'n> {
-    /// The words of an argument: of a value that may be several, one for each.
+    /// The words of an argument: one for each value, if there may be several.
     fn words(&mut self, argument: &str) -> Vec<String> {
         let only = argument
             .strip_prefix("${user_config.")
@@ -156,7 +156,7 @@ impl<'n> Filler<'n> {
         }
     }
 
-    /// A value that the user is asked for: a variable named after the server.
+    /// A value that the user must provide: a variable named after the server.
     fn of_user(&mut self, key: &str) -> String {
         let name = format!("{}_{}", self.prefix, variable_name(key));
         let asked = self.asked(key);
@@ -172,7 +172,7 @@ impl<'n> Filler<'n> {
         if !self.variables.iter().any(|(known, _)| *known == name) {
             self.variables.push((name.clone(), about));
         }
-        // What may be left out is empty.
+        // An optional value is empty.
         let default = default.or_else(|| {
             asked
                 .filter(|asked| !is_true(asked, "required"))

@@ -1,4 +1,5 @@
-//! Servers as packages describe them: `server.json` of the MCP registry, and the manifest of an `.mcpb` bundle.
+//! Servers from package descriptions: `server.json` of the MCP registry, and the manifest of an
+//! `.mcpb` bundle.
 
 mod manifest;
 mod server_json;
@@ -9,20 +10,20 @@ use crate::client_files::item::Item;
 pub use manifest::manifest;
 pub use server_json::server_json;
 
-/// A server of a package, in the notation of Fanlight's own file.
+/// A package's server in the notation of Fanlight's own file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackagedServer {
     /// Its name.
     pub name: String,
     /// Its entry in `mcpServers`.
     pub value: Item,
-    /// Variables that its entry names, with what they are.
+    /// The variables in its entry, with descriptions.
     pub variables: Vec<(String, String)>,
-    /// What a user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// A name of letters, digits and `-`, of the last part of a longer one.
+/// A name of letters, digits and `-`, made from the last part of a longer one.
 fn short_name(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
     let plain = |c: char| {
@@ -58,7 +59,7 @@ fn variable_name(text: &str) -> String {
     }
 }
 
-/// `${NAME}`, or with a default `${NAME:-default}`.
+/// `${NAME}`, or `${NAME:-default}` with a default.
 fn reference(name: &str, default: Option<&str>) -> String {
     match default {
         // A brace would end the expression.
@@ -67,7 +68,7 @@ fn reference(name: &str, default: Option<&str>) -> String {
     }
 }
 
-/// A member of a mapping as text; numbers and booleans count.
+/// A member of a mapping as text, also if it is a number or boolean.
 fn text<'n>(node: &'n Node, key: &str) -> Option<std::borrow::Cow<'n, str>> {
     match &node.field(key)?.value {
         Value::String(text) | Value::Number(text) => Some(text.into()),

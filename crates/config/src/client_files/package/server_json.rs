@@ -1,18 +1,18 @@
-//! `server.json` of the MCP registry: packages that are started, and remote servers.
+//! `server.json` of the MCP registry: packages to start, and remote servers.
 
 use crate::document::{Node, Value};
 
 use super::{PackagedServer, is_true, items, reference, short_name, text, variable_name};
 use crate::client_files::item::Item;
 
-/// The server of a `server.json`, or why there is none. Of several forms a remote server over Streamable HTTP is taken, else one
-/// over SSE, else the first package that can be started.
+/// The server of a `server.json`, or the reason for none. A remote server over Streamable HTTP is preferred, then one over SSE,
+/// then the first package that can be started.
 ///
 /// # Errors
 ///
-/// What the file lacks.
+/// The file lacks something.
 pub fn server_json(root: &Node) -> Result<PackagedServer, String> {
-    // The registry's API wraps it.
+    // The registry's API wraps the server.
     let root = root
         .field("server")
         .filter(|inner| inner.field("name").is_some())
@@ -188,7 +188,7 @@ impl Builder {
         Ok(Item::map(members))
     }
 
-    /// Arguments as words. Those that are optional and have no value are left out.
+    /// Arguments as words, without optional ones that have no value.
     fn arguments(&mut self, list: &[Node]) -> Vec<String> {
         let mut words = Vec::new();
         for argument in list {
@@ -201,7 +201,7 @@ impl Builder {
             let value = self.value(argument, called.trim_start_matches('-'));
             match (is_named, name, value) {
                 (true, Some(name), Some(value)) => words.extend([name.into_owned(), value]),
-                // A switch.
+                // The argument is a switch.
                 (true, Some(name), None)
                     if argument.field("isRequired").is_none()
                         || is_true(argument, "isRequired") =>
@@ -222,7 +222,8 @@ impl Builder {
         Some((name, Item::text(value)))
     }
 
-    /// The value of an input: what is fixed, else its default, else a variable if it is required or secret.
+    /// The value of an input: a fixed one, else its default, else a variable if it is required or
+    /// secret.
     fn value(&mut self, node: &Node, name: &str) -> Option<String> {
         if let Some(value) = text(node, "value") {
             return Some(self.filled(&value, node.field("variables")));
@@ -248,7 +249,7 @@ impl Builder {
         reference(&name, default)
     }
 
-    /// A text with `{name}` replaced by variables of this name.
+    /// A text with variables in place of `{name}`.
     fn filled(&mut self, template: &str, variables: Option<&Node>) -> String {
         let Some(Value::Map(variables)) = variables.map(|node| &node.value) else {
             return template.to_owned();

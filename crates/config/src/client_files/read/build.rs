@@ -1,8 +1,8 @@
-//! Building entries in Fanlight's notation from those of a client.
+//! Building entries in Fanlight's notation from a client's entries.
 
 use crate::document::{Entry, Node, Span, Value};
 
-/// The entry `mcpServers` with these servers, at the place of the client's entry.
+/// The entry `mcpServers` with these servers, at the position of the client's entry.
 pub(super) fn servers_entry(section: Option<&Entry>, root: &Node, servers: Vec<Entry>) -> Entry {
     let start = Span::new(root.span.start, root.span.start);
     let (key_span, span) =
@@ -17,12 +17,12 @@ pub(super) fn servers_entry(section: Option<&Entry>, root: &Node, servers: Vec<E
     }
 }
 
-/// The entry of a key. Of a duplicate key the last.
+/// The entry of a key; the last one of a duplicate key.
 pub(super) fn find<'n>(node: &'n Node, key: &str) -> Option<&'n Entry> {
     entries(node).iter().rev().find(|entry| entry.key == key)
 }
 
-/// The entries of a mapping; none of another value.
+/// The entries of a mapping; none for another value.
 pub(super) fn entries(node: &Node) -> &[Entry] {
     match &node.value {
         Value::Map(entries) => entries,
@@ -57,7 +57,7 @@ pub(super) fn renamed(entry: &Entry, key: &str) -> Entry {
     }
 }
 
-/// An entry with another value, which is at the place of the old one.
+/// An entry with another value at the old value's position.
 pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
     Entry {
         key: key.to_owned(),
@@ -69,7 +69,8 @@ pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
     }
 }
 
-/// An entry of a time limit under this key. `unit` is that of a plain number; limits of nothing are left out.
+/// An entry of a time limit under this key. `unit` is the unit of plain numbers; limits of zero are
+/// left out.
 pub(super) fn time_limit(entry: &Entry, key: &str, unit: Unit) -> Option<Entry> {
     let Value::Number(digits) = &entry.value.value else {
         return Some(renamed(entry, key));
@@ -80,16 +81,16 @@ pub(super) fn time_limit(entry: &Entry, key: &str, unit: Unit) -> Option<Entry> 
     (amount > 0.0).then(|| replaced(entry, key, Value::String(format!("{digits}{unit}"))))
 }
 
-/// What a plain number of a time limit means.
+/// The unit of a plain number in a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Milliseconds,
-    /// Seconds below a thousand, else milliseconds: not documented.
+    /// Undocumented: seconds below a thousand, otherwise milliseconds.
     Either,
 }
 
-/// A tree in which every string is replaced by what `change` makes of it.
+/// A tree in which `change` has replaced every string.
 pub(super) fn map_texts(node: &Node, change: &dyn Fn(&str) -> String) -> Node {
     let value = match &node.value {
         Value::String(text) => Value::String(change(text)),
@@ -111,7 +112,7 @@ pub(super) fn map_texts(node: &Node, change: &dyn Fn(&str) -> String) -> Node {
     }
 }
 
-/// Adds entries to the mapping `key`, which is made if it is not there.
+/// Adds entries to the mapping `key`, which is created if it is missing.
 pub(super) fn extend(members: &mut Vec<Entry>, key: &str, from: &Entry, more: Vec<Entry>) {
     if more.is_empty() {
         return;
@@ -126,7 +127,7 @@ pub(super) fn extend(members: &mut Vec<Entry>, key: &str, from: &Entry, more: Ve
     }
 }
 
-/// `$NAME` as `${NAME}`; what is in braces already stays.
+/// Rewrites `$NAME` as `${NAME}`, unless it is in braces already.
 pub(super) fn braced(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -150,7 +151,7 @@ pub(super) fn braced(text: &str) -> String {
     result + rest
 }
 
-/// Replaces each `open`…`close` by what `change` makes of its trimmed content; what it makes nothing of stays.
+/// Replaces each `open`…`close` by `change` of its trimmed content, unless that returns nothing.
 pub(crate) fn expressions(
     text: &str,
     open: &str,

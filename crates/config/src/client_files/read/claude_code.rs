@@ -1,4 +1,5 @@
-//! Claude Code: `.mcp.json` of a project, and `~/.claude.json` with the servers of a user and of each project.
+//! Claude Code: `.mcp.json` of a project, and `~/.claude.json` with the servers of a user and of
+//! each project.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use super::build::{entries, find, map_texts, replaced, servers_entry, text};
 use super::servers::server;
 use crate::client_files::client::Client;
 
-/// The servers of the user, then those of the projects. A name that two of them have gets the folder of the project.
+/// The user's servers, then the projects' servers. A name that occurs twice gets the project's
+/// folder.
 pub(super) fn servers(root: &Node) -> Entry {
     let section = find(root, "mcpServers");
     if let Some(section) = section.filter(|section| !matches!(section.value.value, Value::Map(_))) {
@@ -103,7 +105,7 @@ fn names<'n>(node: &'n Node, key: &str) -> Vec<&'n str> {
     }
 }
 
-/// Whether two values are equal, wherever they are.
+/// Whether two values are equal, at whatever positions.
 fn is_same(left: &Node, right: &Node) -> bool {
     match (&left.value, &right.value) {
         (Value::Null, Value::Null) => true,

@@ -69,7 +69,7 @@ fn server(entry: &Entry) -> Entry {
     with_members(entry, members)
 }
 
-/// Variables that are passed on: names, or mappings with a name.
+/// Forwarded variables: names, or mappings with a name.
 fn inherited(member: &Entry) -> Option<Entry> {
     let Value::List(items) = &member.value.value else {
         return None;

@@ -1,4 +1,4 @@
-//! Continue: YAML with a list `mcpServers`, whose secrets are written `${{ secrets.NAME }}`.
+//! Continue: YAML with a list `mcpServers` and secrets in the form `${{ secrets.NAME }}`.
 
 use crate::document::{Entry, Node, Value};
 
@@ -15,7 +15,7 @@ pub(super) fn servers(root: &Node, notes: &mut Vec<Note>) -> Entry {
     let section = find(root, "mcpServers");
     let items = match section.map(|section| &section.value.value) {
         Some(Value::List(items)) => items.as_slice(),
-        // Files of other clients may be put into the folder of Continue.
+        // Continue's folder may contain other clients' files.
         Some(Value::Map(_)) => return super::servers::servers(Client::Continue, root),
         _ => &[],
     };
@@ -88,7 +88,7 @@ fn one(entry: &Entry) -> Entry {
     )
 }
 
-/// `${{ secrets.NAME }}` and `${{ inputs.NAME }}` are variables.
+/// Rewrites `${{ secrets.NAME }}` and `${{ inputs.NAME }}` as variables.
 fn in_our_notation(text: &str) -> String {
     expressions(text, "${{", "}}", &|content| {
         let (_, name) = content.rsplit_once('.')?;

@@ -1,5 +1,6 @@
-//! Gemini CLI: `settings.json` with `mcpServers`, where `url` may be SSE and `httpUrl` is Streamable HTTP, time limits are
-//! milliseconds, variables are written `$NAME`, and `mcp.allowed` and `mcp.excluded` choose among the servers.
+//! Gemini CLI: `settings.json` with `mcpServers`. Its `url` may be SSE, and `httpUrl` is Streamable
+//! HTTP. Time limits are in milliseconds, variables have the form `$NAME`, and `mcp.allowed` and
+//! `mcp.excluded` select servers.
 
 use crate::document::{Entry, Node, Value};
 

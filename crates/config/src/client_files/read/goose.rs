@@ -1,4 +1,4 @@
-//! Goose: `config.yaml` with `extensions`, of which some are built in.
+//! Goose: `config.yaml` with `extensions`, some of which are built in.
 
 use crate::document::{Entry, Node, Value};
 
@@ -8,7 +8,7 @@ use super::build::{
 };
 use super::servers::says;
 
-/// The extensions that are MCP servers. Those that are part of Goose are left out.
+/// The extensions that are MCP servers, without Goose's own parts.
 pub(super) fn servers(root: &Node) -> Entry {
     let section = find(root, "extensions");
     let found = section
@@ -37,7 +37,7 @@ fn one(entry: &Entry) -> Entry {
             (_, Value::Null) => {}
             ("cmd", _) => members.push(renamed(member, "command")),
             ("envs", _) => members.push(renamed(member, "env")),
-            // Goose keeps their values in the keyring of the system.
+            // Goose keeps the values in the system's keyring.
             ("env_keys", _) => members.push(renamed(member, "inheritEnv")),
             ("uri", _) => members.push(renamed(member, "url")),
             ("args" | "headers" | "enabled" | "cwd", _) => members.push(member.clone()),
@@ -46,7 +46,7 @@ fn one(entry: &Entry) -> Entry {
             }
             ("type", _) => members.push(member.clone()),
             ("timeout", _) => members.extend(time_limit(member, "timeout", Unit::Seconds)),
-            // None named means all.
+            // An empty list means all tools.
             ("available_tools", Value::List(names)) if !names.is_empty() => {
                 members.push(renamed(member, "includeTools"));
             }

@@ -1,21 +1,21 @@
-//! What a client asks its user for: `inputs` of VS Code.
+//! The questions to a client's user: `inputs` of VS Code.
 
 use crate::document::{Node, Value};
 
 use super::build::{find, text};
 
-/// A value that a client asks its user for, written `${input:id}` where it is used.
+/// A value that a client asks its user for; `${input:id}` refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     /// Its name.
     pub id: String,
-    /// What the user is asked.
+    /// The question for the user.
     pub description: String,
-    /// Whether what is typed is hidden.
+    /// Whether the typed text is hidden.
     pub is_secret: bool,
-    /// The value if the user gives none.
+    /// The value if the user enters none.
     pub default: Option<String>,
-    /// The values that there are; empty for any.
+    /// The possible values; empty for any.
     pub options: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Input {
         }
     }
 
-    /// The environment variable that its value is taken from: `INPUT_` and its name in capitals.
+    /// The environment variable with its value: `INPUT_` and the id in capitals.
     #[must_use]
     pub fn variable(id: &str) -> String {
         let plain = |c: char| {
@@ -58,7 +58,7 @@ pub(super) fn inputs(root: &Node) -> Vec<Input> {
                 .map(str::to_owned)
         };
         let id = member("id")?;
-        // An option may have a label beside its value.
+        // An option may have a label besides its value.
         let option = |node: &Node| {
             text(node)
                 .or_else(|| node.field("value").and_then(text))

@@ -1,7 +1,7 @@
-//! A client's file in the notation of Fanlight's own.
+//! A client's file in Fanlight's own notation.
 //!
-//! What has a meaning for Fanlight keeps it: commands, URLs, headers, variables, time limits, filters of tools, servers that are
-//! switched off. Settings of the client itself are left out.
+//! Everything with a meaning for Fanlight is kept: commands, URLs, headers, variables, time limits, filters of tools, disabled
+//! servers. Settings of the client itself are left out.
 
 mod build;
 mod claude_code;
@@ -23,41 +23,41 @@ use crate::client_files::client::Client;
 pub(crate) use build::expressions;
 pub use inputs::Input;
 
-/// A client's file in the notation of Fanlight's own.
+/// A client's file in Fanlight's own notation.
 #[derive(Debug, Clone)]
 pub struct ClientFile {
-    /// Whose file it is.
+    /// The client.
     pub client: Client,
-    /// The file as a configuration of Fanlight with `mcpServers`. Each value has its position in the client's file; a server
-    /// may have members that only the client knows.
+    /// The file as a Fanlight configuration with `mcpServers`. Each value has its position in the
+    /// client's file; a server may have members that only the client knows.
     pub root: Node,
-    /// What the client asks its user for.
+    /// The questions to the client's user.
     pub inputs: Vec<Input>,
-    /// The folder of the project that the file belongs to; `None` if it is for all projects.
+    /// The folder of the file's project; `None` for a file of all projects.
     pub project: Option<PathBuf>,
-    /// Entries that are left out although a user may expect them.
+    /// Notes about omitted entries that a user may expect.
     pub notes: Vec<Note>,
 }
 
-/// Something about a file that its user should know.
+/// A note about a file for its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Where it is.
+    /// The position.
     pub span: Span,
-    /// What it is, in one line.
+    /// The note in one line.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: &'static str,
 }
 
 impl ClientFile {
-    /// The file at `path`, whose tree is `root`; `None` if it is not known to be of a client.
+    /// Reads the file at `path` with the tree `root`; `None` if it is not a known client's file.
     #[must_use]
     pub fn read(path: &Path, root: &Node) -> Option<Self> {
         recognize::client_of(path, root).map(|client| Self::of(client, path, root))
     }
 
-    /// A file that is known to be of this client.
+    /// Reads a file of this client.
     #[must_use]
     pub fn of(client: Client, path: &Path, root: &Node) -> Self {
         let mut notes = Vec::new();

@@ -1,4 +1,5 @@
-//! OpenCode: `mcp`, of version 2 `mcp.servers`, with `command` as a list and variables written `{env:NAME}`.
+//! OpenCode: `mcp`, in version 2 `mcp.servers`, with `command` as a list and variables in the form
+//! `{env:NAME}`.
 
 use crate::document::{Entry, Node, Value};
 
@@ -13,7 +14,7 @@ use super::servers::is_reachable;
 pub(super) fn servers(root: &Node, notes: &mut Vec<Note>) -> Entry {
     let section = find(root, "mcp");
     let nested = section.and_then(|section| find(&section.value, "servers"));
-    // A server of version 1 may have the name `servers`.
+    // In version 1, a server may have the name `servers`.
     let section = nested.filter(|entry| !is_reachable(entry)).or(section);
     let mut servers = Vec::new();
     for entry in section
@@ -54,7 +55,7 @@ fn one(entry: &Entry) -> Entry {
                 }
             }
             ("environment", _) => members.push(renamed(member, "env")),
-            // The limit on connecting and listing.
+            // The time limit for connecting and listing.
             ("timeout", Value::Map(limits)) => {
                 for limit in limits {
                     match limit.key.as_str() {
@@ -80,7 +81,7 @@ fn one(entry: &Entry) -> Entry {
     with_members(entry, members)
 }
 
-/// Variables that are not set are empty; files are those of `{file:path}`.
+/// Rewrites variables, which are empty if unset, and files in the form `{file:path}`.
 fn in_our_notation(text: &str) -> String {
     let text = expressions(text, "{env:", "}", &|name| Some(format!("${{{name}:-}}")));
     expressions(&text, "{file:", "}", &|path| {

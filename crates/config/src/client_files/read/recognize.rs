@@ -1,4 +1,4 @@
-//! Whose file a file is: by its name, else by what only one client writes.
+//! Recognizes a file's client: by its name, or by content that only one client writes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::document::{Node, Value};
 use super::build::{entries, find};
 use crate::client_files::client::Client;
 
-/// The client that a file is of; `None` for Fanlight's own, and for what nobody is known to write.
+/// The client of a file; `None` for Fanlight's own files and unknown ones.
 pub(super) fn client_of(path: &Path, root: &Node) -> Option<Client> {
     let name = path.file_name()?.to_str()?.to_lowercase();
     let has = |key: &str| find(root, key).is_some();
@@ -27,7 +27,7 @@ pub(super) fn client_of(path: &Path, root: &Node) -> Option<Client> {
     })
 }
 
-/// Whether a node is a list of mappings that have names.
+/// Whether a node is a list of named mappings.
 fn is_list_of_named(node: &Node) -> bool {
     let Value::List(items) = &node.value else {
         return false;
@@ -35,7 +35,7 @@ fn is_list_of_named(node: &Node) -> bool {
     !items.is_empty() && items.iter().all(|item| find(item, "name").is_some())
 }
 
-/// The client whose file has this name, and where several have the same name, this folder.
+/// The client whose file has this name, or this folder if several clients use the name.
 fn by_name(path: &Path, name: &str) -> Option<Client> {
     let folder = |folder: &str| {
         path.components()
@@ -62,7 +62,7 @@ fn by_name(path: &Path, name: &str) -> Option<Client> {
     })
 }
 
-/// The client that alone writes what this file has.
+/// The only client that writes such content.
 fn by_content(root: &Node) -> Option<Client> {
     let section = |key: &str| find(root, key).map(|entry| &entry.value);
     let is_map = |key: &str| section(key).is_some_and(|node| matches!(node.value, Value::Map(_)));
@@ -91,7 +91,7 @@ fn by_content(root: &Node) -> Option<Client> {
     }
 }
 
-/// The client that the name of the file or of its folder names, as in a copy `gemini-settings.json`.
+/// The client in the name of the file or its folder, as in a copy `gemini-settings.json`.
 fn by_hint(path: &Path, name: &str) -> Option<Client> {
     const HINTS: [(&str, Client); 12] = [
         ("claude-code", Client::ClaudeCode),
@@ -131,7 +131,8 @@ fn by_hint(path: &Path, name: &str) -> Option<Client> {
         .map(|(_, client)| client)
 }
 
-/// Whether the client's file has servers and little else. Options of Fanlight may be added to it.
+/// Whether the client's file has little else than servers. Fanlight's options may be added to such
+/// a file.
 pub(super) fn is_for_servers_alone(client: Client) -> bool {
     matches!(
         client,
@@ -145,7 +146,7 @@ pub(super) fn is_for_servers_alone(client: Client) -> bool {
     )
 }
 
-/// The folder of the project that a file belongs to.
+/// The folder of a file's project.
 pub(super) fn project_of(path: &Path) -> Option<PathBuf> {
     const OF_PROJECT: [&str; 8] = [
         ".vscode",

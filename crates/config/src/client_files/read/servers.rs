@@ -1,4 +1,4 @@
-//! The notation that most clients share: `mcpServers`, or `servers` of VS Code, with `command` or `url`.
+//! The notation of most clients: `mcpServers`, or `servers` of VS Code, with `command` or `url`.
 
 use crate::document::{Entry, Node, Value};
 
@@ -14,7 +14,7 @@ pub(super) fn servers(client: Client, root: &Node) -> Entry {
         .or_else(|| find(root, "mcpServers"))
         .or_else(|| find(root, "servers"));
     match section {
-        // What is no mapping is reported as it is.
+        // A value that is no mapping is kept, to be reported.
         Some(section) if !matches!(section.value.value, Value::Map(_)) => {
             renamed(section, "mcpServers")
         }
@@ -31,7 +31,7 @@ pub(super) fn servers(client: Client, root: &Node) -> Entry {
     }
 }
 
-/// One server. A value that is no mapping stays, to be reported.
+/// One server. A value that is no mapping is kept, to be reported.
 pub(super) fn server(client: Client, entry: &Entry) -> Entry {
     let Value::Map(members) = &entry.value.value else {
         return entry.clone();
@@ -49,17 +49,17 @@ pub(super) fn server(client: Client, entry: &Entry) -> Entry {
         };
         match (member.key.as_str(), &member.value.value) {
             ("timeout", _) => time_limit(&member, "timeout", unit),
-            // The command is what says that it is a local one.
+            // The command already shows that the server is local.
             ("type", Value::String(word)) if word == "local" => None,
             ("transportType" | "transport", Value::String(_)) if !has_type => {
                 Some(renamed(&member, "type"))
             }
             ("transportType" | "transport", _) => None,
             ("tools", Value::List(_)) => Some(renamed(&member, "includeTools")),
-            // A confinement by the client, in its own terms.
+            // The client's own confinement, in its own terms.
             ("sandbox", _) if client == Client::VsCode => None,
             ("env" | "headers", Value::Map(pairs)) => {
-                // VS Code unsets variables by null.
+                // In VS Code, null unsets a variable.
                 let given = pairs
                     .iter()
                     .filter(|pair| !pair.value.is_null())
@@ -73,7 +73,8 @@ pub(super) fn server(client: Client, entry: &Entry) -> Entry {
     with_members(entry, members.iter().filter_map(member).collect())
 }
 
-/// Variables of editors that are no names of Fanlight's: `${/}` and `${workspaceFolder:name}`.
+/// Rewrites editors' variables whose names Fanlight does not accept: `${/}` and
+/// `${workspaceFolder:name}`.
 fn in_our_notation(text: &str) -> String {
     let text = text.replace("${/}", "/").replace("${pathSeparator}", "/");
     super::build::expressions(&text, "${workspaceFolder:", "}", &|_| {
@@ -81,14 +82,14 @@ fn in_our_notation(text: &str) -> String {
     })
 }
 
-/// Whether an entry has a member that says how its server is reached.
+/// Whether an entry has a member that leads to its server.
 pub(super) fn is_reachable(entry: &Entry) -> bool {
     ["command", "cmd", "url", "uri", "serverUrl", "httpUrl"]
         .iter()
         .any(|key| find(&entry.value, key).is_some())
 }
 
-/// Whether a member is this text.
+/// Whether a member has this text.
 pub(super) fn says(entry: &Entry, key: &str, word: &str) -> bool {
     find(&entry.value, key).and_then(|member| text(&member.value)) == Some(word)
 }

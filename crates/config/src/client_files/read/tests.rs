@@ -4,7 +4,7 @@ use super::*;
 use crate::client_files::edit::item;
 use crate::client_files::item::Item;
 
-/// The servers of a file, as JSON in one line, and what is noted.
+/// A file's servers as JSON in one line, and the notes.
 fn read(path: &str, text: &str) -> (Client, String, Vec<String>) {
     let path = Path::new(path);
     let root = crate::document::parse(&Source::new(text), Syntax::of(path, text))

@@ -1,4 +1,4 @@
-//! Zed: `settings.json` with `context_servers`, of which some belong to extensions.
+//! Zed: `settings.json` with `context_servers`, some of which belong to extensions.
 
 use crate::document::{Entry, Node, Value};
 
@@ -7,7 +7,7 @@ use super::build::{entries, find, renamed, replaced, servers_entry, with_members
 use super::servers::{is_reachable, server};
 use crate::client_files::client::Client;
 
-/// The servers of a file. Those of extensions are left out: only Zed knows how they are started.
+/// The servers of a file. Servers of extensions are left out, since only Zed can start them.
 pub(super) fn servers(root: &Node, notes: &mut Vec<Note>) -> Entry {
     let section = find(root, "context_servers");
     let found = section

@@ -1,4 +1,4 @@
-//! A small OTLP/gRPC collector on loopback: the services of tonic, recording what they receive.
+//! A small OTLP/gRPC collector on loopback: tonic's services, which record their requests.
 
 use std::sync::Arc;
 
@@ -35,15 +35,15 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::{Code, Request, Response, Status};
 
-/// The collector; it ends when this is dropped.
+/// The collector; dropping it ends it.
 pub(crate) struct Collector {
     /// `http://127.0.0.1:…`
     pub(crate) endpoint: String,
-    /// What came for traces, with its `authorization`.
+    /// Trace requests with their `authorization`.
     pub(crate) traces: mpsc::Receiver<(Vec<String>, ExportTraceServiceRequest)>,
-    /// What came for metrics, likewise.
+    /// Metric requests with their `authorization`.
     pub(crate) metrics: mpsc::Receiver<(Vec<String>, ExportMetricsServiceRequest)>,
-    /// What came for log records, likewise.
+    /// Log requests with their `authorization`.
     pub(crate) logs: mpsc::Receiver<(Vec<String>, ExportLogsServiceRequest)>,
     task: JoinHandle<()>,
 }
@@ -101,12 +101,13 @@ impl LogsService for Answers<ExportLogsServiceRequest> {
 }
 
 impl Collector {
-    /// Starts one that answers with `code`.
+    /// Starts a collector that answers with `code`.
     pub(crate) async fn start(code: Code) -> Self {
         Self::listen(code, None).await
     }
 
-    /// A collector with TLS by this certificate, which also accepts traces as OTLP over HTTP.
+    /// Starts a collector with TLS and this certificate, which also accepts traces as OTLP over
+    /// HTTP.
     pub(crate) async fn start_with_tls(certificate: &CertifiedKey<KeyPair>) -> Self {
         let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der()).into();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

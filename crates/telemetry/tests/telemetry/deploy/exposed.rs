@@ -1,5 +1,5 @@
-//! What Fanlight exposes: the samples at `/metrics` of a gateway on which everything has happened
-//! that a label can tell of.
+//! The exposed metrics: the samples at `/metrics` of a gateway on which every event with a label
+//! has happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
         known,
         "a label has no sample here: add what gives it one"
     );
-    // What the program itself exposes where it has replicas (`tests/replicas` asks for these), and what Prometheus does.
+    // Metrics of the program with replicas (`tests/replicas` checks these), and Prometheus' own.
     for (name, labels) in [
         ("fanlight_replicas", &[][..]),
         ("fanlight_valkey_connected", &[]),
@@ -56,14 +56,14 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
             labels.iter().map(|&label| label.to_owned()).collect(),
         );
     }
-    // What Prometheus adds when it scrapes, and its operator in Kubernetes.
+    // Labels that Prometheus adds when it scrapes, and that its Kubernetes operator adds.
     for labels in samples.values_mut() {
         labels.extend(["instance", "job", "namespace", "service"].map(str::to_owned));
     }
     samples
 }
 
-/// More kinds of calls than this gateway tells apart, so that there is an overflow too.
+/// A gateway with more kinds of calls than it distinguishes, so that there is an overflow, too.
 fn gateway() -> Telemetry {
     let metrics = MetricLimits {
         series: 2,

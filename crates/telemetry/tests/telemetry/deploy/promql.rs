@@ -1,5 +1,5 @@
-//! Whether a query names only what Fanlight exposes: each selector's metric and labels, the known
-//! values of labels with few values, and the labels that are left to group by and to write out.
+//! Checks that a query names only exposed things: each selector's metric and labels, the known
+//! values of labels with few values, and the remaining labels for grouping and output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use promql_parser::parser::{AggregateExpr, Expr, LabelModifier, VectorSelector};
 
 pub(crate) type Labels = BTreeSet<String>;
 
-/// What can be asked for.
+/// The things that a query may name.
 pub(crate) struct Checker {
     pub(crate) exposed: BTreeMap<String, Labels>,
-    /// Names of metrics that were asked for.
+    /// Names of metrics in queries so far.
     pub(crate) named: BTreeSet<String>,
 }
 
 impl Checker {
-    /// Checks `query` and says which labels its result can have.
+    /// Checks `query` and returns the possible labels of its result.
     pub(crate) fn query(&mut self, query: &str) -> Labels {
         let parsed =
             promql_parser::parser::parse(query).unwrap_or_else(|error| panic!("{error}: {query}"));
@@ -60,7 +60,8 @@ impl Checker {
         }
     }
 
-    /// `topk` and its like keep the labels there are; the others keep those named after `by`.
+    /// The labels after an aggregation: `topk` and the like keep all, the others keep those after
+    /// `by`.
     fn aggregate(&mut self, aggregate: &AggregateExpr, query: &str) -> Labels {
         let inner = self.labels(&aggregate.expr, query);
         match &aggregate.modifier {
