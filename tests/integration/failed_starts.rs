@@ -245,7 +245,7 @@ async fn process_that_does_not_start_shows_cause_and_remedy() {
     assert!(check.contains("6 problems found"), "{check}");
     let (_, list) = command(&["list", "tools", "--config", file.path().to_str().unwrap()]).await;
     assert!(
-        list.contains("\n  help: it seems to want a variable"),
+        list.contains("\n  help: it seems to need a variable"),
         "{list}"
     );
 }

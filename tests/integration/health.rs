@@ -249,7 +249,7 @@ async fn server_that_answers_a_trial_is_used_again() {
     })
     .await;
     server_when(&gateway, "ready").await;
-    gateway.log.line_with("backend is used again").await;
+    gateway.log.line_with("server gets calls again").await;
     assert!(gateway.terminate().await.success());
 }
 

@@ -196,7 +196,7 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
                 Some("false"),
                 "{case}: {call}"
             );
-            gateway.log.line_with("backend is down").await;
+            gateway.log.line_with("server is down").await;
         }
     }
 }

@@ -212,7 +212,7 @@ async fn start_is_drawn_live_and_wiped_when_it_is_over() {
         fs::write(folder.path().join("go"), "").unwrap();
         if command.starts_with("run") {
             // Neither line tears the other.
-            terminal.shows("backend is connected").await;
+            terminal.shows("server is connected").await;
             assert!(terminal.text().contains(end));
             terminal.types(CTRL_C).await;
         }

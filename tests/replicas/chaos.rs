@@ -121,7 +121,7 @@ async fn stopped_replica_comes_back_without_what_others_have_taken_over() {
         .replica(0)
         .gateway
         .log
-        .line_with("has joined the others anew")
+        .line_with("it has rejoined them")
         .await;
     scene.end(1).await.none_lost();
 }
@@ -196,7 +196,7 @@ async fn partition_between_replicas_leaves_all_clients_served() {
         .replica(0)
         .gateway
         .log
-        .line_with("has joined the others anew")
+        .line_with("it has rejoined them")
         .await;
     // Each broken link between two replicas may cost a client a call. A replica without Valkey does
     // not see that a session has moved, and no other replica knows the sessions opened there.

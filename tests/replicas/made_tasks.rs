@@ -275,7 +275,7 @@ async fn task_of_a_replica_that_has_lost_its_session_is_known_at_every_replica()
             .replica(0)
             .gateway
             .log
-            .line_with("has joined the others anew")
+            .line_with("it has rejoined them")
             .await;
         networks.between_replicas(Network::Takes(Duration::ZERO));
         for number in [0, 2] {

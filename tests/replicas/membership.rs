@@ -96,7 +96,7 @@ async fn replica_that_was_cut_off_gets_another_epoch() {
         "calls need no Valkey"
     );
     proxy.set(Network::Takes(Duration::ZERO));
-    cut.log.line_with("has joined the others anew").await;
+    cut.log.line_with("it has rejoined them").await;
     until("two replicas", async || members(&one).await == 2).await;
     assert_ne!(of_replicas(&cut, &["epoch"]).await, epoch);
 }

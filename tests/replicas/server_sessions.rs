@@ -249,11 +249,7 @@ async fn replica_that_was_stopped_does_not_end_the_session_at_a_server() {
     )
     .await;
     signal(&owner.gateway, Signal::CONT);
-    owner
-        .gateway
-        .log
-        .line_with("has joined the others anew")
-        .await;
+    owner.gateway.log.line_with("it has rejoined them").await;
     // The replica gets another request for the first session and none for the second.
     assert_eq!(call(&client, &owner, &backend, "5").await, session);
     assert!(owner.gateway.terminate().await.success());
@@ -291,11 +287,7 @@ async fn replica_that_was_stopped_does_not_keep_what_another_has_released() {
     .await;
     assert!(other.gateway.terminate().await.success());
     signal(&owner.gateway, Signal::CONT);
-    owner
-        .gateway
-        .log
-        .line_with("has joined the others anew")
-        .await;
+    owner.gateway.log.line_with("it has rejoined them").await;
     // Ends the rest of the session at the old replica, unless it has already given that up.
     admin(
         &owner.gateway,

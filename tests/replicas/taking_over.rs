@@ -300,11 +300,7 @@ async fn replica_that_was_stopped_does_not_serve_what_others_have_taken_over() {
     let client = Client::open(&owner, ANN).await;
     taken_over_while_stopped(&client, &owner, &other).await;
     signal(&owner.gateway, Signal::CONT);
-    owner
-        .gateway
-        .log
-        .line_with("has joined the others anew")
-        .await;
+    owner.gateway.log.line_with("it has rejoined them").await;
     assert_eq!(client.post(&owner, &say("2")).await.status, 200);
     owner
         .gateway
@@ -333,11 +329,7 @@ async fn replica_that_was_stopped_does_not_bring_back_what_has_ended_elsewhere()
     })
     .await;
     signal(&owner.gateway, Signal::CONT);
-    owner
-        .gateway
-        .log
-        .line_with("has joined the others anew")
-        .await;
+    owner.gateway.log.line_with("it has rejoined them").await;
     for at in [&owner, &other] {
         assert_eq!(client.post(at, &say("2")).await.status, 404);
     }
@@ -404,11 +396,7 @@ async fn replica_that_another_cannot_reach_stays_listed_and_gives_up_what_was_ta
         "{}",
         list_in(&valkey).await
     );
-    owner
-        .gateway
-        .log
-        .line_with("has joined the others anew")
-        .await;
+    owner.gateway.log.line_with("it has rejoined them").await;
     // The replica takes the session back, since the link to its present owner is cut as well.
     assert_eq!(client.post(owner, &say("2")).await.status, 200);
     owner

@@ -504,7 +504,7 @@ impl Backend {
 
 /// The error of a server whose configuration refers to a missing value.
 fn incomplete(why: String) -> BackendError {
-    let text = "put it there; a variable is set where Fanlight is started, which is then started again, or gets a default, as in \
+    let text = "add it; set a variable in Fanlight's environment and restart Fanlight, or give the variable a default, as in \
                 `${NAME:-default}`";
     let remedy = Remedy {
         kind: RemedyKind::Configuration,
@@ -554,7 +554,7 @@ impl BackendLife {
             .await
             .is_err()
         {
-            tracing::warn!(backend = self.name(), "backend did not stop in time");
+            tracing::warn!(backend = self.name(), "server did not stop in time");
         }
     }
 

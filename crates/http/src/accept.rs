@@ -358,13 +358,13 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
             let (limit, name) = (self.limits.connections, self.limits.name);
             tracing::warn!(
                 limit,
-                "{name} connections are all in use: those end that are needed least"
+                "all {name} connections are in use: the least needed ones end"
             );
         }
         if let Some(lost) = self.waiting.push(stream, peer) {
             tracing::debug!(
                 limit = self.limits.waiting,
-                "connection closed: too many of its peer wait"
+                "connection closed: too many connections of its peer wait"
             );
             drop(lost);
         }
@@ -378,7 +378,7 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         if expired > 0 {
             tracing::debug!(
                 expired,
-                "connections closed: none has ended for them in time"
+                "waiting connections closed: no other one ended in time"
             );
         }
         self.waiting.reset();

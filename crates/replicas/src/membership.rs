@@ -393,7 +393,7 @@ impl Membership {
         match earlier {
             0 => info!(replica = %id, epoch, "joined the other replicas"),
             _ if earlier != epoch => {
-                warn!(replica = %id, epoch, "this replica was away for too long, or others could not reach it, and has joined the others anew");
+                warn!(replica = %id, epoch, "this replica was away for too long, or others could not reach it; it has rejoined them");
             }
             _ => {}
         }

@@ -177,7 +177,7 @@ impl Running {
         let out = Log::shown("out", child.stdout.take().unwrap());
         let err = Log::shown("err", child.stderr.take().unwrap());
         let admin = out.line_with("admin on").await;
-        err.line_with("backend is connected").await;
+        err.line_with("server is connected").await;
         Self {
             admin,
             out,

@@ -29,7 +29,7 @@ async fn lines_of(format: &str) -> [(String, String, String); 2] {
     let arguments = [&file.arguments()[..], &["--log-format", format]].concat();
     let gateway =
         Gateway::start_with(&config(&[odd.entry("odd"), good.entry("good")]), &arguments).await;
-    let connected = gateway.log.line_with("backend is connected").await;
+    let connected = gateway.log.line_with("server is connected").await;
     assert!(
         !connected.contains("trace_id"),
         "it belongs to no request: {connected}"

@@ -88,7 +88,7 @@ impl Attempt {
                 backend,
                 seconds = elapsed.as_secs(),
                 last_line = &*last_line,
-                "backend is still starting"
+                "server is still starting"
             );
             next *= 2;
         }

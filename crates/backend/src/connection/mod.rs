@@ -214,7 +214,7 @@ impl Connection {
             }
             let Some(_using) = self.usage.enter(call) else {
                 let error = BackendError::Unreachable {
-                    reason: "its process was just ended, being unused".into(),
+                    reason: "its unused process was just ended".into(),
                 };
                 return Err(Failure::NotRun {
                     loss: Loss::Unused,

@@ -312,7 +312,7 @@ impl Supervisor {
                 is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
                 let retry = Plain(self.settings.timeouts.failed_retry);
-                tracing::error!(backend, failures, %retry, "backend has failed: it is started again for calls only");
+                tracing::error!(backend, failures, %retry, "server has failed: only a call starts it again");
             }
             is_demanded = self.stay_down(error.clone(), delay, is_failed).await;
             failure = Some(error);
@@ -516,7 +516,7 @@ impl Supervisor {
             self.context.health.set_ejected(true);
             self.context.telemetry.metrics().ejected();
         }
-        self.log(&format_args!("connection to backend is lost: {loss:?}"));
+        self.log(&format_args!("connection to server lost: {loss:?}"));
         if matches!(loss, Loss::EraDoubt | Loss::Unused) {
             // The old connection finishes its requests: one request's failure must not end the
             // others.
@@ -584,17 +584,17 @@ impl Supervisor {
         let (backend, retry_in) = (&*self.context.name, Plain(delay));
         // Nothing is wrong with the server.
         if error.sign_in().is_some() {
-            tracing::debug!(backend, %error, "the user of the backend has to sign in");
+            tracing::debug!(backend, %error, "the server's user has to sign in");
             return;
         }
         let line = self.outage().failed();
         match line {
-            Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "backend is down"),
+            Some(Line::Began) => tracing::warn!(backend, %error, %retry_in, "server is down"),
             Some(Line::GoesOn(Extent { after, failures })) => {
                 let (what, after) = (error.what(), Plain(after));
-                tracing::warn!(backend, failures, %after, error = what, "backend is still down");
+                tracing::warn!(backend, failures, %after, error = what, "server is still down");
             }
-            None => tracing::debug!(backend, %error, %retry_in, "backend is down"),
+            None => tracing::debug!(backend, %error, %retry_in, "server is down"),
         }
     }
 
@@ -606,10 +606,10 @@ impl Supervisor {
             Some(Extent { after, failures }) => {
                 let after = Plain(after);
                 self.log(&format_args!(
-                    "backend is connected: {era}, {revision}; it was down for {after} ({failures} failed attempts)"
+                    "server is connected: {era}, {revision}; it was down for {after} ({failures} failed attempts)"
                 ));
             }
-            None => self.log(&format_args!("backend is connected: {era}, {revision}")),
+            None => self.log(&format_args!("server is connected: {era}, {revision}")),
         }
     }
 

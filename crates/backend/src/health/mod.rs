@@ -122,10 +122,10 @@ impl Health {
             Some(News::Opened { failures }) => {
                 self.metrics.ejected();
                 let retry_in = Plain(pause.unwrap_or_default());
-                tracing::warn!(backend, failures, %retry_in, "backend is left alone: its last calls got no answer");
+                tracing::warn!(backend, failures, %retry_in, "server gets no calls for now: it did not answer the last ones");
             }
             Some(News::Closed { after }) => {
-                tracing::info!(backend, after = %Plain(after), "backend is used again");
+                tracing::info!(backend, after = %Plain(after), "server gets calls again");
             }
             None => {}
         }

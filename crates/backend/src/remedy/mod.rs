@@ -47,8 +47,8 @@ fn by_error(
         return remedy(RemedyKind::Configuration, text);
     }
     if !output.stdout.is_empty() {
-        let text = "it must write its log to standard error: look for an option that has it serve over standard input and \
-                    output (often `--stdio`) or that silences it";
+        let text = "it must write its log to standard error: look for an option that makes it serve over standard input \
+                    and output (often `--stdio`) or that silences it";
         return remedy(RemedyKind::Server, text);
     }
     match cause {
@@ -58,7 +58,7 @@ fn by_error(
             remedy(RemedyKind::Time, text)
         }
         BackendError::Exited { .. } if output.is_empty() => {
-            let text = "it ended by itself and wrote nothing: it may need an argument that has it serve over standard \
+            let text = "it ended by itself and wrote nothing: it may need an argument that makes it serve over standard \
                         input and output";
             remedy(RemedyKind::Server, text)
         }

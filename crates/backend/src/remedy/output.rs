@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
             "unable to connect to podman",
         ],
         kind: RemedyKind::Program,
-        remedy: "see that Docker is running, and that the gateway's user may use it",
+        remedy: "check that Docker is running, and that the gateway's user may use it",
     },
     Rule {
         programs: CONTAINERS,
@@ -92,8 +92,8 @@ const RULES: &[Rule] = &[
             "missing credentials",
         ],
         kind: RemedyKind::Configuration,
-        remedy: "it seems to want a variable: set it in `env`; of the gateway's own environment it gets only what \
-                 `inheritEnv` names",
+        remedy: "it seems to need a variable: set it in `env`; from the gateway's own environment it gets only the \
+                 variables in `inheritEnv`",
     },
     Rule {
         programs: &["node", "bun", "deno", "tsx", "ts-node"],
@@ -115,8 +115,8 @@ const RULES: &[Rule] = &[
             "importerror",
         ],
         kind: RemedyKind::Program,
-        remedy: "a module that it needs is not installed, or the program is not the one of its virtual environment: write \
-                 that one's whole path as `command`",
+        remedy: "a module that it needs is not installed, or `command` is not the program in its virtual environment: write \
+                 that program's whole path",
     },
     Rule {
         programs: &[],
@@ -138,7 +138,7 @@ const RULES: &[Rule] = &[
         programs: &[],
         texts: &["permission denied", "eacces", "operation not permitted"],
         kind: RemedyKind::Program,
-        remedy: "it may not use a file: see to the permissions of the gateway's user, and to its `sandbox` if it has one",
+        remedy: "it may not use a file: check the permissions of the gateway's user, and its `sandbox` if it has one",
     },
     Rule {
         programs: &[],

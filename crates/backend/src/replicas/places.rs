@@ -117,7 +117,7 @@ impl Watching {
                     tracing::info!(
                         backend = &*self.backend,
                         endpoints,
-                        "endpoints of backend have changed"
+                        "endpoints of server have changed"
                     );
                     *places = next.into();
                 }

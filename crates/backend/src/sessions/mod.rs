@@ -721,7 +721,7 @@ impl SessionPool {
             Ok(opened) => opened.wake(),
             Err(error) => {
                 let backend = &*self.settings.context.name;
-                tracing::debug!(backend, %error, "no connection that goes on with a session at the server");
+                tracing::debug!(backend, %error, "no connection to continue a session at the server");
             }
         }
         // The client's session may have ended here meanwhile.

@@ -118,7 +118,9 @@ impl TaskTranslation {
         };
         let permit = permit.map_or_else(|| self.permit(&call.context.peer), Ok);
         let _permit = permit.map_err(|error| BackendError::Malformed {
-            reason: format!("a task that was not requested, and that cannot be awaited: {error}"),
+            reason: format!(
+                "a task that was not requested, and whose end the gateway cannot wait for: {error}"
+            ),
         })?;
         let messages = &call.messages;
         let wait = ExtensionWait {

@@ -163,7 +163,7 @@ impl TaskTranslation {
                 None => {
                     return Ok(refusal(
                         code::INVALID_PARAMS,
-                        "the cursor is none of this list",
+                        "the cursor does not belong to this list",
                     ));
                 }
             },

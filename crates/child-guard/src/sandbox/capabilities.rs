@@ -48,6 +48,6 @@ pub(super) fn drop_all() -> io::Result<()> {
 
 fn failed(error: Errno) -> io::Error {
     io::Error::other(format!(
-        "sandbox: the system does not take its capabilities: {error}"
+        "sandbox: its capabilities cannot be dropped: {error}"
     ))
 }

@@ -126,8 +126,8 @@ impl Dialect {
             return None;
         }
         call.params.as_ref()?.get("requestState")?;
-        let message = "the call that this requestState belongs to is not here any more: it expired, or the gateway was \
-                       restarted; send the request again without requestState";
+        let message = "the call of this requestState is gone: it expired, or the gateway was restarted; send the request again \
+                       without requestState";
         Some(Response::from_error(&RpcError::new(
             code::INVALID_PARAMS,
             message,

@@ -316,7 +316,7 @@ impl Shared {
         tracing::warn!(
             backend = &*self.context.name,
             reason,
-            "connection to backend is given up"
+            "connection to server given up"
         );
         self.liveness.give_up(reason);
         self.end.cancel();

@@ -114,7 +114,7 @@ fn of_tls(error: &rustls::Error) -> Problem {
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => Problem::new(
             "it wants a client certificate",
             tls,
-            "the gateway has none to show: put a proxy that has one in between",
+            "the gateway has no client certificate: put a proxy with one in between",
         ),
         rustls::Error::AlertReceived(AlertDescription::UnrecognisedName) => Problem::new(
             "it does not serve this host name",
@@ -124,7 +124,7 @@ fn of_tls(error: &rustls::Error) -> Problem {
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
         | rustls::Error::PeerIncompatible(_) => {
             let what = "it and the gateway have no version or cipher of TLS in common";
-            Problem::new(what, tls, "have the server accept TLS 1.2 or 1.3")
+            Problem::new(what, tls, "make the server accept TLS 1.2 or 1.3")
         }
         rustls::Error::AlertReceived(_) => Problem::new(
             "it broke off the TLS handshake",
@@ -160,7 +160,7 @@ fn of_certificate(error: &CertificateError) -> Problem {
                 .map(|name| quoted_part(name))
                 .collect();
             let what = match names.is_empty() {
-                true => format!("its certificate is for no host, and so not for {expected}"),
+                true => format!("its certificate names no host, and so not {expected}"),
                 false => format!(
                     "its certificate is for {}, not for {expected}",
                     names.join(", ")
@@ -209,7 +209,7 @@ fn of_certificate(error: &CertificateError) -> Problem {
         CertificateError::BadSignature => Problem::new(
             "its certificate was not signed by the authority that it names",
             tls,
-            "see that `caFile` has the authority's present certificate",
+            "check that `caFile` has the authority's current certificate",
         ),
         other if other.to_string().contains("CaUsedAsEndEntity") => Problem::new(
             "its certificate is that of an authority, not of a server",
@@ -219,7 +219,7 @@ fn of_certificate(error: &CertificateError) -> Problem {
         _ => Problem::new(
             "its certificate is not valid",
             tls,
-            "have a look at it with `openssl s_client -connect`",
+            "inspect it with `openssl s_client -connect`",
         ),
     }
 }
