@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 /// What users have granted at servers.
@@ -14,7 +15,8 @@ pub trait GrantedConnections: Send + Sync + 'static {
 }
 
 /// What one user has at one server.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedConnection {
     /// By which it is ended.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use fanlight_canonical::BackendStatus;
 use serde::Serialize;
 use tokio::time::sleep;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::Admin;
@@ -23,7 +24,8 @@ const LONGEST: usize = 500;
 pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 
 /// A change of a server's state.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StateChange {
     at_ms: f64,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fanlight_protocol::Json;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 /// The configuration in force, and changes of it.
@@ -56,7 +57,8 @@ pub trait Operations: Send + Sync + 'static {
 }
 
 /// A limit on how often clients may ask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub struct RateLimit {
     /// What it says, in short.
     pub rule: String,
@@ -75,7 +77,8 @@ pub struct RateLimit {
 }
 
 /// What one of those that a limit counts apart has used. What it does not tell apart is null.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub struct RateUse {
     /// The principal, or the address of a client that is not authenticated.
     pub client: Option<String>,

@@ -2,6 +2,7 @@
 
 use fanlight_telemetry::metrics::Family;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 /// The processes, and what they share.
@@ -14,7 +15,8 @@ pub trait Replicas: Send + Sync + 'static {
 }
 
 /// What several processes share, and who they are.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicasView {
     /// The id of this process.
@@ -28,7 +30,8 @@ pub struct ReplicasView {
 }
 
 /// The connection to Valkey.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ValkeyView {
     /// Without user and password.
@@ -40,7 +43,8 @@ pub struct ValkeyView {
 }
 
 /// A process.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaView {
     /// What tells it from all others.

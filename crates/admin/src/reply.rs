@@ -12,6 +12,7 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::operator::{Denied, Role};
@@ -53,7 +54,8 @@ pub(crate) fn answer(value: &impl Serialize) -> Response {
 }
 
 /// What is wrong.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Error<'a> {
     /// What is wrong, and what to do.
     error: &'a str,

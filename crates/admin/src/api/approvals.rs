@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use fanlight_gateway::approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
 use http::StatusCode;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -17,14 +18,16 @@ use crate::reply::{Refusal, answer};
 use crate::values::{millis, moment};
 
 /// Calls that need approval.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Approvals {
     /// Those that were asked about first in front.
     approvals: Vec<Approval>,
 }
 
 /// A call that needs approval.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Approval {
     /// By which it is answered.
@@ -56,7 +59,8 @@ struct Approval {
 }
 
 /// An answer that is in force.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Answered {
     /// Of the question.
     id: String,

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::warn;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -22,7 +23,8 @@ const MOST: usize = 1000;
 static READERS: Semaphore = Semaphore::const_new(2);
 
 /// Entries of the record.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntries {
     /// Whether a record is kept.
@@ -32,12 +34,13 @@ pub(crate) struct AuditEntries {
     /// Entries and checkpoints that it could not send to the collector.
     not_exported: u64,
     /// The newest first.
-    #[schema(value_type = Vec<serde_json::Value>)]
+    #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
     entries: Vec<Verbatim>,
 }
 
 /// What was used.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct UsageTable {
     /// Whether a record is kept.
     recording: bool,
@@ -45,7 +48,8 @@ pub(crate) struct UsageTable {
 }
 
 /// What one client used of one thing on one day.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct UsageRow {
     /// In UTC.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -15,11 +16,12 @@ use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
 /// What is known of a server besides its state.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct BackendDetails {
     name: String,
     /// Its `initialize` or `server/discover` result, unchanged; null while it is not connected.
-    #[schema(value_type = Option<Object>)]
+    #[cfg_attr(test, schema(value_type = Option<Object>))]
     description: Option<Verbatim>,
     /// Its last 50 states, oldest first.
     history: Vec<StateChange>,
@@ -31,7 +33,8 @@ pub(crate) struct BackendDetails {
 }
 
 /// A process of a server.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct RunningProcess {
     /// Its number in the log.

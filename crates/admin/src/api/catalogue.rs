@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use axum::extract::State;
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::endpoints::endpoint_at;
@@ -16,28 +17,30 @@ use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
 /// The merged lists: those that were asked for.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Catalogue {
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     tools: Option<List>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     resources: Option<List>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     resource_templates: Option<List>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     prompts: Option<List>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     skills: Option<List>,
 }
 
 /// A list.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct List {
     entries: Vec<Entry>,
     collisions: Vec<Collision>,
@@ -45,22 +48,24 @@ struct List {
 }
 
 /// An entry of a list.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct Entry {
     backend: String,
     /// Its name or URI for clients.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     key: Option<Verbatim>,
     /// The name or URI that the server gives it.
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     original: Option<Verbatim>,
     /// The text that clients receive.
-    #[schema(value_type = serde_json::Value)]
+    #[cfg_attr(test, schema(value_type = serde_json::Value))]
     entry: Verbatim,
 }
 
 /// Two entries with one name.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct Collision {
     key: String,
     /// The server whose entry is offered.
@@ -71,7 +76,8 @@ struct Collision {
 }
 
 /// What a server has contributed.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Contribution {
     backend: String,
@@ -80,11 +86,11 @@ struct Contribution {
     reason: Option<String>,
     /// True where the entries are those that it listed before it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     stale: Option<bool>,
     /// When it was asked, where the entries are from `stateDir`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     as_of_ms: Option<f64>,
 }
 

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use fanlight_telemetry::RunningRequest;
 use http::StatusCode;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -18,7 +19,8 @@ const DEFAULT: usize = 100;
 const MOST: usize = 1000;
 
 /// Requests of clients that run.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClientCalls {
     /// All of them, also those beyond `limit`.
@@ -27,7 +29,8 @@ pub(crate) struct ClientCalls {
 }
 
 /// A request of a client that runs.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct ClientCall {
     /// By which it is cancelled.
@@ -45,7 +48,8 @@ struct ClientCall {
 }
 
 /// A request that was cancelled.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClientCallCancelled {
     /// Its span.
     call: String,

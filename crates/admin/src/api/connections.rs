@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -14,14 +15,16 @@ use crate::connections::GrantedConnection;
 use crate::reply::{Refusal, answer};
 
 /// What users have granted at servers.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Connections {
     /// By server and user.
     connections: Vec<GrantedConnection>,
 }
 
 /// A connection was ended.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ConnectionEnded {
     /// Its id.
     connection: String,

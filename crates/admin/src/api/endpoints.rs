@@ -8,6 +8,7 @@ use fanlight_canonical::Core as _;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -15,13 +16,15 @@ use crate::Admin;
 use crate::reply::{self, Refusal};
 
 /// The endpoints.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Endpoints {
     endpoints: Vec<Endpoint>,
 }
 
 /// An endpoint.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct Endpoint {
     path: String,
     servers: Vec<String>,
@@ -29,7 +32,8 @@ struct Endpoint {
 }
 
 /// How many entries it shows.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Entries {
     tools: usize,

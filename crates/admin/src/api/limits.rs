@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -25,7 +26,8 @@ const REQUESTS: FamilyInfo = FamilyInfo {
 };
 
 /// How often clients may ask.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LimitStates {
     /// In the order of the configuration.
     limits: Vec<RateLimit>,

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use http::StatusCode;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -14,7 +15,8 @@ use crate::OperationError;
 use crate::reply::{Refusal, answer, json};
 
 /// A server was switched or started.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerChanged {
     server: String,
     /// What was done: the action.
@@ -22,7 +24,8 @@ pub(crate) struct ServerChanged {
 }
 
 /// A session was ended.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct SessionEnded {
     /// The digest of its id.
     session: String,

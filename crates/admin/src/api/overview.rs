@@ -7,6 +7,7 @@ use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_telemetry::ring::Query;
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::server_state::{Backend, Seconds};
@@ -19,12 +20,13 @@ use crate::{LiveSettings, ReplicasView, Subject};
 const FAILED: usize = 100;
 
 /// The overview.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Overview {
     /// Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     uptime_seconds: Option<f64>,
     version: &'static str,
     /// The URL of the endpoint for clients, or `stdio`.
@@ -41,22 +43,23 @@ pub(crate) struct Overview {
     streams: usize,
     /// Traces in the ring; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     traces: Option<usize>,
     /// Bytes of the ring; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     trace_bytes: Option<usize>,
     /// Absent if this process is alone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     replicas: Option<ReplicasView>,
     page: Page,
     backends: Vec<Backend>,
 }
 
 /// When the page asks again.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Page {
     refresh_ms: f64,
@@ -64,7 +67,8 @@ struct Page {
 }
 
 /// The servers.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Backends {
     backends: Vec<Backend>,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -13,18 +14,20 @@ use crate::reply::answer;
 use crate::values::Verbatim;
 
 /// Definitions that are not as they were approved.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Pins {
     /// Null if `pins` is off; else whether they are held, and the definitions.
-    #[schema(value_type = Option<serde_json::Value>)]
+    #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     pins: Verbatim,
     /// Definitions with hidden characters, or names that look like those of another server.
-    #[schema(value_type = Vec<serde_json::Value>)]
+    #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
     flags: Verbatim,
 }
 
 /// A definition that is approved now.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct PinApproved {
     /// Under which it was listed.
     id: String,

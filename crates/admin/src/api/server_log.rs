@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::stream::{self, event};
@@ -22,7 +23,8 @@ use crate::reply::{Refusal, answer};
 use crate::values::{moment, to_json};
 
 /// The last lines of a server's processes.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServerLog {
     name: String,
@@ -31,13 +33,15 @@ pub(crate) struct ServerLog {
 }
 
 /// The last lines of the processes of all servers.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct AllLogs {
     lines: Vec<Line>,
 }
 
 /// A line.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Line {
     /// The name of the server.

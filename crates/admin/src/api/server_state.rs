@@ -10,6 +10,7 @@ use fanlight_telemetry::metrics::GIVEN_UP;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Trace, attribute, failure};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::versions::{Canary, Mirror};
@@ -17,7 +18,8 @@ use crate::ready::{reason, state};
 use crate::values::{millis, moment};
 
 /// A server.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Backend {
     name: String,
@@ -35,11 +37,11 @@ pub(crate) struct Backend {
     endpoints: Vec<BackendEndpoint>,
     /// The version of it that serves a share of its clients.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     canary: Option<Canary>,
     /// The server that gets copies of its requests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     mirror: Option<Mirror>,
     /// The attempt to connect that is being made.
     starting: Option<Starting>,
@@ -61,7 +63,8 @@ pub(crate) struct Backend {
 }
 
 /// One of several endpoints of a server.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct BackendEndpoint {
     /// Scheme, host and port, and the address if the host has several.
@@ -75,30 +78,32 @@ struct BackendEndpoint {
     leaving: bool,
     /// Running requests. Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     running: Option<usize>,
     /// How long its calls have taken lately. Absent from event streams.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     latency_ms: Option<f64>,
 }
 
 /// An attempt to connect that is being made.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Starting {
     /// When it began, in milliseconds since the Unix epoch.
     since: f64,
     /// For how long it has been made. Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     seconds: Option<f64>,
     /// What the process wrote last.
     last_line: Option<String>,
 }
 
 /// A failed attempt to connect.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct Failure {
     what: String,
     /// `unreachable`, `timeout`, `starting`, `unauthorized` or `error`.
@@ -112,7 +117,8 @@ struct Failure {
 }
 
 /// The newest failure in the ring of traces.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct LastError {
     r#type: String,

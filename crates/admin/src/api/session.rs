@@ -11,6 +11,7 @@ use fanlight_protocol::Json;
 use fanlight_record::AuditEvent;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -28,7 +29,8 @@ pub(super) const LONGEST_BODY: usize = 64 << 10;
 pub(super) const NESTING: usize = 4;
 
 /// Who makes the request, and how to sign in.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Session {
     /// Null where nobody is signed in.
@@ -37,7 +39,8 @@ pub(crate) struct Session {
 }
 
 /// An operator or viewer.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct Identity {
     name: String,
     source: &'static str,
@@ -48,7 +51,8 @@ struct Identity {
 }
 
 /// How to sign in.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 struct SignIn {
     /// Whether a token signs in.
     token: bool,

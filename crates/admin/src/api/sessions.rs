@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -17,7 +18,8 @@ const DEFAULT: usize = 200;
 const MOST: usize = 10_000;
 
 /// Sessions of clients, and calls that wait for them.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sessions {
     session_count: usize,
@@ -28,7 +30,8 @@ pub(crate) struct Sessions {
 }
 
 /// A session.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct ClientSession {
     /// The path of its endpoint.
@@ -42,7 +45,7 @@ struct ClientSession {
     transport: &'static str,
     revision: Option<&'static str>,
     /// What the client says of itself.
-    #[schema(value_type = serde_json::Value)]
+    #[cfg_attr(test, schema(value_type = serde_json::Value))]
     client_info: Option<Verbatim>,
     /// Requests that are running.
     running: usize,
@@ -54,7 +57,8 @@ struct ClientSession {
 }
 
 /// A call that waits for its client.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct SuspendedCall {
     method: String,

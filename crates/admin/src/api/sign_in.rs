@@ -17,6 +17,7 @@ use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
@@ -34,7 +35,8 @@ use crate::settings::{InForce, set_cookie};
 const AT_ONCE: usize = 16;
 
 /// Where the browser goes.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Location {
     location: String,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -20,7 +21,8 @@ const MOST: usize = 1000;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Figures of the tools that were called in the last hour.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ToolStatistics {
     /// The minutes that are counted.
@@ -31,7 +33,8 @@ pub(crate) struct ToolStatistics {
 }
 
 /// A tool.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Tool {
     backend: String,
@@ -52,7 +55,8 @@ struct Tool {
 }
 
 /// Calls whose durations are in a range, which begins where the one before ends.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Range {
     /// Null for the last.

@@ -12,6 +12,7 @@ use fanlight_telemetry::{TraceId, otlp_json};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::{Serialize, Serializer};
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{Answer, Query};
@@ -25,7 +26,8 @@ const MOST: usize = 500;
 const NESTING: usize = 512;
 
 /// Traces of the ring.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Traces {
     /// Whether there is a ring.
     recording: bool,
@@ -33,7 +35,8 @@ pub(crate) struct Traces {
 }
 
 /// A trace in a list.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Trace {
     /// Its place in the order of beginnings.
@@ -56,11 +59,11 @@ pub(crate) struct Trace {
     principal: Option<String>,
     /// How many attempts to connect it stands for; absent if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     attempts: Option<u64>,
     /// When the first of them began.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[cfg_attr(test, schema(nullable = false))]
     first_ms: Option<f64>,
 }
 
@@ -73,6 +76,7 @@ impl Serialize for Outcome {
     }
 }
 
+#[cfg(test)]
 impl utoipa::PartialSchema for Outcome {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         let names = TraceOutcome::ALL.map(TraceOutcome::as_str);
@@ -82,6 +86,7 @@ impl utoipa::PartialSchema for Outcome {
     }
 }
 
+#[cfg(test)]
 impl ToSchema for Outcome {}
 
 /// Traces that have ended, of an event.

@@ -2,13 +2,15 @@
 
 use fanlight_canonical::{CanaryStatus, MirrorDifference, MirrorStatus, Sticky};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::ready::state;
 use crate::values::moment;
 
 /// The version of a server that serves a share of its clients.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Canary {
     /// The name of its own entry.
     server: String,
@@ -21,7 +23,8 @@ pub(super) struct Canary {
 }
 
 /// The server that gets copies of requests.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Mirror {
     /// The name of its own entry.
     server: String,
@@ -40,7 +43,8 @@ pub(super) struct Mirror {
 }
 
 /// An answer of a mirror that differed.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Difference {
     at_ms: f64,

@@ -7,6 +7,7 @@ use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+#[cfg(test)]
 use utoipa::ToSchema;
 
 use super::running::Owner;
@@ -18,7 +19,8 @@ use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
 
 /// It was done.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct CallChanged {
     /// `answer` or `cancel`.
     done: &'static str,
