@@ -1,5 +1,4 @@
-//! References to secrets outside of the configuration: `${file:…}`, `${exec:…}`, `${keyring:…}`,
-//! `${vault:…}`.
+//! References to secrets outside of the configuration: `${file:…}`, `${exec:…}`, `${keyring:…}`.
 
 use std::time::Duration;
 
@@ -29,15 +28,6 @@ pub enum SecretReference {
         /// The account.
         account: String,
     },
-    /// A secret of Vault or OpenBao (KV, version 2): `vault:MOUNT/PATH#KEY`.
-    Vault {
-        /// The mount point of the engine.
-        mount: String,
-        /// The path of the secret.
-        path: String,
-        /// The key of the value within the secret.
-        key: String,
-    },
 }
 
 impl SecretReference {
@@ -52,7 +42,6 @@ impl SecretReference {
             "file" => Some(Self::File { path: rest.to_owned() }).filter(|_| !rest.is_empty()).ok_or("write `${file:PATH}`"),
             "exec" => exec(rest).ok_or("write `${exec:COMMAND}`, or `${exec:10m COMMAND}` for an output that is good for 10 minutes; put words with spaces in quotes"),
             "keyring" => keyring(rest).ok_or("write `${keyring:SERVICE/ACCOUNT}`"),
-            "vault" => vault(rest).ok_or("write `${vault:MOUNT/PATH#KEY}`, such as `${vault:secret/wiki#token}`"),
             "user" => Err("`${user:SERVER}` can only be the whole value of a variable in `env` of a server with `command`"),
             _ => return None,
         })
@@ -84,20 +73,6 @@ fn keyring(text: &str) -> Option<SecretReference> {
     })
 }
 
-fn vault(text: &str) -> Option<SecretReference> {
-    let (place, key) = text.rsplit_once('#').filter(|(_, key)| !key.is_empty())?;
-    let (mount, path) = place.split_once('/')?;
-    let is_plain = |part: &str| {
-        !matches!(part, "" | "." | "..") && !part.contains(['?', '#', '%', '\\', '\n', '\r'])
-    };
-    let is_right = is_plain(mount) && path.split('/').all(is_plain);
-    is_right.then(|| SecretReference::Vault {
-        mount: mount.to_owned(),
-        path: path.to_owned(),
-        key: key.to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,12 +95,6 @@ mod tests {
             account: "c".into(),
         };
         assert_eq!(of("keyring:a/b/c"), keyring);
-        let vault = SecretReference::Vault {
-            mount: "secret".into(),
-            path: "team/wiki".into(),
-            key: "token".into(),
-        };
-        assert_eq!(of("vault:secret/team/wiki#token"), vault);
     }
 
     #[test]
@@ -139,15 +108,6 @@ mod tests {
             "keyring:a",
             "keyring:/a",
             "keyring:a/",
-            "vault:a",
-            "vault:a#k",
-            "vault:/a#k",
-            "vault:a/b",
-            "vault:a/b#",
-            "vault:a/../b#k",
-            "vault:a//b#k",
-            "vault:a/b?c#k",
-            "vault:a/%2e%2e#k",
         ] {
             assert!(SecretReference::read(wrong).unwrap().is_err(), "{wrong}");
         }

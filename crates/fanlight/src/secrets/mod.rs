@@ -1,11 +1,10 @@
-//! Secrets outside the configuration files: output of programs, entries of the system's keyring,
-//! and entries of Vault or OpenBao. They are read with the configuration, and again after a while.
+//! Secrets outside the configuration files: output of programs and entries of the system's keyring.
+//! They are read with the configuration, and again after a while.
 //! A rotated secret takes effect like any change of the configuration.
 
 mod exec;
 #[cfg(feature = "keyring")]
 mod keyring;
-mod vault;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -23,7 +22,7 @@ pub(crate) use self::keyring::SystemKeyring;
 /// The time limit for reading a secret. There is no option: whatever takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The size limit of a secret in bytes, and of a secret server's answer.
+/// The size limit of a secret in bytes.
 const MAX_SIZE: usize = 64 << 10;
 
 /// The lifetime of a secret whose source does not specify one.
@@ -148,7 +147,6 @@ fn read(reference: &SecretReference) -> Result<String, String> {
         SecretReference::Keyring { .. } => {
             Err("this program was built without the feature `keyring`".to_owned())
         }
-        SecretReference::Vault { mount, path, key } => within_limit(vault::get(mount, path, key)),
     }
 }
 
