@@ -219,9 +219,8 @@ pub(crate) struct ConnectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// A file or client to import servers from; can be repeated. The file can be a client's, a
-    /// server.json of the MCP registry, or an .mcpb bundle [default: all clients on this machine
-    /// and in this project]
+    /// A file or client to import servers from; can be repeated. The file can be a client's or a
+    /// server.json of the MCP registry [default: all clients on this machine and in this project]
     #[arg(long, value_name = "FILE|CLIENT")]
     pub(crate) from: Vec<String>,
     /// The file to write, or - for standard output

@@ -17,6 +17,6 @@ pub use client::Client;
 pub use edit::{EditError, add, has, remove};
 pub use entry::{Credential, Entry, Reach, Snippet};
 pub use item::{Item, Language};
-pub use package::{PackagedServer, manifest, server_json};
+pub use package::{PackagedServer, server_json};
 pub use places::{Places, System};
 pub use read::{ClientFile, Input, Note};

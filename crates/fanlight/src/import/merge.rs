@@ -137,7 +137,6 @@ mod tests {
             servers: servers.collect(),
             left_out: Vec::new(),
             variables: Vec::new(),
-            bundle: None,
         }
     }
 

@@ -1,7 +1,6 @@
 //! `fanlight import`: copies the servers of the clients on this machine into a Fanlight
 //! configuration.
 
-mod bundle;
 mod merge;
 mod report;
 mod secrets;
@@ -69,14 +68,9 @@ impl Import {
     fn new(args: &ImportArgs) -> Result<Self, Failure> {
         let places = Places::new(System::current(), &|name| std::env::var(name).ok());
         let output = (args.output != Path::new("-")).then(|| absolute(&args.output));
-        let folder = output
-            .as_deref()
-            .and_then(Path::parent)
-            .map_or_else(|| absolute(Path::new("")), Path::to_owned);
-        let bundles = folder.join("bundles");
         let mut sources = Vec::new();
         for from in &args.from {
-            sources.extend(sources::named(from, places.as_ref(), &bundles)?);
+            sources.extend(sources::named(from, places.as_ref())?);
         }
         if args.from.is_empty() {
             sources = sources::of_machine(places.as_ref());
@@ -133,26 +127,15 @@ impl Import {
 
     /// The files to write that already exist.
     fn existing(&self) -> Vec<&Path> {
-        let files = [&self.output, &self.env_file]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path);
-        let bundles = self
-            .sources
-            .iter()
-            .filter_map(|source| Some(source.bundle.as_ref()?.folder.as_path()));
-        files.chain(bundles).filter(|path| path.exists()).collect()
+        let files = [&self.output, &self.env_file].into_iter().flatten();
+        files
+            .map(PathBuf::as_path)
+            .filter(|path| path.exists())
+            .collect()
     }
 
-    /// Unpacks bundles, then writes secrets, then the configuration that refers to both.
+    /// Writes secrets, then the configuration that refers to them.
     fn write(&self, args: &ImportArgs) -> Result<(), Failure> {
-        for bundle in self
-            .sources
-            .iter()
-            .filter_map(|source| source.bundle.as_ref())
-        {
-            bundle.unpack(args.force).map_err(Failure::other)?;
-        }
         if let Some(path) = &self.env_file {
             write(path, &self.moved.to_env_file(), true)?;
         }

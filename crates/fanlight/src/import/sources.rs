@@ -5,12 +5,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use fanlight_config::client_files::{
-    Client, ClientFile, Item, PackagedServer, Places, System, server_json,
+    Client, ClientFile, Item, PackagedServer, Places, server_json,
 };
 use fanlight_config::document::{Node, Source as Text, Syntax};
 use fanlight_config::{MAX_FILE_SIZE, is_server_option};
 
-use super::bundle::Bundle;
 use crate::connect::absolute;
 use crate::failure::Failure;
 
@@ -25,8 +24,6 @@ pub(super) struct Source {
     pub(super) left_out: Vec<String>,
     /// The variables that a package needs, with descriptions.
     pub(super) variables: Vec<(String, String)>,
-    /// The bundle to unpack, if the file is one.
-    pub(super) bundle: Option<Bundle>,
 }
 
 /// Every file of a known client, both the user's and this folder's project's. An
@@ -84,15 +81,11 @@ fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {
 }
 
 /// The sources that an argument of the command line names: a file, or a client with all its files.
-pub(super) fn named(
-    from: &str,
-    places: Option<&Places>,
-    bundles: &Path,
-) -> Result<Vec<Source>, Failure> {
+pub(super) fn named(from: &str, places: Option<&Places>) -> Result<Vec<Source>, Failure> {
     let path = Path::new(from);
     if path.is_file() {
         return Ok(vec![
-            of_file(&absolute(path), places, bundles).map_err(Failure::usage)?,
+            of_file(&absolute(path), places).map_err(Failure::usage)?,
         ]);
     }
     let Some(client) = Client::named(from) else {
@@ -124,21 +117,8 @@ pub(super) fn named(
         .collect()
 }
 
-/// The source in a file: a bundle, a package, or some client's file.
-fn of_file(path: &Path, places: Option<&Places>, bundles: &Path) -> Result<Source, String> {
-    let ending = path
-        .extension()
-        .and_then(|ending| ending.to_str())
-        .unwrap_or_default()
-        .to_lowercase();
-    if ["mcpb", "dxt"].contains(&ending.as_str()) {
-        let (bundle, server) =
-            Bundle::open(path, bundles, System::current()).map_err(|reason| at(path, &reason))?;
-        return Ok(Source {
-            bundle: Some(bundle),
-            ..packaged("bundle", path, server)
-        });
-    }
+/// The source in a file: a package or some client's file.
+fn of_file(path: &Path, places: Option<&Places>) -> Result<Source, String> {
     let root = tree(path)?;
     let has = |key: &str| root.field(key).is_some();
     if has("packages")
@@ -220,7 +200,6 @@ fn empty(title: &'static str, client: Option<Client>, path: PathBuf) -> Source {
         servers: Vec::new(),
         left_out: Vec::new(),
         variables: Vec::new(),
-        bundle: None,
     }
 }
 

@@ -1,13 +1,10 @@
-//! Servers from package descriptions: `server.json` of the MCP registry, and the manifest of an
-//! `.mcpb` bundle.
+//! Servers from package descriptions: `server.json` of the MCP registry.
 
-mod manifest;
 mod server_json;
 
 use crate::document::{Node, Value};
 
 use crate::client_files::item::Item;
-pub use manifest::manifest;
 pub use server_json::server_json;
 
 /// A package's server in the notation of Fanlight's own file.

@@ -165,9 +165,7 @@ impl Builder {
                 ("docker", [run, arguments].concat())
             }
             "mcpb" => {
-                return Err(format!(
-                    "it is a bundle: download {identifier} and import that file"
-                ));
+                return Err("its package is an .mcpb bundle, which is not supported".to_owned());
             }
             other => {
                 return Err(format!(

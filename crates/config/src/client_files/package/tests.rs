@@ -1,7 +1,6 @@
 use crate::document::{Source, Syntax};
 
 use super::*;
-use crate::client_files::places::System;
 
 fn tree(text: &str) -> Node {
     crate::document::parse(&Source::new(text), Syntax::Json)
@@ -38,7 +37,7 @@ fn package_of_each_registry_is_started_by_its_runner() {
     assert!(
         package(r#"{"registryType": "mcpb", "identifier": "https://h/x.mcpb"}"#)
             .unwrap_err()
-            .contains("bundle")
+            .contains("not supported")
     );
     assert!(
         package(r#"{"registryType": "npm", "identifier": "x", "transport": {"type": "sse"}}"#)
@@ -65,42 +64,5 @@ fn remote_server_has_headers_with_variables() {
             ("TENANT".to_owned(), "Who".to_owned()),
             ("TOKEN".to_owned(), String::new())
         ]
-    );
-}
-
-#[test]
-fn bundle_is_started_where_it_is_unpacked() {
-    let text = r#"{"manifest_version": "0.3", "name": "file tools", "version": "1.0.0",
-        "server": {"type": "node", "entry_point": "server/index.js", "mcp_config": {
-            "command": "node", "args": ["${__dirname}/server/index.js", "${user_config.folders}"],
-            "env": {"API_KEY": "${user_config.api_key}", "LEVEL": "${user_config.level}"},
-            "platform_overrides": {"win32": {"command": "node.exe"}}}},
-        "user_config": {"folders": {"type": "directory", "multiple": true, "default": ["${HOME}/Desktop", "${DOCUMENTS}"]},
-            "api_key": {"type": "string", "title": "Key", "sensitive": true, "required": true},
-            "level": {"type": "string", "default": "info"}}}"#;
-    let server = manifest(&tree(text), "/b", System::Linux).unwrap();
-    assert_eq!(server.name, "file-tools");
-    assert_eq!(
-        server.value.to_flow(),
-        r#"{"command": "node", "args": ["/b/server/index.js", "${HOME}/Desktop", "${HOME}/Documents"], "env": {"API_KEY": "${FILE_TOOLS_API_KEY}", "LEVEL": "${FILE_TOOLS_LEVEL:-info}"}}"#
-    );
-    assert_eq!(
-        server.variables[0],
-        ("FILE_TOOLS_API_KEY".to_owned(), "Key".to_owned())
-    );
-    let windows = manifest(&tree(text), "/b", System::Windows).unwrap();
-    assert!(
-        windows
-            .value
-            .to_flow()
-            .starts_with(r#"{"command": "node.exe""#)
-    );
-    let short = r#"{"name": "x", "server": {"type": "python", "entry_point": "main.py"}}"#;
-    assert_eq!(
-        manifest(&tree(short), "/b", System::Linux)
-            .unwrap()
-            .value
-            .to_flow(),
-        r#"{"command": "python3", "args": ["/b/main.py"]}"#
     );
 }
