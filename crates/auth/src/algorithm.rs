@@ -1,4 +1,4 @@
-//! What the algorithms of signatures need: types of keys, and the library.
+//! Properties of signature algorithms: the type of key, and the library's name.
 
 use fanlight_config::settings::Algorithm;
 use jsonwebtoken as library;
@@ -13,7 +13,7 @@ pub(crate) enum KeyType {
 }
 
 impl KeyType {
-    /// The only type of keys that `algorithm` can be used with.
+    /// The type of keys for `algorithm`.
     pub(crate) fn of(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 => Self::Rsa,
@@ -25,7 +25,7 @@ impl KeyType {
     }
 }
 
-/// The same algorithm for the library.
+/// The library's name for an algorithm.
 pub(crate) fn of_library(algorithm: Algorithm) -> library::Algorithm {
     match algorithm {
         Algorithm::Rs256 => library::Algorithm::RS256,

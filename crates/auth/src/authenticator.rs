@@ -1,4 +1,4 @@
-//! The methods that are configured, asked in a fixed order.
+//! The configured authentication methods, tried in a fixed order.
 
 use std::sync::Arc;
 
@@ -20,25 +20,25 @@ use crate::socket::SocketUsers;
 use crate::token::Tokens;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
 
-/// Tells who clients are, as the configuration in force says. The default denies every request.
+/// Identifies clients by the configuration in force. The default denies every request.
 #[derive(Debug, Default)]
 pub struct Authenticator {
     policy: ArcSwap<Policy>,
-    /// Whom to ask before an unknown key is refused.
+    /// Notifies the reader of the keys file before an unknown key is refused.
     asking: Option<Asking>,
-    /// What other processes have taken that is good once; `None` if there are none.
+    /// Values used once at other processes; `None` if there are none.
     used: Option<Arc<dyn UsedOnce>>,
 }
 
 #[derive(Debug)]
 enum Policy {
-    /// Clients are not authenticated: all of them are this one.
+    /// Clients are not authenticated: all of them have this identity.
     Open(Arc<Identity>),
     Methods(Methods),
 }
 
-/// The methods in force. The first that a request shows something for decides: what is shown and not accepted is denied,
-/// and no other method is asked.
+/// The methods in force. The first method for which a request has credentials decides. If it does
+/// not accept them, the request is denied without trying another method.
 #[derive(Debug, Default)]
 struct Methods {
     /// For bearer credentials that are keys.
@@ -57,13 +57,13 @@ impl Default for Policy {
 }
 
 impl Authenticator {
-    /// One with these methods; without settings, clients are not authenticated.
+    /// An authenticator with these methods. Without settings, clients are not authenticated.
     #[must_use]
     pub fn new(settings: Option<&Settings>) -> Self {
         Self::sharing(settings, None)
     }
 
-    /// [`Self::new`], where several processes have in common what is good once.
+    /// [`Self::new`], for several processes that share values used once.
     #[must_use]
     pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
         let policy = Policy::after(&Policy::default(), settings, used.as_ref());
@@ -74,7 +74,7 @@ impl Authenticator {
         }
     }
 
-    /// The same, where the other end is asked before a key is refused as unknown.
+    /// Returns a receiver, too, which is notified before a key is refused as unknown.
     #[must_use]
     pub fn asking(self) -> (Self, UnknownKeys) {
         let (asking, unknown) = unknown_keys::channel();
@@ -87,8 +87,8 @@ impl Authenticator {
         )
     }
 
-    /// Puts other settings in force, and revokes the identities that they no longer accept. What has not changed keeps
-    /// what it knows. Only one task may call this.
+    /// Puts other settings in force, and revokes the identities that they no longer accept.
+    /// Unchanged methods keep their state. Only one task may call this.
     pub fn replace(&self, settings: Option<&Settings>) {
         let new = Arc::new(Policy::after(
             &self.policy.load(),
@@ -96,13 +96,14 @@ impl Authenticator {
             self.used.as_ref(),
         ));
         let old = self.policy.swap(Arc::clone(&new));
-        // After the exchange: a client that is thrown out and returns at once is answered by the new settings.
+        // After the exchange, so that the new settings answer a client that is disconnected and
+        // returns at once.
         old.revoke_except(&new);
     }
 }
 
 impl Policy {
-    /// What follows this with other settings.
+    /// The policy for other settings, with the state of unchanged methods.
     fn after(&self, settings: Option<&Settings>, used: Option<&Arc<dyn UsedOnce>>) -> Self {
         let none = Methods::default();
         match (self, settings) {
@@ -183,15 +184,15 @@ impl Methods {
         self.bearer(credentials).or_else(others)
     }
 
-    /// The key that a request shows, if it could be one that has just been made.
+    /// The key in a request, if it has the form of a key but is unknown, and so could be new.
     fn unknown_key<'a>(&self, credentials: &Credentials<'a>) -> Option<Bearer<'a>> {
         let keys = self.keys.as_ref()?;
         let bearer = Bearer::shown_in(credentials.headers).ok()??;
         keys.is_unknown(bearer.expose()).then_some(bearer)
     }
 
-    /// The identity that `Authorization` shows; `None` if it is absent. Where neither keys nor tokens are configured, it is
-    /// not read: a proxy in front may have its own use for it.
+    /// The identity for the field `Authorization`; `None` if the field is absent. Without
+    /// configured keys and tokens it is not read, since a proxy in front may use it.
     fn bearer<'a>(&self, credentials: &Credentials<'a>) -> Option<Authentication<'a>> {
         if self.keys.is_none() && self.tokens.is_none() {
             return None;
@@ -260,7 +261,8 @@ impl Authenticate for Authenticator {
 }
 
 impl Authenticator {
-    /// Denies a request, but one with an unknown key only if it is still unknown after the file with keys was looked at.
+    /// Denies a request. A request with an unknown key is denied only if the key is still unknown
+    /// after the keys file was checked.
     fn unless_new<'a>(
         &'a self,
         denial: Denial,
@@ -287,7 +289,7 @@ impl Authenticator {
     }
 }
 
-/// Revokes what a method has shown, if it is off or has other settings now.
+/// Revokes a method's identities if the method is off, or has other settings now.
 fn revoke_unless_same<M>(
     old: Option<&Arc<M>>,
     new: Option<&Arc<M>>,
@@ -298,7 +300,7 @@ fn revoke_unless_same<M>(
     }
 }
 
-/// Denies a client an endpoint that its credentials are not for.
+/// Denies a client an endpoint that its credentials are not valid for.
 fn at_endpoint(
     outcome: Result<Arc<Identity>, Denial>,
     endpoint: &str,
@@ -325,7 +327,7 @@ mod tests {
     use crate::settings::{Grant, KeySettings, ProxySettings, SocketSettings};
     use crate::testing::at_mcp;
 
-    /// What a request of these headers and this connection is.
+    /// The outcome for a request with these headers on this connection.
     fn outcome(
         authenticator: &Authenticator,
         headers: &[(&'static str, &str)],
@@ -412,7 +414,7 @@ mod tests {
         );
         assert_eq!(source(&[("x-forwarded-user", "ann")]), Ok(Source::Proxy));
         assert_eq!(source(&[]), Ok(Source::Socket));
-        // A wrong key is not excused by what else is shown.
+        // Other credentials do not excuse a wrong key.
         for wrong in [
             "Bearer nonsense",
             "Bearer fanlight_x",

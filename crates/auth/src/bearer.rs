@@ -1,5 +1,6 @@
-//! Tokens and keys: what `Authorization: Bearer …` shows (RFC 6750, 2.1), or `Authorization: DPoP …` (RFC 9449, 7.1). Tokens
-//! are read from this field alone, never from a URL or a body (2026-07-28 basic/authorization, Token Requirements).
+//! Tokens and keys in `Authorization: Bearer …` (RFC 6750, 2.1) or `Authorization: DPoP …` (RFC
+//! 9449, 7.1). Tokens are read only from this field, never from a URL or a body (2026-07-28
+//! basic/authorization, Token Requirements).
 
 use std::fmt;
 
@@ -8,11 +9,12 @@ use fanlight_canonical::credentials::Denial;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-/// Longer credentials are not looked at. Access tokens have a few kilobytes at most, and each is hashed or decoded.
+/// The length limit of credentials. Access tokens have a few kilobytes, and each is hashed or
+/// decoded.
 pub(crate) const MAX_LENGTH: usize = 16 << 10;
 
-/// What keys that `fanlight keys new` prints begin with, so that people and scanners for secrets recognise them. Other bearer
-/// credentials are access tokens.
+/// The prefix of keys from `fanlight keys new`, by which people and scanners for secrets recognise
+/// them. Other bearer credentials are access tokens.
 pub(crate) const KEY_PREFIX: &str = "fanlight_";
 
 /// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes, otherwise unverified.
@@ -25,18 +27,18 @@ pub(crate) struct Bearer<'a> {
 /// The scheme of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// Whoever has them may use them.
+    /// Anybody who has the credentials may use them.
     Bearer,
-    /// They are shown with a proof that their sender has the key that they are bound to.
+    /// The credentials need a proof that their sender has the key that they are bound to.
     Dpop,
 }
 
 impl<'a> Bearer<'a> {
-    /// The credentials that a request shows; `None` if it has no `Authorization`.
+    /// The credentials in a request; `None` if it has no `Authorization`.
     ///
     /// # Errors
     ///
-    /// If it has several, or one of another scheme or form.
+    /// If it has several, or one with another scheme or form.
     pub(crate) fn shown_in(headers: &'a HeaderMap) -> Result<Option<Self>, Denial> {
         let mut fields = headers.get_all(AUTHORIZATION).iter();
         let Some(field) = fields.next() else {
@@ -54,7 +56,7 @@ impl<'a> Bearer<'a> {
         let known = known
             .into_iter()
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name));
-        // Another scheme is answered as no credentials are (RFC 6750, 3.1).
+        // Another scheme is answered like missing credentials (RFC 6750, 3.1).
         let Some((_, scheme)) = known else {
             return Err(Denial::Missing);
         };
@@ -77,7 +79,7 @@ impl<'a> Bearer<'a> {
         self.text.starts_with(KEY_PREFIX)
     }
 
-    /// The scheme under which they are shown.
+    /// The scheme with which they were sent.
     pub(crate) fn scheme(self) -> Scheme {
         self.scheme
     }
@@ -100,7 +102,8 @@ fn is_token68(text: &str) -> bool {
     !characters.is_empty() && characters.bytes().all(is_allowed)
 }
 
-/// The SHA-256 hash of a token and the endpoint that it was shown to: a token for one endpoint says nothing at another.
+/// The SHA-256 hash of a token and the endpoint that it was sent to: acceptance at one endpoint
+/// means nothing at another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenHash([u8; 32]);
 

@@ -1,5 +1,5 @@
-//! TLS client certificates. The listener has verified that the client has the key and that a configured authority has signed
-//! the certificate; what is decided here is whom it names.
+//! TLS client certificates. The listener has verified that the client has the key, and that a
+//! configured authority has signed the certificate. This module decides whom the certificate names.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use crate::settings::{CertificateName, CertificateSettings};
 
-/// The issuer of these principals. The authorities are not told apart: the operator trusts all of `tls.clientCa` alike.
+/// The issuer of these principals. All authorities in `tls.clientCa` share it, since the operator
+/// trusts them equally.
 const ISSUER: &str = "fanlight:certificate";
-/// The longest name, in bytes; "SPIFFE implementations MUST support SPIFFE URIs up to 2048 bytes in length and MUST NOT
-/// generate URIs of length greater than 2048 bytes" (SPIFFE-ID, 2.3).
+/// The length limit of a name in bytes; "SPIFFE implementations MUST support SPIFFE URIs up to 2048
+/// bytes in length and MUST NOT generate URIs of length greater than 2048 bytes" (SPIFFE-ID, 2.3).
 const MAX_NAME: usize = 2048;
 
 /// The certificates of clients.
@@ -28,12 +29,12 @@ pub(crate) struct Certificates {
     settings: CertificateSettings,
     groups: Arc<[Arc<str>]>,
     scopes: Scopes,
-    /// Revokes all identities that have been shown.
+    /// Revokes all identities from certificates.
     pub(crate) revoked: CancellationToken,
 }
 
 impl Certificates {
-    /// What follows `current` with these settings.
+    /// The method with these settings; `current` itself if they are unchanged.
     pub(crate) fn after(
         current: Option<&Arc<Self>>,
         settings: Option<&CertificateSettings>,
@@ -51,7 +52,7 @@ impl Certificates {
         }))
     }
 
-    /// The identity behind the connection's certificate; `None` without one.
+    /// The identity in the connection's certificate; `None` without one.
     pub(crate) fn identity(
         &self,
         credentials: &Credentials<'_>,
@@ -87,7 +88,7 @@ fn read(
     if !rest.is_empty() {
         return Err(unreadable());
     }
-    // A connection may outlast the certificate that it began with.
+    // A connection may outlast its certificate.
     let validity = certificate.validity();
     let (begins, expires) = moment(validity.not_before)
         .zip(moment(validity.not_after))
@@ -117,7 +118,8 @@ fn read(
     Ok((name.ok_or_else(nameless)?, expires))
 }
 
-/// The only value of this kind among the subject alternative names. The outer `None` if they cannot be read.
+/// The only value of this kind among the subject alternative names. The outer `None` means that
+/// they cannot be read.
 fn alternative_name(
     certificate: &X509Certificate<'_>,
     kind: CertificateName,
@@ -126,7 +128,7 @@ fn alternative_name(
         return Some(None);
     };
     let names = &extension.value.general_names;
-    // One that cannot be read could be a second value.
+    // An unreadable name could be a second value.
     if names
         .iter()
         .any(|name| matches!(name, GeneralName::Invalid(..)))
@@ -140,19 +142,20 @@ fn alternative_name(
         _ => None,
     });
     let only = values.next().filter(|_| values.next().is_none());
-    // Text that could be taken for another name where it is shown or logged names nobody; a wildcard names many.
+    // A text that could be mistaken for another name when shown or logged names nobody. A wildcard
+    // names many.
     let is_plain = |name: &String| name.bytes().all(|byte| byte.is_ascii_graphic());
     let is_one = |name: &String| kind != CertificateName::SanDns || !name.contains('*');
     Some(only.filter(is_plain).filter(is_one))
 }
 
 fn moment(time: ASN1Time) -> Option<SystemTime> {
-    // Before 1970, no certificate has expired later than any clock says.
+    // A certificate that expired before 1970 has expired by any clock.
     UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.timestamp()).ok()?))
 }
 
-/// A distinguished name as RFC 4514 writes it, in which different names have different texts; `None` if a value cannot be
-/// read.
+/// A distinguished name in the form of RFC 4514, in which different names have different texts;
+/// `None` if a value cannot be read.
 fn subject(name: &X509Name<'_>) -> Option<String> {
     let mut text = String::new();
     let names: Vec<_> = name.iter_rdn().collect();

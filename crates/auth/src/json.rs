@@ -1,4 +1,4 @@
-//! JSON that two readers cannot understand differently: what issuers and their tokens say.
+//! Unambiguous JSON from issuers and their tokens: two readers cannot interpret it differently.
 
 use std::collections::HashSet;
 
@@ -8,17 +8,17 @@ use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
-/// Levels of nesting. Claims have two or three.
+/// The limit of nesting. Claims have two or three levels.
 const NESTING: usize = 16;
 
-/// The object that `text` holds; `None` if it is not one, or if it or an object in it has a member twice (RFC 7515, 4;
-/// RFC 7519, 4).
+/// The object in `text`; `None` if it is not an object, or if an object in it repeats a member (RFC
+/// 7515, 4; RFC 7519, 4).
 pub(crate) fn object(text: impl Into<Bytes>) -> Option<Json> {
     let json = Json::parse(text.into(), NESTING).ok()?;
     (json.is_object() && is_distinct(&json)).then_some(json)
 }
 
-/// Whether all members of all objects have names of their own.
+/// Whether no object repeats a member.
 fn is_distinct(json: &Json) -> bool {
     match json.kind() {
         Kind::Object => {
@@ -35,12 +35,12 @@ fn is_distinct(json: &Json) -> bool {
     }
 }
 
-/// The bytes that `text` stands for in base64url without padding, of which each sequence of bytes has one form alone.
+/// Decodes base64url without padding. Each byte sequence has only one encoded form.
 pub(crate) fn base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The text that is the member `name`; `None` if it is absent or something else.
+/// The text in the member `name`; `None` if it is absent or something else.
 pub(crate) fn text(object: &Json, name: &str) -> Option<String> {
     object
         .peek(name)?
@@ -48,7 +48,7 @@ pub(crate) fn text(object: &Json, name: &str) -> Option<String> {
         .map(std::borrow::Cow::into_owned)
 }
 
-/// The texts that a member is, or has as elements; `None` if it or one of them is something else.
+/// The texts of a member that is a text or an array of texts; `None` for anything else.
 pub(crate) fn texts(value: &Json) -> Option<Vec<String>> {
     let owned = |value: &Json| value.as_str().map(std::borrow::Cow::into_owned);
     match value.kind() {
@@ -61,7 +61,7 @@ pub(crate) fn texts(value: &Json) -> Option<Vec<String>> {
     }
 }
 
-/// The value that `path` names: a member, or what a JSON Pointer leads to (RFC 6901), through objects alone.
+/// The value at `path`: a member, or the target of a JSON Pointer (RFC 6901) through objects only.
 pub(crate) fn at(object: &Json, path: &str) -> Option<Json> {
     let Some(pointer) = path.strip_prefix('/') else {
         return object.get(path);

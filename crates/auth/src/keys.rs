@@ -1,7 +1,8 @@
-//! Keys, for clients without an authorization server: long random texts, of which only digests are kept.
+//! Keys, for clients without an authorization server: long random texts, of which only digests are
+//! stored.
 //!
-//! A key is found by its SHA-256 digest. How long that takes says nothing of the keys that exist: who does not have a key
-//! cannot choose the digest that is compared.
+//! A key is looked up by its SHA-256 digest. The duration of a lookup reveals nothing about
+//! existing keys, since nobody can choose a digest without having its key.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::bearer::KEY_PREFIX;
 use crate::settings::{KeySettings, texts};
 
-/// The issuer of the principals of keys. It is no URL, as issuers of tokens are.
+/// The issuer of keys' principals. Unlike issuers of tokens, it is not a URL.
 const ISSUER: &str = "fanlight:key";
-/// Random characters of a key: 62^43 is more than 2^256.
+/// The number of random characters of a key: 62^43 is more than 2^256.
 const RANDOM: usize = 43;
-/// Characters of the checksum: 62^6 is more than 2^32.
+/// The number of characters of the checksum: 62^6 is more than 2^32.
 const CHECKSUM: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -36,8 +37,8 @@ pub fn digest(key: &str) -> [u8; 32] {
     bytes
 }
 
-/// A key that has just been made: `fanlight_`, 43 random letters and digits, and a checksum of 6, by which a key that was
-/// not copied whole is told from one that is unknown.
+/// A new key: `fanlight_`, 43 random letters and digits, and a checksum of 6. The checksum tells a
+/// key that was not copied completely from an unknown one.
 pub struct NewKey(String);
 
 impl fmt::Debug for NewKey {
@@ -55,7 +56,7 @@ impl NewKey {
         while key.len() < whole {
             let mut bytes = [0_u8; 64];
             rand::fill(&mut bytes).ok()?;
-            // Numbers beyond the last multiple of 62 would make some digits more likely than others.
+            // Numbers beyond the last multiple of 62 would make some digits more likely.
             let even = bytes.iter().filter(|byte| **byte < 248);
             let digits = even
                 .filter_map(|byte| DIGITS.get(usize::from(byte % 62)).copied())
@@ -74,7 +75,7 @@ impl NewKey {
     }
 }
 
-/// The first 32 bits of the SHA-256 digest of what precedes it, as digits of base 62.
+/// The checksum of a text: the first 32 bits of its SHA-256 digest, as digits of base 62.
 fn checksum(text: &str) -> String {
     let [a, b, c, d, ..] = digest(text);
     let mut number = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -86,7 +87,7 @@ fn checksum(text: &str) -> String {
     digits.iter().map(|digit| char::from(*digit)).collect()
 }
 
-/// Whether a text is a key as [`NewKey::make`] makes them.
+/// Whether a text has the form of a key by [`NewKey::make`].
 fn is_whole(key: &str) -> bool {
     let at = KEY_PREFIX.len() + RANDOM;
     key.len() == at + CHECKSUM
@@ -104,14 +105,15 @@ fn is_whole(key: &str) -> bool {
 pub(crate) struct Keys(HashMap<[u8; 32], Arc<Identity>>);
 
 impl Keys {
-    /// What follows `current` with these entries. An entry that has not changed keeps its identity.
+    /// The keys of these entries. Unchanged entries keep their identities from `current`.
     pub(crate) fn after(current: Option<&Self>, entries: Option<&[KeySettings]>) -> Option<Self> {
         let identity = |entry: &KeySettings| {
             let earlier = current.and_then(|keys| keys.0.get(&entry.digest));
             let new = identity(entry, CancellationToken::new());
             match earlier {
                 Some(earlier) if is_equal(earlier, &new) => Arc::clone(earlier),
-                // Requests that are being served may end as they began: what is revoked later ends them, too.
+                // Running requests may finish with the old identity. A later revocation ends them,
+                // too.
                 Some(earlier) if allows_all_of(&new, earlier) => {
                     Arc::new(identity(entry, earlier.validity.revoked.clone()))
                 }
@@ -126,7 +128,7 @@ impl Keys {
         ))
     }
 
-    /// Revokes the identities of entries that `new` does not have, or not with as much.
+    /// Revokes the identities of entries that `new` lacks, or gives fewer rights.
     pub(crate) fn revoke_except(&self, new: Option<&Self>) {
         for (digest, old) in &self.0 {
             let kept = new
@@ -138,12 +140,12 @@ impl Keys {
         }
     }
 
-    /// Whether a key is one of this form that is not in force.
+    /// Whether a key has the right form, but is not in force.
     pub(crate) fn is_unknown(&self, key: &str) -> bool {
         is_whole(key) && !self.0.contains_key(&digest(key))
     }
 
-    /// The identity behind a key.
+    /// The identity of a key.
     pub(crate) fn identity(&self, key: &str) -> Result<Arc<Identity>, Denial> {
         if !is_whole(key) {
             return Err(Denial::Invalid(
@@ -175,12 +177,12 @@ fn identity(entry: &KeySettings, revoked: CancellationToken) -> Identity {
     }
 }
 
-/// Whether two identities of one key are for the same principal, with the same rights for the same time.
+/// Whether two identities of a key have the same principal, rights and lifetime.
 fn is_equal(one: &Identity, other: &Identity) -> bool {
     allows_all_of(one, other) && allows_all_of(other, one)
 }
 
-/// Whether `new` is for the principal of `old`, and allows all that `old` does, for as long.
+/// Whether `new` has the same principal as `old`, and at least its rights and lifetime.
 fn allows_all_of(new: &Identity, old: &Identity) -> bool {
     let all = |old: &[Arc<str>], new: &[Arc<str>]| old.iter().all(|one| new.contains(one));
     let endpoints = match (&old.endpoints, &new.endpoints) {
@@ -277,7 +279,7 @@ mod tests {
                 .take(43)
                 .for_each(|digit| *counts.entry(digit).or_insert(0) += 1);
         });
-        // About 416 of each.
+        // Each digit occurs about 416 times.
         assert_eq!(counts.len(), 62);
         assert!(
             counts.values().all(|count| (290..560).contains(count)),

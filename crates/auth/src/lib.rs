@@ -1,4 +1,5 @@
-//! Authentication of clients. [`Authenticator`] asks the configured methods in a fixed order; each method is a module. [`OpenIdConnect`] signs operators in.
+//! Authentication of clients. [`Authenticator`] tries the configured methods in a fixed order; each
+//! method is a module. [`OpenIdConnect`] signs operators in.
 
 mod algorithm;
 mod authenticator;

@@ -1,48 +1,49 @@
-//! Which access tokens are accepted.
+//! The settings for access tokens.
 
 use std::time::Duration;
 
 use fanlight_config::settings::{Algorithm, Secret};
 
-/// Which access tokens are accepted.
+/// The settings for access tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthSettings {
-    /// Those of these issuers, which have identifiers of their own.
+    /// The accepted issuers, each with a different identifier.
     pub issuers: Vec<IssuerSettings>,
-    /// The URL under which clients reach this server, without a path. With the path of an endpoint it makes that
-    /// endpoint's own identifier (RFC 8707), for issuers without a configured audience.
+    /// The URL under which clients reach this server, without a path. With an endpoint's path it is
+    /// that endpoint's identifier (RFC 8707), for issuers without a configured audience.
     pub public_url: Option<String>,
-    /// Bounds on memory and time.
+    /// Limits on memory and time.
     pub limits: OAuthLimits,
 }
 
 /// An issuer of access tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerSettings {
-    /// Its identifier: exactly the `iss` of its tokens.
+    /// The issuer's identifier: exactly the `iss` of its tokens.
     pub issuer: String,
-    /// Where its keys are; by discovery if absent.
+    /// The URL of its keys; discovered if absent.
     pub jwks_uri: Option<String>,
-    /// Of its tokens' audiences one must be one of these; if there are none, the identifier of the endpoint.
+    /// The accepted audiences, of which a token must have one. If empty, the endpoint's identifier.
     pub audience: Vec<String>,
-    /// Its tokens' signatures are made with one of these; if there are none, with any.
+    /// The accepted signature algorithms. If empty, any.
     pub algorithms: Vec<Algorithm>,
-    /// Where the claims are.
+    /// The places of the claims.
     pub claims: ClaimPaths,
-    /// Claims that tokens must have, each with the values of which it must be, or have, one.
+    /// Required claims. Each must be, or contain, one of the values.
     pub require: Vec<(String, Vec<String>)>,
-    /// How it is asked about its tokens; if absent, their signatures are verified.
+    /// Token introspection; if absent, signatures are verified.
     pub introspection: Option<IntrospectionSettings>,
 }
 
-/// The claims that say who a client is and what it may do: names of members, or JSON Pointers.
+/// The claims with a client's identity and rights: names of members, or JSON Pointers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPaths {
     /// The subject.
     pub principal: String,
     /// The groups.
     pub groups: String,
-    /// The scopes. Where it is `scope` and that is absent, `scp` is read, which some issuers have instead.
+    /// The scopes. If this is `scope` and a token lacks it, `scp` is read, which some issuers use
+    /// instead.
     pub scopes: String,
 }
 
@@ -56,41 +57,41 @@ impl Default for ClaimPaths {
     }
 }
 
-/// How an issuer is asked about its tokens (RFC 7662).
+/// The settings of token introspection (RFC 7662).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrospectionSettings {
-    /// The endpoint; by discovery if absent.
+    /// The endpoint; discovered if absent.
     pub endpoint: Option<String>,
-    /// The name by which the issuer knows this server.
+    /// Fanlight's client id at the issuer.
     pub client_id: String,
-    /// Its password there.
+    /// Fanlight's secret there.
     pub client_secret: Secret,
 }
 
-/// Bounds on memory and time.
+/// Limits on memory and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OAuthLimits {
-    /// Verified tokens that are remembered.
+    /// The limit of remembered verified tokens.
     pub tokens: usize,
-    /// Wrong tokens that one peer may send per second.
+    /// The limit of wrong tokens from one peer per second.
     pub failures: usize,
-    /// Requests to one issuer about tokens at the same time.
+    /// The limit of simultaneous introspection requests to one issuer.
     pub introspections: usize,
-    /// Bytes of an answer of an issuer.
+    /// The size limit of an issuer's answer, in bytes.
     pub answer: usize,
-    /// Keys of an issuer. A set of more is not read.
+    /// The limit of an issuer's keys. A larger set is refused.
     pub keys: usize,
-    /// For one request to an issuer.
+    /// The time limit of a request to an issuer.
     pub request: Duration,
-    /// Keys in use are refreshed in the background after this time.
+    /// The age at which keys in use are refreshed in the background.
     pub refresh: Duration,
-    /// Keys that could not be refreshed for this long are no longer used.
+    /// The age at which keys that could not be refreshed are no longer used.
     pub stale: Duration,
-    /// The least time between two readings of keys that tokens with unknown keys cause.
+    /// The least time between two readings of keys caused by tokens with unknown keys.
     pub unknown_key: Duration,
-    /// How long an issuer's answer about an active token is remembered, at most.
+    /// How long an issuer's answer about an active token is remembered at most.
     pub introspection: Duration,
-    /// By which clocks may differ.
+    /// The allowed difference between clocks.
     pub leeway: Duration,
 }
 

@@ -1,17 +1,18 @@
-//! What is good once, in several processes: whichever of them gets it first.
+//! Values that can be used once across several processes: the first one to use it wins.
 
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// The processes cannot be asked: whether something was used is not known.
+/// The other processes cannot be asked, so it is unknown whether a value was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("what all processes have in common cannot be reached")]
 pub struct NotKnown;
 
-/// Remembers in all processes what was used.
+/// Remembers used values for all processes.
 pub trait UsedOnce: fmt::Debug + Send + Sync {
-    /// Marks something as used for this time; whether it was not used before. It takes a bounded time, whatever happens.
+    /// Marks a value as used for this time. Returns whether it was unused. This takes a limited
+    /// time in any case.
     fn use_once(
         &self,
         what: &[u8],

@@ -1,9 +1,9 @@
-//! The header in which a reverse proxy names the user that it has authenticated.
+//! The header in which a reverse proxy names its authenticated user.
 //!
-//! It counts only on connections from the proxy's addresses: the address of the connection itself, never one that a header
-//! names. From elsewhere the header shows nothing. The proxy must remove the header from its clients' requests: one that
-//! adds its own beside theirs makes two, which are refused. A header of a similar name, such as `X_Forwarded_User`, is
-//! another header and is not read.
+//! It counts only on connections from the proxy's addresses. That is the connection's own address,
+//! never one in a header. On other connections the header is ignored. The proxy must remove the
+//! header from its clients' requests: if it adds its own to theirs, there are two, which are
+//! refused. A similar name, such as `X_Forwarded_User`, is another header and is not read.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::settings::{ProxySettings, scopes};
 
 /// The issuer of these principals.
 const ISSUER: &str = "fanlight:proxy";
-/// The longest name of a user or group, in bytes.
+/// The length limit of a user's or group's name, in bytes.
 const MAX_NAME: usize = 1024;
-/// Most groups of a user.
+/// The limit of a user's groups.
 const MAX_GROUPS: usize = 256;
 
-/// Users that a proxy names.
+/// Users named by a proxy.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     settings: ProxySettings,
     scopes: Scopes,
-    /// Revokes all identities that have been shown.
+    /// Revokes all identities from the proxy.
     pub(crate) revoked: CancellationToken,
 }
 
 impl Proxy {
-    /// What follows `current` with these settings.
+    /// The method with these settings; `current` itself if they are unchanged.
     pub(crate) fn after(
         current: Option<&Arc<Self>>,
         settings: Option<&ProxySettings>,
@@ -48,7 +48,7 @@ impl Proxy {
         }))
     }
 
-    /// The identity that the proxy names; `None` if the connection is not the proxy's, or it names none.
+    /// The identity named by the proxy; `None` if the connection is not the proxy's, or names none.
     pub(crate) fn identity(
         &self,
         credentials: &Credentials<'_>,
@@ -71,7 +71,7 @@ impl Proxy {
     }
 
     fn user(&self, name: &str, headers: &HeaderMap) -> Result<Arc<Identity>, Denial> {
-        // A proxy names a client that it has not authenticated so.
+        // With an empty name, a proxy means a client that it has not authenticated.
         if name.is_empty() {
             return Err(Denial::Missing);
         }
@@ -98,7 +98,8 @@ impl Proxy {
     }
 }
 
-/// The value of the only field of this name. UTF-8 without control characters: names of people are not all ASCII.
+/// The value of the only field with this name: UTF-8 without control characters, since people's
+/// names are not all ASCII.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Denial> {
     let mut fields = headers.get_all(name).iter();
     let Some(field) = fields.next() else {
@@ -118,13 +119,13 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     text.map(|text| Some(trimmed(text))).ok_or_else(malformed)
 }
 
-/// Without the white space that HTTP allows around a value (RFC 9110, 5.6.3). Other white space is part of a name: with a
-/// space of Unicode before it, the name is another user's.
+/// Removes the white space that HTTP allows around a value (RFC 9110, 5.6.3). Other white space is
+/// part of the name: with a Unicode space it is another user's name.
 fn trimmed(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
 }
 
-/// The groups of a list with commas.
+/// The groups in a comma-separated list.
 fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
     let groups: Arc<[Arc<str>]> = list
         .split(',')
@@ -164,7 +165,7 @@ mod tests {
         Proxy::after(None, Some(&settings)).unwrap()
     }
 
-    /// What a request of these header fields is, on a connection from `peer`.
+    /// The outcome for a request with these header fields on a connection from `peer`.
     fn shown(
         proxy: &Proxy,
         peer: &str,
@@ -215,7 +216,7 @@ mod tests {
             "a Unix socket",
         ] {
             assert!(shown(&proxy, peer, &[ann]).is_none(), "{peer}");
-            // Not the address that a header names.
+            // An address in a header does not count.
             let claimed: (&str, &[u8]) = ("x-forwarded-for", b"10.0.0.1");
             assert!(
                 shown(

@@ -10,16 +10,16 @@ use ipnet::IpNet;
 
 use crate::oauth_settings::OAuthSettings;
 
-/// The methods by which clients are authenticated; those that are `None` are off.
+/// The authentication methods of clients; `None` means off.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// OAuth access tokens.
     pub oauth: Option<OAuthSettings>,
-    /// Keys of the configured file.
+    /// The keys in the configured file.
     pub keys: Option<Vec<KeySettings>>,
     /// TLS client certificates.
     pub certificates: Option<CertificateSettings>,
-    /// The header of a proxy.
+    /// The headers of a proxy.
     pub proxy: Option<ProxySettings>,
     /// Users of this machine.
     pub socket: Option<SocketSettings>,
@@ -28,15 +28,16 @@ pub struct Settings {
 /// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySettings {
-    /// Its name, which is the principal's: several keys may have one name, so that a key can be renewed.
+    /// The name of the key, and of its principal. Several keys may share a name, so that a key can
+    /// be replaced.
     pub name: String,
     /// The SHA-256 digest of the key.
     pub digest: [u8; 32],
-    /// When it expires, if it does.
+    /// When the key expires, if ever.
     pub expires: Option<SystemTime>,
-    /// What its clients may do.
+    /// The groups and scopes of the key's clients.
     pub grant: Grant,
-    /// The paths of the endpoints that it is for; `None` for all.
+    /// The paths of the endpoints that the key is valid for; `None` for all.
     pub endpoints: Option<Vec<String>>,
 }
 
@@ -45,7 +46,7 @@ pub struct KeySettings {
 pub struct CertificateSettings {
     /// The part of a certificate that names the principal.
     pub principal: CertificateName,
-    /// What these clients may do.
+    /// The groups and scopes of these clients.
     pub grant: Grant,
 }
 
@@ -56,11 +57,11 @@ pub enum CertificateName {
     SanUri,
     /// The DNS name of its subject alternative names.
     SanDns,
-    /// Its subject, as RFC 4514 writes it.
+    /// The subject, in the form of RFC 4514.
     Subject,
 }
 
-/// Headers in which a proxy names the user.
+/// The headers in which a proxy names the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySettings {
     /// The header with the user's name.
@@ -69,23 +70,23 @@ pub struct ProxySettings {
     pub groups: Option<HeaderName>,
     /// The addresses of the proxy.
     pub from: Vec<IpNet>,
-    /// What these clients may do.
+    /// The scopes of these clients.
     pub scopes: Option<Vec<String>>,
 }
 
-/// Users of this machine, on a Unix socket.
+/// Users of this machine, over a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketSettings {
-    /// What these clients may do.
+    /// The scopes of these clients.
     pub scopes: Option<Vec<String>>,
 }
 
-/// Groups and scopes that the configuration gives to clients.
+/// Configured groups and scopes of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Their groups.
+    /// The groups.
     pub groups: Vec<String>,
-    /// Their scopes; `None` for all.
+    /// The scopes; `None` for all.
     pub scopes: Option<Vec<String>>,
 }
 
@@ -99,7 +100,7 @@ impl Grant {
     }
 }
 
-/// The scopes of a list; all without one.
+/// The scopes in a list; all without a list.
 pub(crate) fn scopes(list: Option<&[String]>) -> Scopes {
     let only = |list: &[String]| {
         Scopes::Only(Arc::new(

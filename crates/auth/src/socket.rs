@@ -1,4 +1,4 @@
-//! Users of this machine: the operating system says which user has opened a connection to a Unix socket.
+//! Users of this machine: the operating system tells which user has connected to a Unix socket.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ const ISSUER: &str = "fanlight:socket";
 pub(crate) struct SocketUsers {
     settings: SocketSettings,
     scopes: Scopes,
-    /// Revokes all identities that have been shown.
+    /// Revokes all identities from sockets.
     pub(crate) revoked: CancellationToken,
 }
 
 impl SocketUsers {
-    /// What follows `current` with these settings.
+    /// The method with these settings; `current` itself if they are unchanged.
     pub(crate) fn after(
         current: Option<&Arc<Self>>,
         settings: Option<&SocketSettings>,
@@ -38,7 +38,7 @@ impl SocketUsers {
         }))
     }
 
-    /// The user at the other end; `None` if the connection is not one to a Unix socket.
+    /// The user at the other end; `None` if the connection is not over a Unix socket.
     pub(crate) fn identity(
         &self,
         credentials: &Credentials<'_>,

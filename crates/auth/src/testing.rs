@@ -1,9 +1,9 @@
-//! What tests of several methods share.
+//! Helpers for tests of several methods.
 
 use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
 use http::{HeaderMap, Method};
 
-/// What a request with these headers to the endpoint `/mcp` shows.
+/// The credentials of a request with these headers to the endpoint `/mcp`.
 pub(crate) fn at_mcp<'a>(
     headers: &'a HeaderMap,
     connection: &'a ConnectionFacts,

@@ -1,37 +1,37 @@
-//! Keys that are shown and not known: one may have been made a moment ago. Before it is refused, whoever reads the file with
-//! keys is asked whether that has changed.
+//! Requests with unknown keys, which may be new. Before such a key is refused, the reader of the
+//! keys file checks whether the file has changed.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Requests that may wait for one look at the file. Those beyond are refused at once.
+/// The limit of requests that wait for one check of the file. Further ones are refused at once.
 const MOST: usize = 64;
-/// The longest that a request waits.
+/// The longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// From one look at the file to the next, however many unknown keys are shown.
+/// The time between two checks of the file, however many unknown keys arrive.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Receives the requests with unknown keys.
 #[derive(Debug)]
 pub struct UnknownKeys {
     waiting: mpsc::Receiver<oneshot::Sender<()>>,
-    /// When they are received again.
+    /// When requests are received again.
     next: Instant,
 }
 
-/// Requests with unknown keys. When this is dropped, their keys are looked up again.
+/// Requests with unknown keys. Dropping this makes their keys be looked up again.
 #[derive(Debug)]
 pub struct Shown {
     _requests: Vec<oneshot::Sender<()>>,
 }
 
-/// Asks the receiver of [`UnknownKeys`].
+/// Notifies the receiver of [`UnknownKeys`].
 #[derive(Debug)]
 pub(crate) struct Asking(mpsc::Sender<oneshot::Sender<()>>);
 
-/// The two ends.
+/// Both ends of the channel.
 pub(crate) fn channel() -> (Asking, UnknownKeys) {
     let (asking, waiting) = mpsc::channel(MOST);
     (
@@ -44,12 +44,13 @@ pub(crate) fn channel() -> (Asking, UnknownKeys) {
 }
 
 impl UnknownKeys {
-    /// Waits for requests with unknown keys, which are given at most once in a while. Can be cancelled without a loss.
+    /// Waits for requests with unknown keys, and returns at most once per pause. Can be cancelled
+    /// without loss.
     pub async fn shown(&mut self) -> Shown {
         sleep_until(self.next).await;
         let mut requests = Vec::new();
         if self.waiting.recv_many(&mut requests, MOST).await == 0 {
-            // Nobody is left who could ask.
+            // Nobody is left who could send one.
             std::future::pending::<()>().await;
         }
         self.next = Instant::now() + PAUSE;
@@ -60,16 +61,16 @@ impl UnknownKeys {
 }
 
 impl Asking {
-    /// Whether somebody can be asked now.
+    /// Requests a check of the file; `None` if no check is possible now.
     pub(crate) fn ask(&self) -> Option<oneshot::Receiver<()>> {
         let (done, looked) = oneshot::channel();
         self.0.try_send(done).ok().map(|()| looked)
     }
 }
 
-/// Waits until the file has been looked at, or for too long.
+/// Waits until the file was checked, or for too long.
 pub(crate) async fn wait(looked: oneshot::Receiver<()>) {
-    // Dropped, not sent: either way it is done.
+    // The sender is dropped, not used: both mean that the check is done.
     let _ = timeout(PATIENCE, looked).await;
 }
 

@@ -1,4 +1,4 @@
-//! Parsers of what clients and issuers send, without a connection: for fuzzing.
+//! Parsers of clients' and issuers' data without a connection, for fuzzing.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,26 +11,26 @@ use crate::oauth_settings::{ClaimPaths, IssuerSettings};
 use crate::token::Jwt;
 use crate::token::claims::{self, Rules};
 
-/// An issuer whose keys are known.
+/// An issuer with known keys.
 #[derive(Debug)]
 pub struct KnownIssuer {
     settings: IssuerSettings,
     keys: KeySet,
 }
 
-/// How far a token was read.
+/// The result of reading a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// It is malformed, or no JSON Web Token.
+    /// The token is malformed, or not a JSON Web Token.
     Malformed,
-    /// It can be read, and is refused.
+    /// The token was read and refused.
     Refused,
-    /// It is accepted.
+    /// The token was accepted.
     Accepted,
 }
 
 impl KnownIssuer {
-    /// The issuer with this key set (RFC 7517); `None` if it has no key that can be used.
+    /// The issuer with this key set (RFC 7517); `None` if it has no usable key.
     #[must_use]
     pub fn new(issuer: &str, audience: &str, key_set: &str) -> Option<Self> {
         let settings = IssuerSettings {
@@ -46,7 +46,7 @@ impl KnownIssuer {
         Some(Self { settings, keys })
     }
 
-    /// Reads an access token, and verifies its signature if it can be that of an accepted one.
+    /// Reads an access token, and verifies its signature if the token could be accepted.
     #[must_use]
     pub fn read_token(&self, token: &str) -> Reading {
         let Ok(Some(jwt)) = Jwt::read(token) else {
@@ -92,7 +92,7 @@ impl KnownIssuer {
     }
 }
 
-/// Whether a document of an issuer is a key set with a usable key.
+/// Whether an issuer's document is a key set with a usable key.
 #[must_use]
 pub fn is_key_set(document: &[u8]) -> bool {
     KeySet::read(Bytes::copy_from_slice(document), 100).is_ok()

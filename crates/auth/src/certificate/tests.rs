@@ -88,7 +88,7 @@ fn subject_is_written_without_ambiguity() {
         (DnType::CommonName, "runner"),
     ]);
     assert_eq!(plain, "CN=runner,O=Example");
-    // One value that looks like two.
+    // A single value that looks like two.
     assert_eq!(
         of(&[(DnType::CommonName, "runner,O=Example")]),
         "CN=runner\\,O=Example"
@@ -147,7 +147,8 @@ fn connection_without_a_certificate_shows_nothing() {
 }
 
 proptest! {
-    /// A changed certificate is denied or has the same name, unless a byte of the name itself was changed; it never panics.
+    /// A damaged certificate is denied or has the same name, unless the damage is in the name
+    /// itself. It never causes a panic.
     #[test]
     fn damaged_certificate_is_read_or_denied(cut in 0_usize..900, at in 0_usize..900, byte: u8) {
         static WHOLE: std::sync::LazyLock<Vec<u8>> =
@@ -161,7 +162,8 @@ proptest! {
             if let Ok(name) = name(&damaged, kind) {
                 prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
             }
-            // A head that says that the certificate is longer may have them within it; TLS has refused that before.
+            // A longer length in the certificate's head may cover these bytes; TLS refuses that
+            // earlier.
             let says_longer = at < 4;
             damaged.push(0);
             prop_assert!(says_longer || read(&damaged, kind, SystemTime::now()).is_err(), "bytes after the certificate");

@@ -1,4 +1,5 @@
-//! Requests to issuers: bounded in size and time, without redirects, cookies and retries.
+//! Requests to issuers. Their size and time are limited, and they have no redirects, cookies or
+//! retries.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use reqwest::{RequestBuilder, Url, redirect};
 
-/// Why an issuer has not said what it was asked. For the log: clients learn nothing of it.
+/// The reason why an issuer has not answered. It is only logged; clients do not learn it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error(
@@ -44,19 +45,19 @@ pub(crate) enum FetchError {
 /// An HTTP client for one issuer.
 #[derive(Debug)]
 pub(crate) struct IssuerClient {
-    /// Whether the issuer itself is on this machine, by http: as in tests and on laptops.
+    /// Whether the issuer is on this machine, over http, as in tests and on laptops.
     is_local: bool,
     timeout: Duration,
-    /// Bytes of an answer.
+    /// The size limit of an answer, in bytes.
     max: usize,
-    /// With the proxy of the environment.
+    /// Uses the environment's proxy.
     proxied: OnceLock<reqwest::Client>,
-    /// Without, for servers on this machine.
+    /// Uses no proxy, for servers on this machine.
     direct: OnceLock<reqwest::Client>,
 }
 
 impl IssuerClient {
-    /// A client for `issuer` that waits for `timeout` at most and takes `max` bytes.
+    /// A client for `issuer` with a time limit and a size limit of answers.
     pub(crate) fn new(issuer: &str, timeout: Duration, max: usize) -> Self {
         let is_local =
             Url::parse(issuer).is_ok_and(|url| url.scheme() == "http" && is_loopback(&url));
@@ -75,7 +76,7 @@ impl IssuerClient {
         self.send(client.get(url)).await
     }
 
-    /// A URL that may be used, by this client and by browsers.
+    /// Checks that a URL may be used by this client and by browsers.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl IssuerClient {
         self.client_for(url).map(|(_, url)| url)
     }
 
-    /// Sends a form with the credentials of a client, if there are any, and reads the answer.
+    /// Sends a form, with a client's credentials if given, and reads the answer.
     pub(crate) async fn post(
         &self,
         url: &str,
@@ -104,7 +105,7 @@ impl IssuerClient {
         .await
     }
 
-    /// The URL, and the client that may be used with it.
+    /// The parsed URL, and the HTTP client to use for it.
     fn client_for(&self, url: &str) -> Result<(&reqwest::Client, Url), FetchError> {
         let refused = || FetchError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| refused())?;
@@ -165,7 +166,7 @@ impl IssuerClient {
     }
 }
 
-/// An error with all its causes, without the URL, in which a secret may be.
+/// An error with all its causes, without the URL, which may contain a secret.
 fn described(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut cause = std::error::Error::source(error);

@@ -6,18 +6,18 @@ use fanlight_protocol::Json;
 use super::client::{FetchError, IssuerClient};
 use crate::json;
 
-/// Reads an issuer's metadata, which must be its own.
+/// Reads an issuer's own metadata.
 ///
 /// # Errors
 ///
-/// If there are none at any of the places, or no answer: the failure that tells most.
+/// The most informative failure, if no place has metadata, or there is no answer.
 pub(crate) async fn metadata(client: &IssuerClient, issuer: &str) -> Result<Json, FetchError> {
     let mut failure = FetchError::Url(issuer.to_owned());
     for (index, place) in metadata_places(issuer).iter().enumerate() {
         failure = match read(client, place, issuer).await {
             Ok(metadata) => return Ok(metadata),
             Err(error @ (FetchError::Transport(_) | FetchError::Timeout(_))) => return Err(error),
-            // A document that is missing where it need not be says less than one that is wrong.
+            // A document missing at an optional place is less informative than a wrong document.
             Err(FetchError::Status(_)) if index > 0 => failure,
             Err(error) => error,
         };
@@ -27,7 +27,8 @@ pub(crate) async fn metadata(client: &IssuerClient, issuer: &str) -> Result<Json
 
 async fn read(client: &IssuerClient, place: &str, issuer: &str) -> Result<Json, FetchError> {
     let metadata = json::object(client.get(place).await?).ok_or(FetchError::Malformed)?;
-    // "MUST be identical" (RFC 8414, 3.3): else one issuer could bring its keys for another.
+    // "MUST be identical" (RFC 8414, 3.3), since one issuer could otherwise present its keys as
+    // another's.
     match metadata
         .peek("issuer")
         .is_some_and(|named| named.is_str(issuer))

@@ -1,4 +1,4 @@
-//! Asking an issuer about a token (RFC 7662).
+//! Token introspection: asks an issuer about a token (RFC 7662).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,39 +19,39 @@ use crate::bearer::TokenHash;
 use crate::json;
 use crate::oauth_settings::{IntrospectionSettings, OAuthLimits};
 
-/// How many requests may wait for each that runs.
+/// How many requests may wait for each running one.
 const WAITING: usize = 16;
 
 /// The least time between two attempts to read the metadata of an issuer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What an issuer says of a token: its claims if it is active.
+/// An issuer's answer about a token: its claims if the token is active.
 pub(crate) type Answer = Result<Option<Json>, FetchError>;
 
-/// Asks one issuer about tokens; about each once at a time.
+/// Asks one issuer about tokens, at most once at a time about each.
 #[derive(Debug)]
 pub(crate) struct Introspection {
     issuer: String,
     settings: IntrospectionSettings,
     client: Arc<IssuerClient>,
     timeout: Duration,
-    /// Requests that may run at the same time.
+    /// The permits of running requests.
     permits: Semaphore,
-    /// Running requests, and those that may wait for them.
+    /// The permits of running and waiting requests.
     places: Semaphore,
     running: Mutex<HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>>,
     discovered: tokio::sync::Mutex<Discovered>,
     has_failed: AtomicBool,
 }
 
-/// What the metadata of an issuer say.
+/// The relevant metadata of an issuer.
 #[derive(Debug, Default)]
 struct Discovered {
-    /// The endpoint that they name.
+    /// The introspection endpoint.
     endpoint: Option<String>,
-    /// When they were last asked for.
+    /// When they were last requested.
     asked: Option<Instant>,
-    /// Whether another answered in place of the endpoint.
+    /// Whether something else answered at the endpoint.
     has_moved: bool,
 }
 
@@ -80,8 +80,8 @@ impl Introspection {
         }
     }
 
-    /// What the issuer says of the token with this hash. Those who ask at the same time share a request, which runs as long
-    /// as one of them waits for it.
+    /// The issuer's answer about the token with this hash. Concurrent callers share one request,
+    /// which runs as long as one of them waits.
     pub(crate) fn ask(
         self: &Arc<Self>,
         token: &str,
@@ -132,8 +132,8 @@ impl Introspection {
             .post(&endpoint, Some(self.authorization()?), form)
             .await
         {
-            // A token of a kind that the issuer does not answer for, such as a JWT: anyone may show one. The credentials, if they
-            // were wrong, would be refused with 401 (RFC 7662, 2.3).
+            // The issuer does not answer for this kind of token, such as a JWT, which anybody may
+            // send. If the credentials were wrong, the status would be 401 (RFC 7662, 2.3).
             Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
                 tracing::debug!(
                     issuer = self.issuer,
@@ -183,7 +183,7 @@ impl Introspection {
             .clone())
     }
 
-    /// The credentials of this server at the issuer (RFC 6749, 2.3.1).
+    /// Fanlight's credentials at the issuer (RFC 6749, 2.3.1).
     fn authorization(&self) -> Result<HeaderValue, FetchError> {
         let name = form_encoded(&self.settings.client_id);
         let password = form_encoded(self.settings.client_secret.expose());
@@ -200,7 +200,7 @@ impl Introspection {
     }
 }
 
-/// Removes a request from the running ones when it ends, also if all that waited for it have left.
+/// Removes a request from the running ones when it ends, even if all callers have left.
 struct Entry(Arc<Introspection>, TokenHash);
 
 impl Drop for Entry {
@@ -209,7 +209,7 @@ impl Drop for Entry {
     }
 }
 
-/// Whether an answer with this status is not that of the endpoint that was asked.
+/// Whether this status means that something other than the endpoint has answered.
 fn is_elsewhere(status: StatusCode) -> bool {
     status.is_redirection()
         || [

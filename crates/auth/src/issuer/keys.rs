@@ -1,4 +1,4 @@
-//! Public keys of an issuer: what is usable of a JSON Web Key Set (RFC 7517).
+//! An issuer's public keys: the usable ones of a JSON Web Key Set (RFC 7517).
 
 use std::fmt;
 
@@ -14,41 +14,42 @@ use super::client::FetchError;
 use crate::algorithm::KeyType;
 use crate::json;
 
-/// Bits of an RSA modulus: fewer are not safe (RFC 7518, 3.3), and more take long.
+/// The accepted sizes of an RSA modulus in bits. Smaller ones are unsafe (RFC 7518, 3.3), larger
+/// ones slow.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// A public key that signatures can be verified with.
 pub(crate) struct Key {
     id: Option<String>,
     key_type: KeyType,
-    /// The only algorithm that it is for, if it says so.
+    /// The only algorithm that the key is for, if stated.
     algorithm: Option<Algorithm>,
     verifying: DecodingKey,
-    /// The hash of the numbers that it consists of.
+    /// The hash of the key's numbers.
     hash: [u8; SHA256_OUTPUT_LEN],
     /// Cancelled when the issuer no longer publishes it.
     pub(crate) revoked: CancellationToken,
 }
 
 impl Key {
-    /// The key for the library.
+    /// The key in the library's form.
     pub(crate) fn verifying(&self) -> &DecodingKey {
         &self.verifying
     }
 
-    /// Whether tokens that `other` has signed can be verified with it.
+    /// Whether both are the same key.
     fn is_same(&self, other: &Self) -> bool {
         let of = |key: &Self| (key.key_type, key.algorithm, key.hash);
         self.id == other.id && of(self) == of(other)
     }
 
-    /// Whether signatures of `algorithm` can be verified with it.
+    /// Whether the key can verify signatures of `algorithm`.
     pub(crate) fn is_for(&self, algorithm: Algorithm) -> bool {
         self.key_type == KeyType::of(algorithm)
             && self.algorithm.is_none_or(|only| only == algorithm)
     }
 
-    /// Reads a key; `None` if it cannot be used for what tokens are signed with. Such keys are ignored (RFC 7517, 5).
+    /// Reads a key; `None` if it cannot verify tokens. Such keys are ignored (RFC 7517, 5).
     pub(crate) fn read(jwk: &Json) -> Option<Self> {
         let says = |name: &str| jwk.peek(name).is_some();
         // A published private key proves nothing.
@@ -120,12 +121,12 @@ fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<DecodingKey> {
         .map_or(&[][..], |start| &modulus[start..]);
     let leading = significant.first().map_or(0, |byte| byte.leading_zeros());
     let bits = significant.len() * 8 - usize::try_from(leading).unwrap_or_default();
-    // Longer exponents make verification slow, and no issuer has them.
+    // Longer exponents make verification slow, and no issuer uses them.
     let is_usual = RSA_BITS.contains(&bits) && !exponent.is_empty() && exponent.len() <= 4;
     is_usual.then(|| DecodingKey::from_rsa_raw_components(significant, exponent))
 }
 
-/// An uncompressed point (SEC 1, 2.3.3). Whether it is on the curve is checked with each signature.
+/// An uncompressed point (SEC 1, 2.3.3). Each verification checks whether it is on the curve.
 fn point(x: &[u8], y: &[u8], length: usize) -> Option<DecodingKey> {
     (x.len() == length && y.len() == length)
         .then(|| DecodingKey::from_ec_der(&[&[4], x, y].concat()))
@@ -148,7 +149,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The usable keys of an issuer, at least one.
+/// An issuer's usable keys, at least one.
 #[derive(Debug)]
 pub(crate) struct KeySet(Vec<Key>);
 
@@ -157,7 +158,7 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// If it is not one, has more than `max` keys, or none that can be used.
+    /// If it is not one, has more than `max` keys, or no usable one.
     pub(crate) fn read(text: Bytes, max: usize) -> Result<Self, FetchError> {
         let set = json::object(text).ok_or(FetchError::Malformed)?;
         let keys = set.get("keys").ok_or(FetchError::Malformed)?;
@@ -175,7 +176,8 @@ impl KeySet {
         }
     }
 
-    /// These keys after those of `before`: what was verified with a key that stays remains valid. All end with `issuer`.
+    /// Takes over the revocation state of keys that `before` has, too, so that tokens verified with
+    /// them stay valid. Revoking `issuer` revokes all keys.
     pub(crate) fn following(mut self, before: Option<&Self>, issuer: &CancellationToken) -> Self {
         for key in &mut self.0 {
             let known = before.and_then(|before| before.0.iter().find(|known| known.is_same(key)));
@@ -184,7 +186,7 @@ impl KeySet {
         self
     }
 
-    /// Revokes what was verified with keys that `next` does not have.
+    /// Revokes identities verified with keys that `next` lacks.
     pub(crate) fn revoke_except(&self, next: &Self) {
         let is_gone = |key: &&Key| !next.0.iter().any(|other| other.is_same(key));
         self.0
@@ -193,8 +195,8 @@ impl KeySet {
             .for_each(|key| key.revoked.cancel());
     }
 
-    /// The key with this identifier for `algorithm`. Without identifier, or where several keys have it, only one that is
-    /// the only one for the algorithm.
+    /// The key with this id for `algorithm`. Without an id, or if several keys have it, the key
+    /// must be the only one for the algorithm.
     pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
         let mut suitable = self
             .0

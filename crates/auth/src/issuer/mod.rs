@@ -1,4 +1,4 @@
-//! Issuers of access tokens: their keys and what they say of tokens, over HTTP.
+//! Issuers of access tokens: their keys and their answers about tokens, over HTTP.
 
 mod client;
 pub(crate) mod discovery;
@@ -22,13 +22,13 @@ use crate::oauth_settings::{IssuerSettings, OAuthLimits, OAuthSettings};
 #[derive(Debug)]
 pub(crate) struct Issuer {
     pub(crate) settings: IssuerSettings,
-    /// The keys that it signs with; read when they are needed.
+    /// The issuer's signing keys, read on demand.
     pub(crate) keys: Arc<KeyStore>,
-    /// How it is asked about its access tokens, instead of verifying their signatures.
+    /// Token introspection, used instead of verifying signatures.
     pub(crate) introspection: Option<Arc<Introspection>>,
-    /// Cancelled when the configuration no longer accepts it.
+    /// Cancelled when the configuration no longer accepts the issuer.
     pub(crate) revoked: CancellationToken,
-    /// All settings that its identities depend on.
+    /// All settings that the issuer's identities depend on.
     basis: Basis,
 }
 
@@ -75,7 +75,7 @@ impl Issuer {
         }
     }
 
-    /// The issuers of `settings`: those of `before` that have not changed, with what they have read, and new ones.
+    /// The issuers of `settings`. Unchanged ones are taken from `before` with their state.
     pub(crate) fn all(settings: &OAuthSettings, before: &[Arc<Self>]) -> Vec<Arc<Self>> {
         let basis = Basis {
             public_url: settings.public_url.clone(),
@@ -90,7 +90,7 @@ impl Issuer {
         settings.issuers.iter().map(of).collect()
     }
 
-    /// Whether its tokens may be signed with `algorithm`.
+    /// Whether the issuer's tokens may be signed with `algorithm`.
     pub(crate) fn accepts(&self, algorithm: Algorithm) -> bool {
         self.settings.algorithms.is_empty() || self.settings.algorithms.contains(&algorithm)
     }

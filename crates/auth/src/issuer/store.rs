@@ -1,4 +1,5 @@
-//! The keys of one issuer: read when the first token needs them, and again when they are old or a token names another.
+//! One issuer's keys. They are read when the first token needs them, and again when they are old or
+//! a token names an unknown key.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use super::discovery;
 use super::keys::KeySet;
 use crate::oauth_settings::OAuthLimits;
 
-/// The least time between two attempts to read the keys of an issuer of which there are none.
+/// The least time between two attempts to read keys while there are none.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The keys of one issuer.
@@ -25,40 +26,40 @@ pub(crate) struct KeyStore {
     jwks_uri: Option<String>,
     limits: OAuthLimits,
     client: Arc<IssuerClient>,
-    /// Revokes what was verified with any of its keys.
+    /// Revokes identities verified with any of the issuer's keys.
     revoked: CancellationToken,
     current: ArcSwapOption<Fetched>,
     reading: Mutex<Reading>,
 }
 
-/// Keys, and when they were read.
+/// Keys, and the time when they were read.
 #[derive(Debug)]
 struct Fetched {
     keys: Arc<KeySet>,
     at: Instant,
 }
 
-/// Ends with an attempt to read keys.
+/// A future that resolves when an attempt to read keys ends.
 pub(crate) type Attempt = Shared<BoxFuture<'static, ()>>;
 
-/// The attempts to read keys, of which there is one at a time.
+/// The attempts to read keys; one runs at a time.
 #[derive(Debug, Default)]
 struct Reading {
     running: Option<Attempt>,
-    /// When the last one began.
+    /// When the last attempt began.
     began: Option<Instant>,
     has_failed: bool,
 }
 
-/// Keys for a token.
+/// The result of looking for a token's key.
 pub(crate) enum Lookup {
-    /// The set that has the token's key.
+    /// The set with the token's key.
     Found(Arc<KeySet>),
     /// The issuer has no such key.
     Unknown,
     /// The issuer cannot be reached.
     Unavailable,
-    /// They are being read: to be looked up once more afterwards.
+    /// The keys are being read; look again afterwards.
     Reading(Attempt),
 }
 
@@ -82,8 +83,8 @@ impl KeyStore {
         }
     }
 
-    /// Keys for a token with this key identifier and algorithm. May begin to read keys; tokens whose keys are known do not
-    /// wait for that.
+    /// The keys for a token with this key id and algorithm. This may start to read keys; tokens
+    /// with known keys do not wait for that.
     pub(crate) fn look_up(self: &Arc<Self>, id: Option<&str>, algorithm: Algorithm) -> Lookup {
         let current = self.current.load();
         let known = current
@@ -95,7 +96,7 @@ impl KeyStore {
                 .map_or(Lookup::Unavailable, Lookup::Reading);
         };
         if known.keys.find(id, algorithm).is_none() {
-            // Anybody can name a key that does not exist: so that this makes few requests to the issuer.
+            // Anybody can name a nonexistent key, so requests to the issuer are limited.
             let attempt = self.read_after(self.limits.unknown_key);
             return attempt.map_or_else(|| self.found(id, algorithm), Lookup::Reading);
         }
@@ -103,7 +104,7 @@ impl KeyStore {
         Lookup::Found(Arc::clone(&known.keys))
     }
 
-    /// Begins to read the keys again if there are some, and they are old.
+    /// Starts to read the keys again if there are some, and they are old.
     pub(crate) fn keep_fresh(self: &Arc<Self>) {
         if self
             .current
@@ -111,12 +112,12 @@ impl KeyStore {
             .as_ref()
             .is_some_and(|known| known.at.elapsed() >= self.limits.refresh)
         {
-            // An issuer that is down is asked as seldom as about unknown keys.
+            // An issuer that is down is asked no more often than about unknown keys.
             self.read_after(self.limits.unknown_key.min(self.limits.refresh));
         }
     }
 
-    /// Keys for a token, of those that are there.
+    /// The keys for a token among those already read.
     pub(crate) fn found(&self, id: Option<&str>, algorithm: Algorithm) -> Lookup {
         let current = self.current.load();
         match current
@@ -131,7 +132,8 @@ impl KeyStore {
         }
     }
 
-    /// The running attempt to read the keys, or else a new one; `None` if the last has begun less than `interval` ago.
+    /// The running attempt to read the keys, or else a new one; `None` if the last one began less
+    /// than `interval` ago.
     fn read_after(self: &Arc<Self>, interval: Duration) -> Option<Attempt> {
         let mut reading = self.reading();
         if let Some(running) = &reading.running {
@@ -144,7 +146,7 @@ impl KeyStore {
             return None;
         }
         let ending = Ending(Arc::clone(self));
-        // A task of its own: clients that leave do not end it.
+        // A separate task, so that disconnecting clients do not end it.
         let task = tokio::spawn(async move { ending.0.read().await });
         let attempt = task.map(|_| ()).boxed().shared();
         reading.began = Some(Instant::now());
@@ -199,7 +201,7 @@ impl KeyStore {
     }
 }
 
-/// Ends the running attempt when it is dropped: with the task, however that ends.
+/// Ends the running attempt when dropped, however the task ends.
 struct Ending(Arc<KeyStore>);
 
 impl Drop for Ending {

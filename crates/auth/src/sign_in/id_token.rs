@@ -1,4 +1,5 @@
-//! The ID token: who has signed in (OpenID Connect Core 1.0, 3.1.3.7), as an operator or as a user.
+//! The ID token: the identity of an operator or user who has signed in (OpenID Connect Core 1.0,
+//! 3.1.3.7).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,25 +19,25 @@ use crate::issuer::{Issuer, KeySet, KeyStore, Lookup};
 use crate::json;
 use crate::token::{Jwt, claim_date, token_identity};
 
-/// The longest ID token that is read.
+/// The length limit of an ID token.
 const LONGEST: usize = 64 << 10;
 
-/// The longest name or subject.
+/// The length limit of a name or subject.
 const LONGEST_NAME: usize = 1024;
 
-/// What an ID token must be.
+/// The requirements for an ID token.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,
-    /// The identifier of Fanlight as the client that it is for.
+    /// Fanlight's client id, which must be the audience.
     pub(super) client: &'a str,
     pub(super) nonce: &'a str,
-    /// By which clocks may differ.
+    /// The allowed difference between clocks.
     pub(super) leeway: Duration,
     pub(super) now: SystemTime,
 }
 
-/// The operator who an ID token says has signed in.
+/// The operator named by an ID token.
 pub(super) async fn operator(
     token: &str,
     keys: &Arc<KeyStore>,
@@ -47,7 +48,8 @@ pub(super) async fn operator(
     identity(&claims, settings)
 }
 
-/// The user who an ID token of an issuer of access tokens says has signed in: the same principal as by those tokens.
+/// The user named by an ID token of an issuer of access tokens. The principal is the same as with
+/// those tokens.
 pub(crate) async fn user(
     issuer: &Issuer,
     leeway: Duration,
@@ -85,7 +87,8 @@ pub(crate) async fn user(
     Ok(Arc::new(Identity { name, ..identity }))
 }
 
-/// The claims of an ID token that is as expected, and what is cancelled when its key is no longer published.
+/// Verifies an ID token. Returns its claims, and a token that is cancelled when its key is no
+/// longer published.
 async fn verify(
     token: &str,
     keys: &Arc<KeyStore>,
@@ -130,7 +133,7 @@ async fn verify(
     Ok((jwt.claims, key.revoked.clone()))
 }
 
-/// Checks all claims but those that say who it is.
+/// Checks all claims except the identity.
 fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     let Expected {
         issuer,
@@ -173,7 +176,8 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     Ok(())
 }
 
-/// Who the checked claims describe. What they say holds for the session, which the configuration bounds.
+/// The identity in the checked claims. It is valid for the session, whose duration the
+/// configuration limits.
 fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignInError> {
     let subject = json::text(claims, "sub")
         .filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);

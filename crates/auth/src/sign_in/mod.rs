@@ -1,4 +1,5 @@
-//! The sign-in of operators at an OpenID Connect issuer: the authorization code flow with PKCE; and ID tokens of users.
+//! Operators' sign-in at an OpenID Connect issuer, with the authorization code flow and PKCE; and
+//! ID tokens of users.
 //!
 //! Sources: OpenID Connect Core 1.0, 3.1; RFC 6749, 4.1; RFC 7636; RFC 9207; RFC 9700, 2.1.
 
@@ -27,7 +28,7 @@ use crate::issuer::{FetchError, IssuerClient, KeyStore};
 use crate::json;
 use crate::oauth_settings::OAuthLimits;
 
-/// The longest authorization code that is sent on.
+/// The length limit of a forwarded authorization code.
 const LONGEST_CODE: usize = 8 << 10;
 
 /// Signs operators in at one issuer.
@@ -38,13 +39,14 @@ pub struct OpenIdConnect {
     keys: Arc<KeyStore>,
     providers: Arc<Providers>,
     limits: OAuthLimits,
-    /// Whether its metadata could not be read, or codes could not be exchanged, when that was tried last.
+    /// Whether the last attempt to read metadata or to redeem a code failed.
     metadata_failed: AtomicBool,
     exchange_failed: AtomicBool,
 }
 
 impl OpenIdConnect {
-    /// Signs in at the issuer of `settings`, within `limits`. Nothing is asked of it before the first sign-in.
+    /// Signs operators in at the issuer of `settings`, within `limits`. The first sign-in causes
+    /// the first request.
     #[must_use]
     pub fn new(settings: SignInSettings, limits: OAuthLimits) -> Self {
         let client = Arc::new(IssuerClient::new(
@@ -52,7 +54,7 @@ impl OpenIdConnect {
             limits.request,
             limits.answer,
         ));
-        // Sessions of operators end by other rules than their ID token's, which is shown once.
+        // Other rules end operators' sessions than their ID token, which is used once.
         let revoked = CancellationToken::new();
         let keys = Arc::new(KeyStore::new(
             settings.issuer.clone(),
@@ -133,7 +135,8 @@ impl OpenIdConnect {
             ));
         }
         let provider = self.provider().await?;
-        // Another issuer's answer would have this one's code exchanged there (RFC 9207, 2.4).
+        // Otherwise another issuer's answer could make Fanlight redeem this issuer's code there
+        // (RFC 9207, 2.4).
         let is_own = match answer.iss {
             Some(iss) => iss == self.settings.issuer,
             None => !provider.names_itself,
@@ -168,7 +171,7 @@ impl OpenIdConnect {
             .map(Arc::new)
     }
 
-    /// The ID token for a code.
+    /// Redeems a code for the ID token.
     async fn exchange(
         &self,
         provider: &Provider,
@@ -197,7 +200,8 @@ impl OpenIdConnect {
         self.asked(&self.exchange_failed, token)
     }
 
-    /// How this client shows itself at the token endpoint (RFC 6749, 2.3.1): a header, or members of the form.
+    /// The client's authentication at the token endpoint (RFC 6749, 2.3.1): a header, or members of
+    /// the form.
     fn credentials(&self, provider: &Provider) -> Result<ClientCredentials<'_>, SignInError> {
         let id = self.settings.client_id.as_str();
         let Some(secret) = &self.settings.client_secret else {
@@ -216,8 +220,8 @@ impl OpenIdConnect {
         Ok((Some(value), Vec::new()))
     }
 
-    /// What operators are told if the issuer has not answered. The log says why, once until it answers again: anybody can
-    /// have it asked.
+    /// The error for operators if the issuer has not answered. The log has the reason, once until
+    /// it answers again, since anybody can cause such requests.
     fn asked<T>(
         &self,
         failed: &AtomicBool,
@@ -259,7 +263,7 @@ impl SignIn for OpenIdConnect {
     }
 }
 
-/// 256 random bits, in the characters that RFC 7636, 4.1, allows.
+/// 256 random bits in the characters that RFC 7636, 4.1, allows.
 fn secret() -> Result<String, SignInError> {
     let mut bytes = [0; 32];
     let none = |_| SignInError::Unavailable("the system has no random numbers".into());

@@ -1,4 +1,4 @@
-//! The metadata of an issuer: its endpoints.
+//! An issuer's metadata: its endpoints.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,28 +12,29 @@ use reqwest::Url;
 use crate::issuer::{FetchError, IssuerClient, discovery};
 use crate::json;
 
-/// For how long the metadata of an issuer are used. No option: a sign-in is rare, and waits for them when they are older.
+/// How long an issuer's metadata are used. There is no option: a sign-in is rare, and waits for a
+/// new reading.
 const FRESH: Duration = Duration::from_secs(600);
 
-/// For how long an issuer that has failed is not asked again. No option: anybody can begin a sign-in, and an operator who
-/// tries again takes longer.
+/// How long a failed issuer is not asked again. There is no option: anybody can begin a sign-in,
+/// and an operator who tries again takes longer.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The endpoints of an issuer.
 #[derive(Debug)]
 pub(super) struct Provider {
-    /// Where browsers sign in.
+    /// The URL where browsers sign in.
     pub(super) authorization: Url,
-    /// Where codes are exchanged.
+    /// The token endpoint.
     pub(super) token: String,
     /// Whether each of its answers names it (RFC 9207, 3).
     pub(super) names_itself: bool,
-    /// Whether a client's secret is sent in the form, as the header is not accepted.
+    /// Whether a client's secret is sent in the form, because the header is not accepted.
     pub(super) takes_secret_in_form: bool,
 }
 
-/// The endpoints of one issuer as they were read last. Anybody can have them read: one attempt at a time, of which the
-/// failure is remembered for a while.
+/// The latest endpoints of an issuer. Anybody can cause a reading, so there is one attempt at a
+/// time, and its failure is remembered for a while.
 #[derive(Debug, Default)]
 pub(super) struct Providers {
     known: ArcSwapOption<(Instant, Arc<Provider>)>,
@@ -46,7 +47,7 @@ type Reading = Shared<BoxFuture<'static, Result<Arc<Provider>, FetchError>>>;
 #[derive(Debug, Default)]
 struct Attempts {
     running: Option<Reading>,
-    /// When the last one failed.
+    /// When the last attempt failed.
     failed: Option<Instant>,
 }
 
@@ -89,7 +90,8 @@ impl Providers {
             Arc::clone(client),
             issuer.to_owned(),
         );
-        // A task of its own: browsers that leave do not end it. It takes no longer than a few requests to the issuer.
+        // A separate task, so that disconnecting browsers do not end it. It takes no longer than a
+        // few requests to the issuer.
         let task = tokio::spawn(async move {
             ending.1 = Provider::of(&client, &issuer).await;
             ending.1.clone()
@@ -116,7 +118,7 @@ impl Providers {
                 failed: outcome.is_err().then_some(now),
             },
         );
-        // Without the lock.
+        // Dropped after the lock is released.
         drop(ended);
     }
 
@@ -125,7 +127,7 @@ impl Providers {
     }
 }
 
-/// Ends the running attempt with its outcome when it is dropped: with the task, however that ends.
+/// Ends the running attempt with its outcome when dropped, however the task ends.
 struct Ending(Arc<Providers>, Result<Arc<Provider>, FetchError>);
 
 impl Drop for Ending {
@@ -142,10 +144,10 @@ impl Provider {
 
     fn read(client: &IssuerClient, metadata: &Json) -> Result<Self, FetchError> {
         let authorization = discovery::url(metadata, "authorization_endpoint")?;
-        // The page navigates there: another scheme could be a script.
+        // The page navigates there, so a script's scheme must be refused.
         let authorization = client.permitted(&authorization)?;
         let texts = |name| metadata.get(name).and_then(|value| json::texts(&value));
-        // Absent, it means the header (RFC 8414, 2).
+        // If absent, it means the header (RFC 8414, 2).
         let methods = texts("token_endpoint_auth_methods_supported");
         let accepts = |name: &str| {
             methods

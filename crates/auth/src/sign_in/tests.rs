@@ -15,13 +15,13 @@ struct Issuer {
     shared: Arc<Mutex<Script>>,
 }
 
-/// What it says.
+/// The issuer's answers.
 struct Script {
     url: String,
     key: Ed25519KeyPair,
-    /// Members of its metadata besides the usual ones.
+    /// Further members of its metadata.
     metadata: String,
-    /// Where browsers sign in.
+    /// The URL where browsers sign in.
     authorization: String,
     /// The header of the ID token.
     header: String,
@@ -190,7 +190,7 @@ impl Issuer {
     }
 }
 
-/// A sign-in that has begun, and whose ID token is to have these claims.
+/// A sign-in that has begun, and whose ID token will have these claims.
 async fn begun(
     issuer: &Issuer,
     client: &OpenIdConnect,
@@ -309,7 +309,7 @@ async fn issuer_that_fails_is_asked_once_at_a_time_and_not_again_for_a_while() {
     for _ in 0..400 {
         assert!(client.begin().await.is_err());
     }
-    // An attempt asks at two places, and begins two seconds after the last.
+    // An attempt makes two requests, and begins at least two seconds after the previous one.
     let attempts = 1 + usize::try_from(began.elapsed().as_secs() / 2).unwrap();
     let asked = issuer.shared.lock().unwrap().asked;
     assert!(asked <= 2 * attempts, "{asked} requests");
@@ -391,9 +391,9 @@ async fn answers_of_other_sign_ins_and_issuers_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(!refused.contains("555"), "{refused}");
-    // Only the wrong code got as far as the issuer.
+    // Only the wrong code was sent to the issuer.
     assert_eq!(issuer.shared.lock().unwrap().exchanges.len(), 1);
-    // An issuer that names itself always does (RFC 9207).
+    // An issuer that names itself always does so (RFC 9207).
     issuer.set(|script| {
         script.metadata = r#","authorization_response_iss_parameter_supported":true"#.to_owned()
     });

@@ -1,4 +1,4 @@
-//! What the claims of a token must be, and the identity that they describe (RFC 7519, RFC 9068).
+//! The checks of a token's claims, and the identity in them (RFC 7519, RFC 9068).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use fanlight_protocol::json::{Kind, Member};
 use crate::json;
 use crate::oauth_settings::{ClaimPaths, IssuerSettings};
 
-/// Actors of a chain that are told.
+/// The limit of listed actors in a chain.
 const MAX_ACTORS: usize = 8;
-/// Names of clients have at most this many bytes.
+/// The length limit of a client's name, in bytes.
 const MAX_NAME: usize = 1024;
 
 /// The end of the year 9999. A later time is a mistake, and would not fit everywhere.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// Claims that ID tokens (OpenID Connect Core, 3.1.3.6) and security events (RFC 8417) have, and access tokens do not:
-/// where an issuer signs these with the same keys, and the configured audience is that of a client.
+/// Claims of ID tokens (OpenID Connect Core, 3.1.3.6) and security events (RFC 8417), which access
+/// tokens lack. They matter if an issuer signs all of these with the same keys, and a client's
+/// audience is configured.
 const OF_OTHER_TOKENS: [&str; 3] = ["at_hash", "c_hash", "events"];
 
-/// The requirements that claims are checked against.
+/// The requirements for claims.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'a> {
     /// The issuer.
     pub(crate) issuer: &'a IssuerSettings,
-    /// The identifier of the endpoint that the token is shown to.
+    /// The identifier of the endpoint that the token is sent to.
     pub(crate) endpoint: Option<&'a str>,
-    /// By which clocks may differ.
+    /// The allowed difference between clocks.
     pub(crate) leeway: Duration,
     /// The time.
     pub(crate) now: SystemTime,
@@ -40,19 +41,20 @@ pub(crate) struct Rules<'a> {
 /// The key that a token is bound to, if any (RFC 7800).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binding {
-    /// Nothing: it is a bearer token.
+    /// No key: it is a bearer token.
     None,
     /// The TLS certificate with this SHA-256 hash (RFC 8705, 3.1).
     Certificate([u8; 32]),
-    /// The key with this thumbprint, of which each request has a proof (RFC 9449, 6.1).
+    /// The key with this thumbprint. Each request needs a DPoP proof (RFC 9449, 6.1).
     Key([u8; 32]),
 }
 
-/// Checks all but who made the claims, and returns when they expire, with the leeway; `None` if they do not say.
+/// Checks all claims except the signer. Returns when they expire, including the leeway; `None` if
+/// they do not tell.
 ///
 /// # Errors
 ///
-/// If they are not those of a token that may be used now, at this endpoint.
+/// If they are not the claims of a token that may be used now at this endpoint.
 pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTime>, Denial> {
     let expires = date(claims, "exp")?.and_then(|expires| expires.checked_add(rules.leeway));
     if expires.is_some_and(|expires| expires <= rules.now) {
@@ -86,8 +88,8 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
     Ok(expires)
 }
 
-/// Whether one of the audiences is that of this server. The identifier of an endpoint stands for itself with and without
-/// a slash at its end.
+/// Whether one of the audiences is this server. An endpoint's identifier may have a slash at its
+/// end or not.
 fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
     let audiences = claims
         .get("aud")
@@ -108,11 +110,11 @@ fn is_for(claims: &Json, rules: &Rules<'_>) -> bool {
     })
 }
 
-/// What the token is bound to.
+/// The key that the token is bound to.
 ///
 /// # Errors
 ///
-/// If that cannot be checked: then a thief could show it as well.
+/// If the binding cannot be checked, since a thief could then use the token as well.
 pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
     let Some(confirmation) = claims.get("cnf") else {
         return Ok(Binding::None);
@@ -131,7 +133,7 @@ pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
     })
 }
 
-/// The client that checked claims describe.
+/// The client in checked claims.
 ///
 /// # Errors
 ///
@@ -164,7 +166,8 @@ pub(crate) fn identity(
     })
 }
 
-/// The claims that policies can read: texts, numbers and truth values, and lists of texts. Those inside of others they cannot.
+/// The claims that policies can read: texts, numbers, Booleans, and lists of texts. Nested claims
+/// are left out.
 fn texts_of(claims: &Json) -> Claims {
     let texts = |value: &Json| match value.kind() {
         Kind::String | Kind::Array => json::texts(value),
@@ -188,7 +191,7 @@ fn texts_of(claims: &Json) -> Claims {
     Arc::new(claims.members().filter_map(claim).collect())
 }
 
-/// Those who act for the subject, the present one first (RFC 8693, 4.1).
+/// The chain of actors for the subject, the current one first (RFC 8693, 4.1).
 fn actors(claim: &Json) -> Vec<String> {
     let mut next = Some(claim.clone());
     let chain = std::iter::from_fn(|| {
@@ -199,7 +202,7 @@ fn actors(claim: &Json) -> Vec<String> {
     chain.take(MAX_ACTORS).collect()
 }
 
-/// The scopes: those of a list separated by spaces (RFC 8693, 4.2), or of an array.
+/// The scopes: a space-separated list (RFC 8693, 4.2), or an array.
 fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
     let mut claim = json::at(claims, &paths.scopes);
     if claim.is_none() && paths.scopes == "scope" {
@@ -218,7 +221,7 @@ fn scopes(claims: &Json, paths: &ClaimPaths) -> Result<Scopes, Denial> {
     })
 }
 
-/// A time in seconds since 1970, perhaps with a fraction (RFC 7519, 2: `NumericDate`).
+/// A time in seconds since 1970, possibly with a fraction (RFC 7519, 2: `NumericDate`).
 pub(crate) fn date(claims: &Json, name: &str) -> Result<Option<SystemTime>, Denial> {
     let Some(claim) = claims.get(name) else {
         return Ok(None);

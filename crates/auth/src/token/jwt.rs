@@ -1,4 +1,5 @@
-//! The strict reading of JSON Web Tokens (RFC 7515, 7519; best practices of RFC 8725), before a library sees them.
+//! A strict parser of JSON Web Tokens (RFC 7515, 7519; best practices of RFC 8725), used before a
+//! library sees them.
 
 use fanlight_canonical::credentials::Denial;
 use fanlight_protocol::Json;
@@ -10,44 +11,45 @@ use crate::algorithm::of_library;
 use crate::issuer::Key;
 use crate::json;
 
-/// Header parameters that bring keys of the token's own choice, or change how the rest is read. Not accepted, whatever
-/// their values: keys come from issuers alone.
+/// Header parameters that supply the token's own keys, or change how the rest is interpreted. They
+/// are refused with any value: keys come only from issuers.
 const REFUSED: [&str; 8] = [JWK, "crit", "b64", "zip", "enc", "jku", "x5c", "x5u"];
 
-/// The header parameter with the public key of a proof of possession.
+/// The header parameter with the public key of a DPoP proof.
 const JWK: &str = "jwk";
 
-/// The type of proofs of possession (RFC 9449, 4.2).
+/// The type of DPoP proofs (RFC 9449, 4.2).
 const PROOF: &str = "dpop+jwt";
 
-/// Types of tokens that are accepted (RFC 9068, 2.1; RFC 8725, 3.11), without `application/`. Others, such as
-/// `logout+jwt`, are signed by the same keys for other ends.
+/// The accepted types of tokens (RFC 9068, 2.1; RFC 8725, 3.11), without `application/`. Others,
+/// such as `logout+jwt`, are signed with the same keys for other purposes.
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// Identifiers of keys have at most this length.
+/// The length limit of a key's id.
 const MAX_KEY_ID: usize = 1024;
 
-/// A token in three parts that claims to be a JSON Web Token. Nothing in it is verified.
+/// A text in three parts that claims to be a JSON Web Token. Nothing in it is verified.
 #[derive(Clone, Debug)]
 pub(crate) struct Jwt<'a> {
-    /// What is signed.
+    /// The signed part.
     message: &'a str,
     header: Json,
-    /// What it claims.
+    /// The unverified claims.
     pub(crate) claims: Json,
     signature: &'a str,
 }
 
-/// The header's statement about the signature.
+/// The header's data about the signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
-    /// The key's identifier.
+    /// The key's id.
     pub(crate) key: Option<String>,
 }
 
 impl<'a> Jwt<'a> {
-    /// Reads a token; `None` if it is of another form: without three parts of which the first is a JSON object.
+    /// Reads a token; `None` if it has another form: fewer than three parts, or a first part that
+    /// is not a JSON object.
     ///
     /// # Errors
     ///
@@ -76,11 +78,11 @@ impl<'a> Jwt<'a> {
         }))
     }
 
-    /// The header's statement about the signature.
+    /// The header's data about the signature.
     ///
     /// # Errors
     ///
-    /// If it is not that of an access token whose signature can be verified.
+    /// If it is not the header of an access token whose signature can be verified.
     pub(crate) fn header(&self) -> Result<Header, Denial> {
         let header = &self.header;
         if let Some(name) = self.refused_parameter(|_| true) {
@@ -105,7 +107,7 @@ impl<'a> Jwt<'a> {
         Ok(Header { algorithm, key })
     }
 
-    /// The algorithm and the public key of a proof of possession; `None` if it is not one whose signature can be verified
+    /// The algorithm and the public key of a DPoP proof; `None` if its signature cannot be verified
     /// (RFC 9449, 4.2).
     pub(crate) fn proof_header(&self) -> Option<(Algorithm, Json)> {
         let is_proof = self
@@ -124,14 +126,14 @@ impl<'a> Jwt<'a> {
         json::text(&self.header, "alg").and_then(|name| Algorithm::named(&name))
     }
 
-    /// A parameter of the header, of those that `is_meant`, that is not accepted.
+    /// A refused header parameter, among those that `is_meant`.
     fn refused_parameter(&self, is_meant: impl Fn(&str) -> bool) -> Option<&'static str> {
         REFUSED
             .into_iter()
             .find(|name| is_meant(name) && self.header.peek(name).is_some())
     }
 
-    /// Whether `key` has signed it with `algorithm`, which is one for keys of its type.
+    /// Whether `key` has signed the token with `algorithm`, which must suit the key's type.
     pub(crate) fn is_signed_by(&self, key: &Key, algorithm: Algorithm) -> bool {
         json::base64url(self.signature).is_some()
             && crypto::verify(

@@ -1,4 +1,4 @@
-//! Tokens that have been verified, and some that are wrong, by their hashes.
+//! Remembered tokens by hash: verified ones, and some wrong ones.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use quick_cache::sync::Cache;
 use super::claims::Binding;
 use crate::bearer::TokenHash;
 
-/// Wrong tokens that are remembered.
+/// The limit of remembered wrong tokens.
 const REFUSED: usize = 1024;
 
-/// How long a wrong token is: a key could yet be replaced by the one that has signed it.
+/// How long a wrong token is remembered: its key may still be published later.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// A verified token.
@@ -22,11 +22,11 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 pub(crate) struct Verified {
     pub(crate) identity: Arc<Identity>,
     pub(crate) binding: Binding,
-    /// Until when it need not be verified again.
+    /// The time until which it need not be verified again.
     pub(crate) until: SystemTime,
 }
 
-/// Tokens that have been verified, and some that are wrong. Bounded; what is used often stays longest.
+/// Verified tokens and some wrong ones. Both are limited; frequently used ones stay longest.
 pub(crate) struct Memory {
     verified: Cache<TokenHash, Verified>,
     refused: Cache<TokenHash, Instant>,
@@ -41,7 +41,7 @@ impl Memory {
         }
     }
 
-    /// What is known of a token; `None` if it is to be verified.
+    /// The remembered result for a token; `None` if it has to be verified.
     pub(crate) fn recall(
         &self,
         hash: &TokenHash,

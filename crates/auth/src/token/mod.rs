@@ -1,5 +1,5 @@
-//! OAuth access tokens (RFC 6750): JSON Web Tokens, whose signatures are verified with keys of their issuers, and tokens
-//! that an issuer is asked about. Verified tokens are remembered by their hashes.
+//! OAuth access tokens (RFC 6750): JSON Web Tokens verified with issuers' keys, and tokens verified
+//! by introspection. Verified tokens are remembered by their hashes.
 
 pub(crate) mod claims;
 mod jwt;
@@ -37,13 +37,13 @@ pub(crate) struct Tokens {
     memory: Arc<Memory>,
     throttle: Arc<Throttle>,
     proofs: Arc<Proofs>,
-    /// The proofs that other processes have taken, too; `None` if there are none.
+    /// DPoP proofs used at other processes; `None` if there are none.
     used: Option<Arc<dyn UsedOnce>>,
     /// Permits of requests that wait for keys.
     waiting: Arc<Semaphore>,
 }
 
-/// Requests that may wait for keys at the same time, of all issuers: they hold their tokens in memory.
+/// The limit of requests that wait for keys of any issuer, since they hold their tokens in memory.
 const WAITING: usize = 4096;
 
 /// A token that is being verified.
@@ -51,13 +51,13 @@ const WAITING: usize = 4096;
 struct Shown<'a> {
     bearer: Bearer<'a>,
     hash: TokenHash,
-    /// What else the request shows.
+    /// The other credentials of the request.
     request: Credentials<'a>,
 }
 
 impl Tokens {
-    /// What follows `before` with other settings, and keeps what is known of issuers that have not changed; `None` without
-    /// settings.
+    /// The method with these settings, with the state of unchanged issuers from `before`; `None`
+    /// without settings.
     pub(crate) fn after(
         before: Option<&Arc<Self>>,
         settings: Option<&OAuthSettings>,
@@ -101,7 +101,7 @@ impl Tokens {
             .for_each(|issuer| issuer.revoked.cancel());
     }
 
-    /// The identity behind `bearer`, which `credentials` show.
+    /// The identity for the `bearer` token in `credentials`.
     pub(crate) fn authenticate<'a>(
         self: Arc<Self>,
         bearer: Bearer<'a>,
@@ -123,12 +123,12 @@ impl Tokens {
         }))
     }
 
-    /// For how long a proof of possession could be used.
+    /// How long a DPoP proof can be used.
     fn proof_span(&self) -> Duration {
         possession::MAX_AGE + self.settings.limits.leeway
     }
 
-    /// The identity, where no other process has to be asked.
+    /// The identity, without asking other processes.
     fn authenticate_here<'a>(
         self: Arc<Self>,
         bearer: Bearer<'a>,
@@ -141,7 +141,8 @@ impl Tokens {
             request: *credentials,
         };
         if let Some(known) = self.memory.recall(&hash, SystemTime::now()) {
-            // Else a client with one token would not notice that its key is gone.
+            // Refresh keys here, too: otherwise a client with a single token would not notice that
+            // its key is gone.
             self.issuers
                 .iter()
                 .for_each(|issuer| issuer.keys.keep_fresh());
@@ -164,7 +165,7 @@ impl Tokens {
             Ok(jwt) => jwt,
             Err(denial) => return denied(denial),
         };
-        // A token without issuer is not one of those whose signatures can be verified.
+        // A token without an issuer cannot be verified by signature.
         let named = jwt.as_ref().filter(|jwt| jwt.claims.peek("iss").is_some());
         let Some(named) = named else {
             let is_opaque = |issuer: &&Arc<Issuer>| issuer.introspection.is_some();
@@ -190,7 +191,7 @@ impl Tokens {
         }
     }
 
-    /// The issuer of this name, and by how much its clock may differ.
+    /// The issuer of this name, and the allowed difference of its clock.
     pub(crate) fn issuer(&self, name: &str) -> Option<(Arc<Issuer>, Duration)> {
         Some((self.issuer_named(name)?, self.settings.limits.leeway))
     }
@@ -202,7 +203,8 @@ impl Tokens {
             .cloned()
     }
 
-    /// Verifies a token of `issuer` by its signature: at once, or when the issuer's keys have been read.
+    /// Verifies a token of `issuer` by its signature: at once, or after the issuer's keys have been
+    /// read.
     fn verify_by_signature<'a>(
         self: Arc<Self>,
         shown: Shown<'a>,
@@ -220,7 +222,8 @@ impl Tokens {
             }
             Err(denial) => return Authentication::Ready(Err(denial)),
         };
-        // Before the signature, so that tokens that cannot be meant for this server have the issuer not asked for keys.
+        // Checked before the signature, so that a token for another server causes no request for
+        // keys.
         let expires = match self.check(&jwt.claims, &issuer, shown.request.endpoint) {
             Ok(Some(expires)) => expires,
             Ok(None) => {
@@ -232,7 +235,7 @@ impl Tokens {
         };
         let lookup = issuer.keys.look_up(header.key.as_deref(), header.algorithm);
         if let Lookup::Reading(attempt) = lookup {
-            // The token may be right: the clients of a whole company may wait at one address.
+            // The token may be right, and a whole company's clients may share one address.
             charge.refund();
             let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
                 return Authentication::Ready(Err(unavailable()));
@@ -272,7 +275,8 @@ impl Tokens {
                 ));
             }
             Lookup::Unavailable | Lookup::Reading(_) => {
-                // It may be right. Clients of other issuers behind the same address are not to suffer for this one.
+                // The token may be right. Clients of other issuers at the same address must not
+                // suffer because of this issuer.
                 charge.refund();
                 return Err(unavailable());
             }
@@ -309,7 +313,7 @@ impl Tokens {
                     return Ok(identity);
                 }
                 Ok(None) => {}
-                // The issuer of the token may be one that has not answered.
+                // The token may be from an issuer that has not answered.
                 Err(unavailable @ Denial::Unavailable(_)) => denial = unavailable,
                 Err(refused) => return Err(refused),
             }
@@ -320,7 +324,8 @@ impl Tokens {
         Err(denial)
     }
 
-    /// The identity behind a token by its issuer's word; `None` if that does not know the token.
+    /// The identity for a token according to its issuer; `None` if the issuer does not know the
+    /// token.
     async fn ask(
         &self,
         shown: &Shown<'_>,
@@ -339,7 +344,7 @@ impl Tokens {
         }
         let expires = self.check(&claims, issuer, shown.request.endpoint)?;
         let again = SystemTime::now() + self.settings.limits.introspection;
-        // Without an expiry nothing else ends what is open, should the token be revoked.
+        // Without an expiry, nothing else would end open streams after the token is revoked.
         let expires = expires.unwrap_or(again);
         let validity = Validity {
             expires: Some(expires),
@@ -349,14 +354,15 @@ impl Tokens {
             .map(Some)
     }
 
-    /// Checks claims that are not verified yet, and returns when they expire.
+    /// Checks claims before they are verified, and returns when they expire.
     fn check(
         &self,
         claims: &Json,
         issuer: &Issuer,
         endpoint: &str,
     ) -> Result<Option<SystemTime>, Denial> {
-        // What is no path, the operators' listener, is below no URL of clients: it needs a configured audience.
+        // The operators' listener has no path below the clients' URL, so it needs a configured
+        // audience.
         let public_url = self
             .settings
             .public_url
@@ -373,7 +379,8 @@ impl Tokens {
         claims::check(claims, &rules)
     }
 
-    /// Accepts verified and checked claims, and remembers their token until a time, or until it is revoked.
+    /// Accepts verified and checked claims, and remembers their token until a time, or until it is
+    /// revoked.
     fn accept(
         &self,
         shown: &Shown<'_>,
@@ -399,7 +406,8 @@ impl Tokens {
         self.shown_by_holder(shown, verified)
     }
 
-    /// The identity behind a verified token, if the request shows that its sender has what the token is bound to.
+    /// The identity for a verified token, if the request proves that its sender has the key that
+    /// the token is bound to.
     fn shown_by_holder(
         &self,
         shown: &Shown<'_>,

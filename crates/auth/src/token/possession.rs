@@ -1,5 +1,5 @@
-//! What a request has to show besides a token that is bound to something: the TLS certificate (RFC 8705), or a proof of
-//! possession of the key (RFC 9449), which is good for one request.
+//! The proof that a request needs besides a bound token: the TLS certificate (RFC 8705), or a DPoP
+//! proof for this one request (RFC 9449).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -25,20 +25,21 @@ use crate::issuer::Key;
 use crate::json;
 use crate::once::{NotKnown, UsedOnce};
 
-/// How old a proof may be: it is made for one request.
+/// The age limit of a proof, which is made for one request.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Longer identifiers of proofs are not accepted.
+/// The length limit of a proof's id.
 const MAX_ID: usize = 1024;
 
-/// Proofs that are remembered as used. One principal may have as many of them as it leaves for others.
+/// The limit of proofs remembered as used. One principal may have as many of them as it leaves for
+/// others.
 const USED: usize = 1 << 19;
 
-/// Checks that a request which shows a token bound so comes from its holder.
+/// Checks that a request with a token of this `binding` comes from the token's holder.
 ///
 /// # Errors
 ///
-/// If it shows nothing, or something that proves nothing.
+/// If the proof is missing or wrong.
 pub(super) fn check(
     tokens: &Tokens,
     shown: &Shown<'_>,
@@ -66,7 +67,7 @@ pub(super) fn check(
                 .proofs
                 .use_once(&thumbprint, &proof.id, principal, tokens.proof_span())
         }
-        // RFC 9449, 7.2: else whoever has seen the token could use it.
+        // Required by RFC 9449, 7.2, since otherwise anybody who has seen the token could use it.
         (Binding::Key(_), Scheme::Bearer) => invalid(
             "the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the field DPoP",
         ),
@@ -76,11 +77,11 @@ pub(super) fn check(
     }
 }
 
-/// Marks the proof of a request, which was found right, as used at all processes.
+/// Marks the verified proof of a request as used at all processes.
 ///
 /// # Errors
 ///
-/// If another process has taken it, or that is not known.
+/// If another process has accepted it, or cannot be asked.
 pub(super) async fn use_everywhere(
     used: &dyn UsedOnce,
     headers: &HeaderMap,
@@ -98,7 +99,7 @@ pub(super) async fn use_everywhere(
             .concat(),
         )
     });
-    // It was read before.
+    // The proof was parsed before, so this does not fail.
     let named = named.ok_or_else(|| refused("the proof in the field DPoP is malformed"))?;
     match used.use_once(&named, span).await {
         Ok(true) => Ok(()),
@@ -109,7 +110,7 @@ pub(super) async fn use_everywhere(
     }
 }
 
-/// A proof of the key that a token is bound to. Nothing else of it is verified.
+/// A proof of the key that a token is bound to. Nothing else in it is verified.
 struct Proof<'a> {
     jwt: Jwt<'a>,
     algorithm: Algorithm,
@@ -152,7 +153,8 @@ impl<'a> Proof<'a> {
         })
     }
 
-    /// Checks that it was made now, for this request and this token, by its key (RFC 9449, 4.3).
+    /// Checks that the key made the proof just now, for this request and this token (RFC 9449,
+    /// 4.3).
     fn check(&self, tokens: &Tokens, shown: &Shown<'_>) -> Result<(), Denial> {
         let says = |name: &str, text: &str| {
             self.jwt
@@ -196,7 +198,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// The URL of a request, as its client sees it.
+/// The URL of a request from the client's point of view.
 fn url_of(public_url: &str, request: &Credentials<'_>) -> Option<Url> {
     without_query(&format!(
         "{}{}",
@@ -205,7 +207,7 @@ fn url_of(public_url: &str, request: &Credentials<'_>) -> Option<Url> {
     ))
 }
 
-/// A URL in the form in which two are compared (RFC 3986, 6.2.2 and 6.2.3), without query and fragment.
+/// A URL in the form for comparisons (RFC 3986, 6.2.2 and 6.2.3), without query and fragment.
 fn without_query(text: &str) -> Option<Url> {
     let mut url = Url::parse(text).ok()?;
     url.set_query(None);
@@ -225,11 +227,12 @@ fn refused(text: &'static str) -> Denial {
     Denial::InvalidProof(text.into())
 }
 
-/// The proofs that have been used, for as long as they could be used again. What does not fit is refused, not forgotten.
+/// The used proofs, for as long as they could be used again. If there is no room, new proofs are
+/// refused; none is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Proofs(Mutex<Generations>);
 
-/// Those that were used lately, and those of the time before: each is kept for one such time at least.
+/// Proofs used recently and those used before. Each is remembered for at least one generation.
 #[derive(Debug, Default)]
 struct Generations {
     latest: Generation,
@@ -244,7 +247,7 @@ struct Generation {
 }
 
 impl Proofs {
-    /// Marks a proof as used. No proof can be used for longer than `span`.
+    /// Marks a proof as used. No proof is valid for longer than `span`.
     fn use_once(
         &self,
         thumbprint: &[u8; 32],
@@ -338,7 +341,7 @@ mod tests {
             Err(Denial::Unavailable(_))
         ));
         assert!(of(&mut used, &bob, 10_000) >= 200);
-        // What was used is known, whether or not there is room.
+        // A used proof is recognised whether or not there is room.
         assert!(matches!(
             used.add(0, &ann, 1000),
             Err(Denial::InvalidProof(_))

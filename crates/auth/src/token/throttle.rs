@@ -1,10 +1,10 @@
-//! How many wrong tokens of one peer are verified.
+//! Limits how many wrong tokens of one peer are verified.
 
 use fanlight_canonical::Peer;
 use fanlight_canonical::credentials::Denial;
 use fanlight_fair::{Quota, Rate};
 
-/// Peers that are counted apart at the same time.
+/// The limit of peers counted separately at the same time.
 const PEERS: usize = 16_384;
 
 /// Counts the wrong tokens of each peer.
@@ -14,7 +14,7 @@ pub(crate) struct Throttle {
     quota: Quota,
 }
 
-/// A peer's charge for a token that is being verified. Dropping it keeps the charge.
+/// A peer's charge for a token under verification. Dropping it keeps the charge.
 pub(crate) type Charge = fanlight_fair::Charge<Peer>;
 
 impl Throttle {
@@ -26,7 +26,7 @@ impl Throttle {
         }
     }
 
-    /// Has `peer` use one.
+    /// Charges `peer` for one verification.
     ///
     /// # Errors
     ///

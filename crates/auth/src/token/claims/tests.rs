@@ -17,7 +17,7 @@ fn issuer() -> IssuerSettings {
     }
 }
 
-/// Claims that are right, with these members instead; `null` removes one.
+/// Valid claims with these members replaced; `null` removes one.
 fn claims(members: Value) -> Json {
     let mut claims = value!({ "sub": "ann", "aud": ENDPOINT, "exp": NOW + 60 });
     for (name, member) in members.as_object().unwrap() {

@@ -1,11 +1,11 @@
-//! Tokens that were not made as issuers make them.
+//! Tokens that no issuer would make.
 
 use fanlight_testkit::issuer::base64url;
 use proptest::prelude::*;
 
 use super::*;
 
-/// An issuer with one key of each type, and tokens that trust it.
+/// An issuer with a key of each type, and a method that trusts it.
 async fn target() -> (FakeIssuer, Arc<Tokens>) {
     let issuer = FakeIssuer::start().await;
     let keys = [
@@ -21,7 +21,7 @@ async fn target() -> (FakeIssuer, Arc<Tokens>) {
     (issuer, tokens)
 }
 
-/// Right claims with these members instead; `null` removes one.
+/// Valid claims with these members replaced; `null` removes one.
 fn claims(issuer: &FakeIssuer, members: &Value) -> Value {
     let mut claims = issuer.claims("ann", AUDIENCE, "");
     for (name, member) in members.as_object().unwrap() {
@@ -40,7 +40,7 @@ async fn headers_that_choose_other_keys_or_algorithms_are_refused() {
     let own = SigningKey::es256("ec");
     let evil = FakeIssuer::start().await;
     let headers = [
-        // Of another key's type.
+        // A key of another type.
         value!({ "alg": "RS256", "kid": "ec" }),
         value!({ "alg": "ES256", "kid": "rsa" }),
         value!({ "alg": "EdDSA", "kid": "ec" }),
@@ -58,7 +58,7 @@ async fn headers_that_choose_other_keys_or_algorithms_are_refused() {
         value!({ "alg": "ES256", "kid": ["ec"] }),
     ];
     for header in headers {
-        // The signature is right for some of them.
+        // For some of them, the signature is right.
         for key in [&*issuer.key(), &own] {
             let outcome = show(&tokens, &key.sign(&header, &right)).await;
             assert!(is_invalid(&outcome), "{header}: {outcome:?}");

@@ -1,11 +1,11 @@
-//! Tokens that issuers are asked about.
+//! Tokens verified by introspection.
 
 use fanlight_config::settings::Secret;
 use fanlight_testkit::issuer::CLIENT;
 
 use super::*;
 
-/// How `issuer` is asked.
+/// The introspection settings for `issuer`.
 pub(super) fn asked(issuer: &FakeIssuer) -> IntrospectionSettings {
     let endpoint = Some(issuer.introspection_endpoint());
     IntrospectionSettings {
@@ -321,7 +321,7 @@ async fn token_that_the_issuer_does_not_answer_for_does_not_concern_others() {
             "{status}: {outcome:?}"
         );
         issuer.conduct(Place::Introspection, Conduct::Good);
-        // At once, although the metadata have been read within the last second.
+        // At once, although the metadata were read within the last second.
         let good = show(&tokens, &issuer.opaque(issuer.claims("ann", AUDIENCE, ""))).await;
         assert!(good.is_ok(), "{status}: {good:?}");
     }

@@ -1,11 +1,11 @@
-//! Keys of issuers: read, rotated, unavailable and hostile.
+//! Issuers' keys: read, rotated, unavailable and hostile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
 
-/// Tokens of `issuer` whose keys are read again as often as a test needs.
+/// Tokens of `issuer` with limits changed so that its keys are read as often as a test needs.
 fn impatient(issuer: &FakeIssuer, change: fn(&mut OAuthLimits)) -> Arc<Tokens> {
     let mut settings = settings(vec![trusted(issuer)]);
     change(&mut settings.limits);
@@ -144,7 +144,7 @@ async fn accepted_token_ends_when_its_key_is_published_no_more() {
     let second = issuer.token("ben", AUDIENCE, "");
     let ben = show(&tokens, &second).await.unwrap();
     assert!(is_remembered(&tokens, &first), "both keys are published");
-    // The newer one alone, and what makes the keys be read again.
+    // Publishes only the newer key, and shows a token that causes a new reading.
     issuer.publish(vec![issuer.key()]);
     let unknown = SigningKey::es256("unknown");
     let header = value!({ "alg": "ES256", "kid": "unknown" });
@@ -173,7 +173,7 @@ async fn keys_of_tokens_that_are_remembered_are_read_again() {
     let token = issuer.token("ann", AUDIENCE, "");
     show(&tokens, &token).await.unwrap();
     issuer.rotate();
-    // Nothing else is shown that could have them read.
+    // No other token is sent that could cause a reading.
     while show(&tokens, &token).await.is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Tokens of issuers on loopback, against the whole method.
+//! Tests of the whole method with issuers on loopback.
 
 mod attacks;
 mod introspected;
@@ -38,7 +38,7 @@ fn trusted(issuer: &FakeIssuer) -> IssuerSettings {
 }
 
 fn settings(issuers: Vec<IssuerSettings>) -> OAuthSettings {
-    // Wrong tokens of the tests are verified, however fast the tests are.
+    // Tests verify many wrong tokens quickly.
     let limits = OAuthLimits {
         failures: 1_000_000,
         ..OAuthLimits::default()
@@ -54,7 +54,7 @@ fn tokens(settings: &OAuthSettings) -> Arc<Tokens> {
     Tokens::after(None, Some(settings), None).unwrap()
 }
 
-/// Shows a token to the endpoint `/mcp` over a connection.
+/// Sends a token to the endpoint `/mcp` over a connection.
 async fn show_over(
     tokens: &Arc<Tokens>,
     connection: &ConnectionFacts,
@@ -84,12 +84,12 @@ async fn show_to(
         .await
 }
 
-/// Shows a token to the endpoint `/mcp`.
+/// Sends a token to the endpoint `/mcp`.
 async fn show(tokens: &Arc<Tokens>, token: &str) -> Result<Arc<Identity>, Denial> {
     show_over(tokens, &ConnectionFacts::default(), token).await
 }
 
-/// Whether a token is known without anything being asked or verified.
+/// Whether a token is remembered, so that it needs no request and no verification.
 fn is_remembered(tokens: &Arc<Tokens>, token: &str) -> bool {
     tokens
         .memory

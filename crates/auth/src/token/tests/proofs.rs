@@ -1,17 +1,17 @@
-//! Tokens that are bound to a key, and the proofs of it that requests show (RFC 9449).
+//! Tokens bound to a key, and the DPoP proofs of requests (RFC 9449).
 
 use fanlight_testkit::issuer::sha256;
 use http::Method;
 
 use super::*;
 
-/// A client that has a key, and a token that is bound to it.
+/// A client with a key and a token bound to it.
 struct Client {
     key: SigningKey,
     token: String,
 }
 
-/// What a request shows.
+/// The credentials of a request.
 #[derive(Clone)]
 struct Request {
     scheme: &'static str,
@@ -121,7 +121,7 @@ async fn stolen_token_is_of_no_use() {
         Client::new(&issuer, SigningKey::es256("a")),
         SigningKey::es256("e"),
     );
-    // With the token in memory, and without.
+    // First without the token in memory, then with it.
     for _ in 0..2 {
         let proof = ann.proof();
         let without = Request {
@@ -151,7 +151,7 @@ async fn stolen_token_is_of_no_use() {
         assert!(is_no_proof(
             &send(&tokens, &ann.request(of_eve.proof())).await
         ));
-        // Signed by one key, and with the other in its header.
+        // Signed by one key, with the other one in the header.
         assert!(is_no_proof(
             &send(
                 &tokens,
