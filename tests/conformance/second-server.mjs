@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// A small second backend (stdio, both eras) for runs in which Fanlight merges two. None of its names occur in the suite.
+// A small second server (stdio, both eras) for runs in which Fanlight merges two. None of its names occur in the suite.
 import { McpServer } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 

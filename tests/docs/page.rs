@@ -251,7 +251,7 @@ fn rows_belong_to_tables() {
 }
 
 #[test]
-fn anchors_are_those_of_headings() {
+fn anchors_are_made_from_headings() {
     let page = Page::of(
         "a.md",
         "# `auth.keys`: a key, & more\n\n## Twice\n\n## Twice\n",

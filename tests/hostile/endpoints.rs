@@ -155,7 +155,7 @@ fn session(id: &str) -> [(&'static str, &str); 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_endpoint_hides_is_reached_by_no_request() {
+async fn hidden_items_of_an_endpoint_are_reached_by_no_request() {
     for era in [Era::Legacy, Era::Modern] {
         let scene = Scene::start(era).await;
         let id = scene.open(READERS, "{}").await;

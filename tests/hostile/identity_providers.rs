@@ -181,7 +181,7 @@ async fn code_of_an_identity_provider_reaches_no_authorization_server_of_a_serve
 }
 
 #[tokio::test]
-async fn user_who_is_somebody_else_than_the_caller_signs_nobody_in() {
+async fn user_other_than_the_caller_cannot_sign_in() {
     let (setting, provider) = setting().await;
     let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
     provider.signs_in("bob");

@@ -216,7 +216,7 @@ fn error(answer: &str, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_policy_denies_is_reached_by_no_request_and_looks_as_if_it_did_not_exist() {
+async fn denied_items_are_unreachable_and_look_like_missing_ones() {
     for (era, servers) in [
         (Era::Legacy, 2),
         (Era::Modern, 2),

@@ -170,7 +170,7 @@ async fn call_of_a_legacy_client_that_began_without_policies_does_not_go_on_unde
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn word_for_a_call_is_worth_nothing_once_the_policy_has_changed() {
+async fn approval_of_a_call_is_void_once_the_policy_has_changed() {
     let asked = |rest: &str| {
         format!(
             r#"permit(principal, action, resource);
@@ -195,7 +195,7 @@ async fn word_for_a_call_is_worth_nothing_once_the_policy_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operators_word_for_a_call_is_worth_nothing_once_the_policy_denies_it() {
+async fn approval_of_an_operator_is_void_once_the_policy_denies_the_call() {
     let asked = r#"permit(principal, action, resource);
         @ask("Look?") permit(principal, action == Action::"call", resource == Tool::"files/look");"#;
     let mut scene = Scene::start(Era::Modern, 1, asked, "").await;

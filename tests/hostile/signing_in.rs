@@ -334,7 +334,7 @@ async fn address_reaches_the_browser_as_one_argument_and_no_shell() {
 /// A grant is bound to the server, not to its name in the configuration: another server with the
 /// same name does not get it.
 #[tokio::test]
-async fn grant_is_sent_to_the_server_alone_that_it_was_given_for() {
+async fn grant_is_used_only_for_the_server_that_it_was_given_for() {
     let setting = SignInSetting::local().await;
     setting.sign_in(None).await;
     assert!(is_result(&setting.call(None).await));
@@ -534,7 +534,7 @@ async fn link_from_before_is_worth_nothing_once_the_policy_denies_it() {
 
 /// Only users who may sign in see the tool that stands for a server.
 #[tokio::test]
-async fn tool_that_signs_in_is_not_there_for_who_may_not() {
+async fn tool_that_signs_in_is_hidden_from_users_who_may_not() {
     let more = format!("{WITH_KEYS}policy: {{files: [p.cedar]}}\n");
     let setting =
         SignInSetting::start_with(&more, r#"{"type":"user","connectTool":true}"#, NOT_BOB).await;

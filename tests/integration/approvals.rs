@@ -422,7 +422,7 @@ fn required(state: &str) -> String {
 }
 
 #[tokio::test]
-async fn nothing_is_approved_after_a_restart() {
+async fn approvals_do_not_survive_a_restart() {
     let backend = backend().await;
     let config = asking(&backend, "operator", "10ms");
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;

@@ -126,7 +126,7 @@ fn call(tool: &str) -> String {
 }
 
 #[tokio::test]
-async fn who_called_what_is_known_by_default() {
+async fn calls_are_on_record_by_default() {
     let scene = Scene::start("", "").await;
     for tool in ["look", "break", "fail", "unknown"] {
         scene.call(ANN, &call(tool)).await;
@@ -639,7 +639,7 @@ async fn arguments_that_the_schema_calls_secret_are_masked() {
 }
 
 #[tokio::test]
-async fn call_that_began_a_task_is_found_with_what_was_asked_about_it() {
+async fn call_that_began_a_task_is_found_with_the_requests_about_it() {
     let scene = Scene::start("", "").await;
     let state = r#""taskId":"job-7","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttlMs":600000"#;
     scene.backend.on("server/discover", Reply::result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"ttlMs":0,"cacheScope":"private"}"#));

@@ -45,7 +45,7 @@ async fn sign_in(setting: &SignInSetting, provider: &IdentityProvider, user: &st
 }
 
 #[tokio::test]
-async fn each_user_reaches_the_server_by_a_token_for_their_own() {
+async fn each_user_reaches_the_server_with_an_exchanged_token() {
     let (setting, provider) = with_exchange().await;
     let (ann, bob) = (provider.access_token("ann"), provider.access_token("bob"));
     sign_in(&setting, &provider, "ann").await;
@@ -100,7 +100,7 @@ async fn each_user_reaches_the_server_by_a_token_for_their_own() {
 }
 
 #[tokio::test]
-async fn identity_assertion_is_had_for_the_id_token_of_each_user() {
+async fn id_token_of_each_user_is_exchanged_for_an_identity_assertion() {
     let provider = IdentityProvider::start().await;
     let setting = SignInSetting::start(
         &provider.lines(SIGN_IN),
@@ -146,7 +146,7 @@ async fn identity_assertion_is_had_for_the_id_token_of_each_user() {
 /// A token is bound to the server, not to its name in the configuration: another server with the
 /// same name does not get it.
 #[tokio::test]
-async fn token_is_sent_to_the_server_alone_that_it_was_had_for() {
+async fn token_is_sent_only_to_the_server_that_it_was_issued_for() {
     let (setting, provider) = with_exchange().await;
     let ann = provider.access_token("ann");
     sign_in(&setting, &provider, "ann").await;
@@ -234,7 +234,7 @@ async fn user_who_signs_out_is_served_no_longer() {
 }
 
 #[tokio::test]
-async fn user_whom_the_identity_provider_has_removed_signs_in_anew() {
+async fn user_removed_by_the_identity_provider_signs_in_again() {
     let (mut setting, provider) = with_exchange().await;
     sign_in(&setting, &provider, "ann").await;
     sign_in(&setting, &provider, "bob").await;

@@ -73,7 +73,7 @@ struct Pair {
     client: tokio::sync::Mutex<Client>,
     backend: Backend,
     client_era: Era,
-    /// The era of the backend.
+    /// The era of the server.
     era: Era,
     /// The transport of the client.
     front: Transport,

@@ -30,7 +30,7 @@ fn hooked(backend: &Backend, guardrail: &HttpRecorder, more: &str) -> String {
 const CALL: &str = r#""name":"look","arguments":{"path":"\/data","n":1.0}"#;
 
 #[tokio::test]
-async fn hook_is_asked_before_a_call_and_its_word_counts() {
+async fn hook_decides_about_a_call_before_it_runs() {
     for (era, transport) in [
         (Era::Modern, Transport::Http),
         (Era::Legacy, Transport::Stdio),
@@ -147,7 +147,7 @@ async fn hook_that_fails_denies_unless_it_is_to_allow() {
 }
 
 #[tokio::test]
-async fn hook_judges_results_and_can_have_somebody_asked() {
+async fn hook_judges_results_and_can_require_an_approval() {
     let backend = backend().await;
     let guardrail =
         HttpRecorder::start(|question| match question.text().contains(r#""result":"#) {

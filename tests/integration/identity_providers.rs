@@ -123,7 +123,7 @@ async fn user_sees_connections_after_signing_in() {
 }
 
 #[tokio::test]
-async fn sign_in_at_an_identity_provider_survives_a_restart_in_its_middle() {
+async fn pending_sign_in_at_an_identity_provider_survives_a_restart() {
     let (mut setting, provider) = setting(REGISTERED).await;
     let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
     let page = setting.page(&mut browser, Some(&ann)).await;

@@ -410,7 +410,7 @@ async fn damaged_store_is_set_aside_and_the_rest_of_the_folder_stays() {
 }
 
 #[tokio::test]
-async fn state_commands_show_and_remove_what_is_kept_of_servers() {
+async fn state_commands_show_and_remove_stored_lists() {
     let (server, other) = (server(Era::Modern).await, server(Era::Modern).await);
     let (place, elsewhere) = (Place::new(), Place::new());
     let config = place.config(&[server.entry("only")]);
@@ -511,7 +511,7 @@ async fn folder_that_others_can_reach_is_refused() {
 }
 
 #[tokio::test]
-async fn eager_server_is_started_at_once_and_nothing_of_it_is_kept() {
+async fn eager_server_is_started_at_once_and_its_lists_are_not_stored() {
     let (server, place) = (server(Era::Modern).await, Place::new());
     let config = place.config(&[server.entry_with("only", r#""start":"eager""#)]);
     first_run(&config).await;

@@ -392,7 +392,7 @@ async fn authentication_can_begin_and_end_while_clients_are_served() {
 }
 
 #[tokio::test]
-async fn check_says_how_clients_are_authenticated_and_what_may_not_be_meant() {
+async fn check_shows_authentication_and_likely_mistakes() {
     let (legacy, modern) = (
         Backend::start(Era::Legacy, Transport::Stdio).await,
         Backend::start(Era::Modern, Transport::Stdio).await,

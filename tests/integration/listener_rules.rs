@@ -42,7 +42,7 @@ async fn refused(mut command: Command) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn listener_beyond_loopback_needs_a_word_on_authentication() {
+async fn listener_beyond_loopback_needs_a_choice_of_authentication() {
     let backend = server().await;
     for (listen, flag) in [
         ("0.0.0.0:0", None),

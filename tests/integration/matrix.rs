@@ -23,7 +23,7 @@ macro_rules! matrix {
                 exercise(&[("alpha", "")], &config(&[only.entry.as_str()]), Era::$client == Era::Modern, Transport::$front).await;
             }
 
-            /// The second backend is of the other era and uses the other transport.
+            /// The second server is of the other era and uses the other transport.
             #[tokio::test]
             $(#[$nightly])?
             async fn several_backends() {

@@ -112,7 +112,7 @@ impl Door {
 }
 
 #[tokio::test]
-async fn call_that_no_connection_could_be_made_for_was_not_carried_out() {
+async fn call_without_a_connection_was_not_carried_out() {
     for era in ERAS {
         for is_walled_up in [false, true] {
             let server = backend(era, Transport::Http).await;

@@ -380,7 +380,7 @@ fn assert_shows(list: &str, servers: usize, is_shut_shown: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_client_can_use_what_the_policy_says_and_is_listed_no_more() {
+async fn each_client_can_use_and_list_only_permitted_items() {
     for (server, servers) in [
         (Era::Legacy, 1),
         (Era::Modern, 1),
@@ -425,7 +425,7 @@ async fn each_client_can_use_what_the_policy_says_and_is_listed_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_denied_is_answered_as_what_never_was() {
+async fn denied_item_is_answered_like_a_missing_one() {
     let scene = Scene::new(Era::Modern, 1).await;
     let gateway = scene.over_http().await;
     for era in [Era::Legacy, Era::Modern] {
@@ -492,7 +492,7 @@ async fn endpoint_and_stream_show_each_client_no_more_than_it_may_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_on_standard_input_is_one_that_is_not_authenticated() {
+async fn client_over_stdio_is_unauthenticated() {
     for (server, servers) in [(Era::Legacy, 1), (Era::Modern, 2)] {
         let scene = Scene::new(server, servers).await;
         for era in [Era::Legacy, Era::Modern] {

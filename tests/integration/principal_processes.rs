@@ -268,7 +268,7 @@ async fn clients_that_merely_listen_have_no_process_started() {
 }
 
 #[tokio::test]
-async fn one_process_serves_all_where_that_is_said_or_there_is_one_user() {
+async fn one_process_serves_everybody_if_configured_or_with_one_user() {
     for (auth, session, keys) in [
         (WITH_KEYS, r#""session":"shared""#, [Some(ANN), Some(BOB)]),
         ("", r#""idle":"1h""#, [None, None]),

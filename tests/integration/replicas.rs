@@ -257,7 +257,7 @@ async fn all_endpoints_down_are_a_server_that_is_down() {
 }
 
 #[tokio::test]
-async fn session_stays_at_its_endpoint_and_is_opened_anew_when_that_has_gone() {
+async fn session_stays_at_its_endpoint_and_is_reopened_after_its_loss() {
     let (one, two) = (
         backend(Era::Legacy, Transport::Http).await,
         backend(Era::Legacy, Transport::Http).await,

@@ -86,7 +86,7 @@ async fn safe_requests_that_break_off_are_sent_once_more() {
 }
 
 #[tokio::test]
-async fn nothing_that_may_have_run_is_sent_again_unless_that_is_written() {
+async fn call_that_may_have_run_is_repeated_only_if_configured() {
     let server = server(Era::Modern).await;
     let gateway = gateway(&server, "").await;
     server.once("tools/call", Reply::fault(Fault::BreakOff));
@@ -136,7 +136,7 @@ async fn sent(gateway: &Gateway, server: &Backend) -> usize {
 }
 
 #[tokio::test]
-async fn call_is_not_sent_again_once_its_tool_has_taken_its_word_back() {
+async fn call_is_not_repeated_after_its_tool_withdraws_the_annotation() {
     for era in [Era::Modern, Era::Legacy] {
         let server = server(era).await;
         let gateway = gateway(&server, r#""retry":"safe""#).await;

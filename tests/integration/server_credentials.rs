@@ -130,7 +130,7 @@ async fn token_of_a_client_is_shared_by_all_calls() {
 }
 
 #[tokio::test]
-async fn call_that_a_token_was_too_old_for_is_carried_out_once() {
+async fn call_with_an_expired_token_runs_once() {
     for era in [Era::Legacy, Era::Modern] {
         let world = World::start(era).await;
         let gateway = world.gateway(&client_credentials()).await;

@@ -78,7 +78,7 @@ async fn user_of_this_machine_signs_in_by_a_link() {
 }
 
 #[tokio::test]
-async fn each_user_reaches_the_server_with_the_own_token() {
+async fn each_user_reaches_the_server_with_their_own_token() {
     let setting = SignInSetting::with_keys().await;
     setting.sign_in(Some(ANN)).await;
     assert!(is_result(&setting.call(Some(ANN)).await));
@@ -212,7 +212,7 @@ async fn rotated_refresh_token_survives_a_kill() {
 }
 
 #[tokio::test]
-async fn sign_in_survives_a_restart_in_its_middle() {
+async fn pending_sign_in_survives_a_restart() {
     let mut setting = SignInSetting::local().await;
     let mut browser = Browser::default();
     let sent = setting.agree(&mut browser, None).await;
@@ -231,7 +231,7 @@ async fn sign_in_survives_a_restart_in_its_middle() {
 }
 
 #[tokio::test]
-async fn user_whose_grant_was_taken_back_signs_in_anew() {
+async fn user_whose_grant_was_revoked_signs_in_again() {
     let setting = SignInSetting::local().await;
     setting.sign_in(None).await;
     assert!(is_result(&setting.call(None).await));
@@ -514,7 +514,7 @@ async fn only_user_signs_in_and_out_from_the_command_line() {
 
 /// Removal needs no key, so a locked keyring does not prevent it.
 #[tokio::test]
-async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
+async fn grants_can_be_removed_while_the_keyring_is_locked() {
     let setting = SignInSetting::local().await;
     setting.sign_in(None).await;
     assert!(
@@ -560,7 +560,7 @@ async fn what_users_have_granted_can_be_removed_while_the_keyring_is_locked() {
 }
 
 #[tokio::test]
-async fn client_on_standard_input_is_told_how_to_sign_in() {
+async fn client_over_stdio_is_told_how_to_sign_in() {
     let setting = SignInSetting::local().await;
     let text = std::fs::read_to_string(setting.config()).unwrap();
     // A separate gateway uses the same folder.
@@ -692,7 +692,7 @@ async fn checked(entries: &[String]) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn check_finds_out_what_signing_in_wants() {
+async fn check_shows_the_requirements_of_signing_in() {
     let authorization = AuthorizationServer::start().await;
     let (closed, open) = (
         Backend::start(Era::Modern, Transport::Http).await,

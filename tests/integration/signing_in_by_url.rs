@@ -343,7 +343,7 @@ async fn server_that_refuses_the_token_of_the_sign_in_is_asked_no_more() {
 }
 
 #[tokio::test]
-async fn command_without_a_terminal_says_at_once_what_signing_in_wants() {
+async fn command_without_a_terminal_shows_sign_in_requirements_at_once() {
     let setting = Setting::start().await;
     let url = setting.backend.url();
     for command in [
@@ -447,7 +447,7 @@ async fn key_in_the_environment_is_shown_and_nobody_signs_in() {
 }
 
 #[tokio::test]
-async fn check_of_a_url_says_what_signing_in_wants_and_uses_what_was_granted() {
+async fn check_of_a_url_shows_sign_in_requirements_and_uses_the_grant() {
     let setting = Setting::start().await;
     let url = setting.backend.url();
     // There is no terminal, so nobody can sign in.

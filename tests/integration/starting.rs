@@ -157,7 +157,7 @@ async fn initialize_waits_for_the_only_server() {
 /// If the client had to wait, the answers would take as long as the list time-out, which is longer
 /// than the test waits.
 #[tokio::test]
-async fn client_is_served_what_there_is_and_notified_of_a_slow_server() {
+async fn client_gets_available_lists_and_a_notification_about_a_slow_server() {
     let (slow, fast) = (
         backend(Era::Legacy, Transport::Stdio).await,
         backend(Era::Legacy, Transport::Stdio).await,

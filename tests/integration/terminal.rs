@@ -277,7 +277,7 @@ async fn inputs_of_an_editor_are_asked_for_and_secrets_are_not_shown() {
 }
 
 #[tokio::test]
-async fn inputs_come_from_variables_and_are_said_to_be_missing_without_a_terminal() {
+async fn inputs_come_from_variables_and_are_reported_missing_without_a_terminal() {
     let folder = TempFile::folder();
     with_inputs(&folder);
     let line = "INPUT_TOKEN=s3cret-set INPUT_REGION=eu INPUT_NAME=me \"$fanlight\" check --config .vscode/mcp.json";

@@ -100,7 +100,7 @@ async fn sign_in(setting: &SignInSetting, key: &str) {
 }
 
 #[tokio::test]
-async fn each_user_has_a_process_with_the_own_token() {
+async fn each_user_has_a_process_with_their_own_token() {
     for era in [Era::Modern, Era::Legacy] {
         let own = Own::start(era).await;
         let setting = beside_notes(&own, r#""env":{"TOKEN":"${user:notes}"}"#).await;

@@ -648,7 +648,7 @@ async fn mirror_gets_copies_of_safe_requests_alone() {
 }
 
 #[tokio::test]
-async fn mirror_that_takes_its_word_back_gets_no_more_copies() {
+async fn mirror_that_withdraws_an_annotation_gets_no_more_copies() {
     let (server, mirror) = (
         version(Era::Legacy, "v1").await,
         version(Era::Legacy, "v1").await,
@@ -720,7 +720,7 @@ async fn copy_has_the_credentials_of_the_mirror_and_nobodys_session() {
 /// Users' grants at the server do not apply to the mirror. Without a grant at the mirror, nothing
 /// is sent there.
 #[tokio::test]
-async fn mirror_with_credentials_of_users_gets_nothing_of_who_has_none_there() {
+async fn mirror_with_user_credentials_gets_no_copies_of_users_without_any() {
     for auth in [
         r#"{"type":"user"}"#,
         r#"{"type":"userKey","header":"X-Key"}"#,

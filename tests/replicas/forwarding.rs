@@ -247,7 +247,7 @@ async fn suspended_call_is_resumed_through_another_replica_by_its_client_alone()
 }
 
 #[tokio::test]
-async fn what_a_killed_replica_kept_is_known_to_be_gone_at_once() {
+async fn suspended_calls_of_a_killed_replica_are_unknown_at_once() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (mut owner, other) = group.start_two(&valkey.url()).await;

@@ -475,7 +475,7 @@ async fn lists_that_cannot_be_removed_beside_grants_are_reported() {
 }
 
 #[tokio::test]
-async fn what_was_kept_of_users_before_there_were_replicas_is_shown_and_removed_on_record() {
+async fn grants_from_before_replicas_are_shown_and_removed_on_record() {
     let valkey = Valkey::start().await;
     let more = format!("{WITH_KEYS}keys: [\"{}\"]\n", "1".repeat(64));
     let setting = SignInSetting::start(&more, r#"{"type":"user"}"#).await;

@@ -92,7 +92,7 @@ async fn session_at_a_server_goes_on_when_its_replica_is_killed() {
 
 /// Neither another client nor another server gets the session.
 #[tokio::test]
-async fn session_at_a_server_is_that_of_its_client_and_its_server_alone() {
+async fn session_at_a_server_belongs_only_to_its_client_and_server() {
     let (valkey, server, stranger) = (Valkey::start().await, backend().await, backend().await);
     let group = LinkedGroup::new(server.entry("only"), "");
     let (mut owner, other) = group.start_two(&valkey.url()).await;
@@ -363,7 +363,7 @@ async fn replica_that_does_not_reach_valkey_does_not_end_the_session_at_a_server
 }
 
 #[tokio::test]
-async fn stream_of_a_session_at_a_server_is_opened_anew() {
+async fn stream_of_a_session_at_a_server_is_reopened() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     backend.serves_get();
     backend.on("resources/subscribe", Reply::result("{}"));

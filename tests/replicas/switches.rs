@@ -10,7 +10,7 @@ use crate::valkey::Valkey;
 /// Simulates another replica's change whose publication is lost, since nobody is subscribed at that
 /// moment.
 #[tokio::test]
-async fn what_a_cluster_has_published_to_nobody_is_read_by_who_subscribes_again() {
+async fn unheard_publication_of_a_cluster_is_read_after_subscribing_again() {
     let (cluster, first, second) = (Valkey::cluster().await, backend().await, backend().await);
     let group = Group::new([first.entry("first"), second.entry("second")].join(","), "");
     let gateway = group.start(cluster[0].cluster_url()).await;

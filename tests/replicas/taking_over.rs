@@ -204,7 +204,7 @@ async fn session_that_was_taken_over_stays_at_its_version_of_the_server() {
 }
 
 #[tokio::test]
-async fn session_that_was_taken_over_is_that_of_its_client_alone() {
+async fn session_that_was_taken_over_belongs_only_to_its_client() {
     let (valkey, backend) = (Valkey::start().await, backend().await);
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (mut owner, other) = group.start_two(&valkey.url()).await;

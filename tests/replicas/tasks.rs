@@ -372,7 +372,7 @@ async fn task_is_unknown_where_no_policy_has_decided_or_its_tool_is_not_known() 
 }
 
 #[tokio::test]
-async fn what_a_task_was_made_by_cannot_be_changed_in_valkey() {
+async fn record_of_a_tasks_call_cannot_be_changed_in_valkey() {
     let mut scene = Scene::start().await;
     let (one, less) = (scene.replica(EVERYTHING).await, scene.replica(LESS).await);
     scene.begins(&one, "erase", "t-1", "", ANN).await;

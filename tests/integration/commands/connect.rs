@@ -174,7 +174,7 @@ mcpServers:
 ];
 
 #[tokio::test]
-async fn file_of_each_client_is_a_configuration_and_gets_an_entry_that_can_be_taken_out_again() {
+async fn file_of_each_client_is_a_configuration_and_its_entry_can_be_removed() {
     for (client, name, text) in FILES {
         let folder = TempFile::folder();
         let path = folder.path().join(name);

@@ -328,7 +328,7 @@ async fn gateway_that_is_named_gets_no_token_of_the_folder() {
 }
 
 #[tokio::test]
-async fn listener_that_is_off_is_said_to_be() {
+async fn disabled_listener_is_reported() {
     let folder = TempFile::folder();
     fs::write(
         folder.path().join("fanlight.yaml"),

@@ -128,7 +128,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn nothing_is_overwritten_without_being_told() {
+async fn existing_file_is_not_overwritten_without_force() {
     let home = Home::of_clients();
     fs::write(home.work().join("fanlight.yaml"), "mine").unwrap();
     let ran = home.run(&["import"]).await;

@@ -35,7 +35,7 @@ async fn folder() -> (TempFile, Backend, Backend) {
 }
 
 #[tokio::test]
-async fn wrong_names_are_answered_with_what_may_be_meant() {
+async fn wrong_names_get_suggestions() {
     let (folder, _shop, _other) = folder().await;
     // `call` also accepts the tool's own name if only one server has it.
     for (command, name) in [

@@ -61,7 +61,7 @@ fn rules(report: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn good_server_is_said_to_be_good() {
+async fn good_server_has_no_findings() {
     let program = fanlight_testkit::programs::fanlight().to_str().unwrap();
     for (name, revision) in [("legacy", "2025-11-25"), ("modern", "2026-07-28")] {
         let ran = check(&["--", program, "demo-server", name]).await;
@@ -356,7 +356,7 @@ async fn client_declares_all_capabilities_and_declines_what_it_is_asked() {
 }
 
 #[tokio::test]
-async fn server_that_cannot_be_used_is_said_to_be() {
+async fn unusable_server_is_reported() {
     let ran = check(&["--", "/nonexistent/server"]).await;
     assert!(
         ran.status == 1
@@ -384,7 +384,7 @@ async fn server_that_cannot_be_used_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn server_that_wants_credentials_is_said_to() {
+async fn server_that_requires_credentials_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let metadata = r#"{"authorization_servers":["https://id.example.com"]}"#;

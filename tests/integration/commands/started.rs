@@ -14,7 +14,7 @@ async fn backend() -> Backend {
 }
 
 #[tokio::test]
-async fn configuration_of_the_folder_is_used_and_said() {
+async fn configuration_of_the_folder_is_used_and_named() {
     for name in [".mcp.json", ".cursor/mcp.json", "mcp.json", "fanlight.yaml"] {
         let (folder, backend) = (TempFile::folder(), backend().await);
         fs::create_dir(folder.path().join(".cursor")).unwrap();

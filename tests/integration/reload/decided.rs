@@ -272,21 +272,21 @@ async fn nothing_runs_but_what_was_allowed(change: Change) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_runs_as_it_was_resolved_while_servers_are_renamed() {
+async fn running_requests_keep_their_resolution_while_servers_are_renamed() {
     nothing_runs_but_what_was_allowed(Change::Rename).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_runs_as_it_was_resolved_while_tools_are_denied() {
+async fn running_requests_keep_their_resolution_while_tools_are_denied() {
     nothing_runs_but_what_was_allowed(Change::Deny).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_runs_as_it_was_resolved_while_servers_are_removed() {
+async fn running_requests_keep_their_resolution_while_servers_are_removed() {
     nothing_runs_but_what_was_allowed(Change::Remove).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_runs_as_it_was_resolved_while_a_server_is_swapped() {
+async fn running_requests_keep_their_resolution_while_a_server_is_swapped() {
     nothing_runs_but_what_was_allowed(Change::Swap).await;
 }

@@ -116,7 +116,7 @@ export async function cancellations(checks, gateway, store, label) {
       ['the answer', JSON.stringify(sent.answer), undefined],
       ['the parent of SERVER', server.parent, sent.span],
       ['the parent of CLIENT', client.parent, server.id],
-      // The call ends when the backend has been notified.
+      // The call ends when the server has been notified.
       ["the parent of the backend's span", spans.find((span) => span.name === `${backend} hang`)?.parent, client.id],
       ['error.type of SERVER', server.attributes['error.type'], error],
       ['error.type of CLIENT', client.attributes['error.type'], error],

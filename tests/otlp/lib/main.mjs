@@ -1,4 +1,4 @@
-// Entry point: starts the store, Fanlight in front of the backends, and reads the exported spans from the store. See
+// Entry point: starts the store, Fanlight in front of the servers, and reads the exported spans from the store. See
 // ../README.md.
 import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import os from 'node:os';

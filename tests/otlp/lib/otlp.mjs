@@ -1,4 +1,4 @@
-// Exports spans of the test's client and backends, as any instrumented program does: OTLP over HTTP, in JSON.
+// Exports spans of the test's client and servers, as any instrumented program does: OTLP over HTTP, in JSON.
 import { randomBytes } from 'node:crypto';
 
 export const INTERNAL = 1, SERVER = 2, CLIENT = 3;

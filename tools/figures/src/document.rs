@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn table_of_figures_is_near_what_is_counted() {
+    fn table_of_figures_is_near_the_counts() {
         let figures = Figures::of(&root()).unwrap();
         if std::env::var_os("UPDATE_GENERATED").is_some() {
             return fanlight_testkit::generated::assert_part(

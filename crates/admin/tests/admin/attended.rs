@@ -87,7 +87,7 @@ async fn question_of_a_modern_server_is_answered_in_another_round() {
 }
 
 #[tokio::test]
-async fn what_the_page_cannot_do_is_declined_and_named() {
+async fn requests_that_the_page_cannot_answer_are_declined_and_named() {
     let scene = scene(AdminSettings::default()).await;
     let (mut events, _) = attend(&scene, "sampling", &[]).await;
     let answer = events.event("answer").await;

@@ -127,7 +127,7 @@ async fn operators_do_everything() {
 }
 
 #[tokio::test]
-async fn whoever_shows_nothing_or_has_no_role_reaches_no_data() {
+async fn clients_without_credentials_or_roles_reach_no_data() {
     let scene = scene().await;
     let without_role = ["key-of-eve", "key-without-scopes", "key-for-an-endpoint"];
     for path in READS {
@@ -175,7 +175,7 @@ async fn whoever_shows_nothing_or_has_no_role_reaches_no_data() {
 }
 
 #[tokio::test]
-async fn what_is_shown_and_not_accepted_is_not_made_up_for_by_the_connection() {
+async fn refused_credential_is_not_replaced_by_the_proxys_user() {
     let scene = scene().await;
     let user = ("x-user", "ann");
     assert_eq!(

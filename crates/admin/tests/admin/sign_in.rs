@@ -535,7 +535,7 @@ async fn page_behind_a_proxy_with_tls_has_secure_cookies_and_its_own_origin() {
 }
 
 #[tokio::test]
-async fn no_response_is_shown_within_another_page_or_kept() {
+async fn responses_are_neither_framed_nor_cached() {
     let scene = scene().await;
     for path in [
         "/",

@@ -95,7 +95,7 @@ fn sample_of_authentication_is_read() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_parts_are_named() {
     for (auth, message) in [
         ("auth: { oauth: [{ audience: a }] }", "`issuer` is missing"),
         ("auth: { keys: {} }", "`file` is missing in `keys`"),

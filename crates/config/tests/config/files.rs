@@ -36,7 +36,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn server_whose_variables_are_of_users_of_a_server_without_is_left_out() {
+fn server_with_user_variables_of_a_server_without_users_is_left_out() {
     let text = "mcpServers:\n  notes: {url: 'https://h/', auth: {type: user}}\n  open: {url: 'https://h/'}\n  good: {command: x, env: \
                 {T: '${user:notes}'}}\n  bad: {command: x, env: {T: '${user:open}'}}\n  none: {command: x, env: {T: '${user:no}'}}\n";
     let folder = Folder::new("users", &[("main.yaml", text)]);

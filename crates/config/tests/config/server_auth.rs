@@ -65,7 +65,7 @@ fn each_kind_is_read() {
 }
 
 #[test]
-fn what_is_missing_or_contradicts_is_named() {
+fn missing_and_contradictory_parts_are_named() {
     for (auth, message) in [
         ("{}", "`token` is missing"),
         (
@@ -159,7 +159,7 @@ fn what_is_missing_or_contradicts_is_named() {
 }
 
 #[test]
-fn secret_for_nobody_in_particular_is_warned_of() {
+fn secret_without_an_issuer_is_warned_of() {
     let warned = |more: &str| {
         let auth =
             format!("auth: {{ type: clientCredentials, clientId: c, clientSecret: s3cret{more} }}");

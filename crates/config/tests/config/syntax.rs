@@ -155,7 +155,7 @@ mcpServers:
 }
 
 #[test]
-fn what_cannot_be_merged_is_reported_at_its_position() {
+fn invalid_merge_is_reported_at_its_position() {
     for (text, message) in [
         (
             "mcpServers: {a: {<<: 1}}",

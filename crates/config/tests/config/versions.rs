@@ -85,7 +85,7 @@ fn endpoint_cannot_show_a_version() {
 }
 
 #[test]
-fn what_clients_see_of_a_version_is_said_by_its_server() {
+fn options_about_clients_have_no_effect_on_other_versions() {
     let text = with(
         "mirror: {server: v3}",
         "  v3:\n    url: http://127.0.0.1:3/mcp\n    tools: {deny: [x]}\n    timeout: 5s\n",

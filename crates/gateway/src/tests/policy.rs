@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_listed_can_be_used_and_the_reverse(policies in prop::collection::vec(policy(), 1..6)) {
+    fn listed_items_are_usable_and_usable_items_are_listed(policies in prop::collection::vec(policy(), 1..6)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let Some((scene, compiled)) = scene_under(&policies).await else { return Ok(()) };

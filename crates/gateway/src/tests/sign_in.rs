@@ -80,7 +80,7 @@ async fn only_server_tells_each_user_to_sign_in_and_lists_nothing_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_signing_in_the_list_is_there_and_told_to_those_that_listen() {
+async fn list_is_there_after_signing_in_and_listeners_are_notified() {
     use fanlight_canonical::Interest;
     let scene = scene(vec![
         server("own", &[]),

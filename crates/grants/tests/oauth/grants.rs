@@ -188,7 +188,7 @@ async fn identity_assertion_is_nothing_else() {
 }
 
 #[tokio::test]
-async fn refreshed_tokens_keep_what_is_not_said_anew() {
+async fn refreshed_tokens_keep_members_that_the_answer_lacks() {
     let world = World::start().await;
     let (requests, provider) = (requests(), world.provider().await);
     let registration = registration(&provider);

@@ -73,7 +73,7 @@ impl io::Write for Caught {
 }
 
 #[test]
-fn what_another_thread_logs_first_is_caught() {
+fn event_that_another_thread_logs_first_is_caught() {
     let say = || tracing::warn!("said on two threads");
     let log = Log::catch();
     std::thread::spawn(say).join().unwrap();
