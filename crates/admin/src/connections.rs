@@ -1,40 +1,41 @@
-//! What users have granted at servers, as operators see it; the program behind this listener keeps it.
+//! The operators' interface to users' connections. The program behind this listener stores them.
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// What users have granted at servers.
+/// Users' connections to servers.
 pub trait GrantedConnections: Send + Sync + 'static {
-    /// All of it, without a secret. The text of an error is for operators.
+    /// Lists all connections, without secrets. The text of an error is for operators.
     fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>>;
 
-    /// Forgets a connection, and gives its tokens back; the user has to sign in anew. `None` if there is none of this id.
+    /// Ends a connection and revokes its tokens; the user has to sign in again. `None` if no
+    /// connection has this id.
     fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>>;
 }
 
-/// What one user has at one server.
+/// One user's connection to a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedConnection {
-    /// By which it is ended.
+    /// The id, by which the connection is ended.
     pub id: String,
-    /// The user, with the issuer.
+    /// The user's principal, with the issuer.
     pub principal: String,
-    /// The server.
+    /// The name of the server.
     pub server: String,
     /// Whether the user has deposited a key instead of signing in.
     pub key: bool,
     /// The authorization server; null for a key.
     pub issuer: Option<String>,
-    /// What was granted; null if that was not said.
+    /// The granted scopes; null if unknown.
     pub scopes: Option<String>,
-    /// Since when.
+    /// When the user connected.
     pub since_ms: f64,
-    /// When the access token ends; null if it is not known to.
+    /// When the access token expires; null if unknown.
     pub expires_ms: Option<f64>,
-    /// Whether it is renewed without the user.
+    /// Whether the access token is renewed without the user.
     pub renewed: bool,
 }

@@ -1,4 +1,4 @@
-//! How the states of backends have changed, for operators.
+//! The history of servers' states, for operators.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use crate::Admin;
 use crate::ready::{reason, state};
 use crate::values::moment;
 
-/// Most changes that are kept of one backend. No option: they fill a page.
+/// The limit of changes stored for a server. There is no option: they fill a page.
 const KEPT: usize = 50;
-/// Most characters of the reason of a change.
+/// The limit of characters of a change's reason.
 const LONGEST: usize = 500;
 
-/// The last changes of the state of each backend.
+/// The last changes of each server's state.
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 
@@ -30,12 +30,12 @@ pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 pub(crate) struct StateChange {
     at_ms: f64,
     state: &'static str,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     error: Option<String>,
 }
 
 impl History {
-    /// Looks at the states at the interval of events, for ever.
+    /// Checks the states at the interval of events, forever.
     pub(crate) async fn follow(admin: &Admin) {
         loop {
             admin
@@ -45,7 +45,7 @@ impl History {
         }
     }
 
-    /// Records the states that have changed; backends that no longer exist are forgotten.
+    /// Records changed states, and forgets servers that no longer exist.
     fn note(&self, status: &[(String, BackendStatus)], at: SystemTime) {
         let mut table = self.table();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
@@ -70,7 +70,7 @@ impl History {
         }
     }
 
-    /// The changes of one backend, oldest first.
+    /// The changes of one server, oldest first.
     pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
         self.table()
             .get(name)

@@ -1,8 +1,8 @@
-//! The listener for operators: liveness, readiness, metrics, a JSON API (docs/api.md), and a page in the browser that
-//! uses only that API.
+//! The operators' listener: liveness, readiness, metrics, a JSON API (docs/api.md), and a web page
+//! that uses only that API.
 //!
-//! No request of a client locks or waits for anything here. What operators change is done by [`Operations`]. The page treats everything that backends
-//! and clients say as hostile text.
+//! Requests of clients never wait or take a lock here. Changes by operators go through
+//! [`Operations`]. The page treats everything from servers and clients as hostile text.
 
 mod access;
 mod api;
@@ -56,16 +56,16 @@ use reply::Refusal;
 use router::{health_router, router};
 use settings::InForce;
 
-/// The refusal of a request that comes after its listener was closed.
+/// The refusal of a request that arrives after its listener was closed.
 const CLOSED: &str =
     "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
 
-/// How long the answer to a request that exchanges the listening socket has at least.
+/// The least time for the answer to a request that exchanges the listening socket.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// What operators can look at.
+/// The parts of the gateway that operators can inspect.
 pub struct Subject {
-    /// The core: backends, catalogue and calls.
+    /// The core: servers, catalogue and calls.
     pub gateway: Arc<Gateway>,
     /// Traces and metrics.
     pub telemetry: Telemetry,
@@ -73,17 +73,18 @@ pub struct Subject {
     pub clients: Arc<dyn Clients>,
     /// The configuration in force, and changes of it.
     pub operations: Arc<dyn Operations>,
-    /// Tells whose identities requests show, where roles are configured.
+    /// Identifies clients, if roles are configured.
     pub authenticate: Arc<dyn Authenticate>,
-    /// Where sign-ins, refusals and changes are put on record: a change that cannot be is not made.
+    /// The audit log of sign-ins, refusals and changes. A change that cannot be written to it is
+    /// not made.
     pub record: Arc<dyn Record>,
     /// Counts sign-ins and refusals.
     pub audit_log: Arc<AuditLog>,
     /// The calls that wait for approval.
     pub approvals: Approvals,
-    /// What users have granted at servers.
+    /// Users' connections to servers.
     pub connections: Arc<dyn GrantedConnections>,
-    /// The other processes that are one with this one to clients; `None` if it is alone.
+    /// The other replicas; `None` if this process is alone.
     pub replicas: Option<Arc<dyn Replicas>>,
     /// The version of the program.
     pub version: &'static str,
@@ -91,7 +92,7 @@ pub struct Subject {
     pub draining: CancellationToken,
 }
 
-/// What the handlers of all routes share.
+/// The state shared by the handlers of all routes.
 struct Admin {
     subject: Arc<Subject>,
     live: LiveSettings,
@@ -134,14 +135,15 @@ impl Admin {
         self.live.load()
     }
 
-    /// Puts on record what has been refused, or has happened: nothing depends on whether that can be done.
+    /// Writes an event to the audit log. A failure has no consequences.
     fn note(&self, event: &AuditEvent<'_>) {
         let _ = self.subject.record.record(event);
     }
 }
 
-/// Serves on `sockets` until `shutdown` is cancelled; running responses then have [`AdminSettings::drain`] to end. Those of
-/// an earlier socket have a second at least, since one of them may be the answer to the request that has exchanged it.
+/// Serves on `sockets` until `shutdown` is cancelled. Running responses then have
+/// [`AdminSettings::drain`] to end. Responses on an earlier socket have at least a second, since
+/// one of them may answer the request that exchanged it.
 pub async fn serve_admin(
     sockets: SocketReceiver,
     subject: Subject,
@@ -164,7 +166,7 @@ pub async fn serve_admin(
         };
         let (limits, tls) = (live.load().connection_limits(), live.tls().load());
         async move {
-            // A handshake takes from the time for the first head.
+            // The handshake counts towards the time for the first request head.
             let opening = timeout(limits.head_timeout, open(stream, tls.as_deref()));
             let opened = match ending.run_until_cancelled(opening).await {
                 Some(Ok(Ok(opened))) => opened,
@@ -174,7 +176,7 @@ pub async fn serve_admin(
                 Some(Err(_)) | None => return,
             };
             let connection = OperatorConnection(Arc::new(facts_of(&opened)));
-            // The settings in force may be those of another address by then, and demand less of a client.
+            // By then the settings in force may be another address's, and demand less of a client.
             let has_ended = ending.clone();
             let service =
                 service_fn(move |mut request: Request<Incoming>| {

@@ -1,4 +1,4 @@
-//! The operations that operators can trigger; the program behind this listener carries them out.
+//! The operations that operators can request. The program behind this listener carries them out.
 
 use std::sync::Arc;
 
@@ -8,28 +8,29 @@ use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// The configuration in force, and changes of it.
+/// The configuration in force, and its changes.
 pub trait Operations: Send + Sync + 'static {
-    /// The configuration in force, without secrets, and how it came to be.
+    /// The configuration in force, without secrets, and its history.
     fn config(&self) -> Json;
 
-    /// The URL of the MCP endpoint, or how else clients reach it.
+    /// The URL of the MCP endpoint, or another way to reach it.
     fn endpoint(&self) -> Arc<str>;
 
-    /// What to write where for each known client to connect to the MCP endpoint.
+    /// The entry for each known client to connect to the MCP endpoint.
     fn connect(&self) -> Json;
 
-    /// What tells this gateway from others, by where its configuration is. Everyone is shown it.
+    /// The id of this gateway, derived from its configuration's place. Everybody can read it.
     fn instance(&self) -> Option<&str> {
         None
     }
 
-    /// The definitions of servers that are not as they were approved, for `/api/pins`; null if none are pinned.
+    /// The definitions that differ from the approved ones, for `/api/pins`; null if none are
+    /// pinned.
     fn pins(&self) -> Json {
         Json::null()
     }
 
-    /// The definitions of servers that deserve a look, as far as their lists are known, for `/api/pins`.
+    /// Suspicious definitions in known lists, for `/api/pins`.
     fn flagged(&self) -> Json {
         Json::literal("[]")
     }
@@ -40,55 +41,55 @@ pub trait Operations: Send + Sync + 'static {
         Box::pin(async { Err(OperationError::NoSuchDefinition) })
     }
 
-    /// The limits on how often clients may ask, each with at most so many of those who have used most.
+    /// The rate limits, each with up to `nearest` of its heaviest users.
     fn limits(&self, nearest: usize) -> Vec<RateLimit> {
         let _ = nearest;
         Vec::new()
     }
 
-    /// Reads the configuration again and puts it in force.
+    /// Reloads the configuration.
     fn reload(&self) -> BoxFuture<'_, Result<Reloaded, OperationError>>;
 
     /// Switches a server on or off, until the process ends.
     fn switch(&self, server: String, enabled: bool) -> BoxFuture<'_, Result<(), OperationError>>;
 
-    /// Replaces a server by a new start of itself.
+    /// Restarts a server.
     fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
 }
 
-/// A limit on how often clients may ask.
+/// A rate limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub struct RateLimit {
-    /// What it says, in short.
+    /// The limit in words.
     pub rule: String,
-    /// How many at once.
+    /// The number of requests allowed at once.
     pub most: usize,
-    /// Requests that it let run at once.
+    /// Requests allowed at once.
     pub passed: u64,
     /// Requests that had to wait for their turn.
     pub waited: u64,
     /// Requests that it refused.
     pub refused: u64,
-    /// How many clients, tools and so on it counts apart now.
+    /// The number of clients, tools and so on that it currently counts separately.
     pub keys: usize,
-    /// Those who have used most, the largest first.
+    /// The heaviest users, largest first.
     pub nearest: Vec<RateUse>,
 }
 
-/// What one of those that a limit counts apart has used. What it does not tell apart is null.
+/// The use by one key of a limit. Properties that the limit does not distinguish are null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub struct RateUse {
-    /// The principal, or the address of a client that is not authenticated.
+    /// The principal, or the address of an unauthenticated client.
     pub client: Option<String>,
     /// The path of the endpoint.
     pub endpoint: Option<String>,
     /// The server.
     pub server: Option<String>,
-    /// The server's own name of the tool; empty for those that no list has.
+    /// The server's own name for the tool; empty for unlisted tools.
     pub tool: Option<String>,
-    /// How many, of `most`; more where requests wait for their turn.
+    /// The number used, of `most`; more if requests are queued.
     pub used: usize,
 }
 
@@ -97,18 +98,18 @@ pub struct RateUse {
 pub struct Reloaded {
     /// Whether the configuration could be used.
     pub is_usable: bool,
-    /// The rest, for the operator.
+    /// The report for the operator.
     pub report: Json,
 }
 
-/// Why nothing was changed.
+/// The reason why nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationError {
-    /// No server of this name is configured, or, to be restarted, enabled.
+    /// No server of this name is configured; for a restart, none is enabled.
     NoSuchServer,
     /// No definition waits for approval under this id.
     NoSuchDefinition,
-    /// What was approved could not be written.
+    /// The approval could not be written.
     NotWritten,
     /// Fanlight is ending.
     Ending,

@@ -1,4 +1,4 @@
-//! Whether requests of clients can be served.
+//! Whether clients' requests can be served.
 
 use fanlight_canonical::{BackendError, BackendState};
 use fanlight_gateway::Gateway;
@@ -9,17 +9,18 @@ use tokio_util::sync::CancellationToken;
 use crate::Subject;
 use crate::values::to_json;
 
-/// Ready once the first attempt to connect of every backend has ended, while at least one backend is usable.
+/// Ready once every server's first attempt to connect has ended, while at least one server is
+/// usable.
 pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
     let status = gateway.status_of_shown();
     let usable = status.iter().any(|status| is_usable(&status.state));
-    // Later attempts do not count: an unstable backend must not make the others unavailable.
+    // Later attempts do not count: an unstable server must not make the others unavailable.
     let attempted = status.iter().all(|status| status.attempted);
     usable && attempted && !draining.is_cancelled()
 }
 
-/// Whether requests can be sent. One that is left alone counts: only calls show that it answers again, and none would come
-/// to a gateway that is not ready.
+/// Whether requests can be sent. An ejected server counts, since only calls show that it answers
+/// again, and a gateway that is not ready gets none.
 fn is_usable(state: &BackendState) -> bool {
     matches!(
         state,
@@ -27,7 +28,7 @@ fn is_usable(state: &BackendState) -> bool {
     )
 }
 
-/// Why a backend is not used.
+/// The reason why a server is not used.
 pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
     match state {
         BackendState::Down { error, .. }
@@ -37,7 +38,7 @@ pub(crate) fn reason(state: &BackendState) -> Option<&BackendError> {
     }
 }
 
-/// The readiness as JSON; `details` adds the backends, and the other processes if there are any.
+/// The readiness as JSON; `details` adds the servers and replicas.
 pub(crate) fn report(subject: &Subject, is_ready: bool, details: bool) -> Json {
     let mut report = ObjectBuilder::new();
     report.member("ready", &to_json(&is_ready));

@@ -1,31 +1,31 @@
-//! The other processes of Fanlight that are one to their clients with this one; the program behind this listener knows them.
+//! The other replicas. The program behind this listener knows them.
 
 use fanlight_telemetry::metrics::Family;
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// The processes, and what they share.
+/// The replicas and their common data.
 pub trait Replicas: Send + Sync + 'static {
-    /// What operators are shown.
+    /// The operators' view.
     fn view(&self) -> ReplicasView;
 
-    /// The same for `/metrics`.
+    /// The metrics of replicas.
     fn metrics(&self) -> Vec<Family>;
 }
 
-/// What several processes share, and who they are.
+/// The replicas and their connection to Valkey.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicasView {
-    /// The id of this process.
+    /// The id of this replica.
     pub own: String,
-    /// The number under which this process holds its lease; null while it holds none.
+    /// The epoch of this replica's lease; null without a lease.
     pub epoch: Option<u64>,
     /// The connection to Valkey.
     pub valkey: ValkeyView,
-    /// The processes that live, as last heard of.
+    /// The live replicas, as last seen.
     pub members: Vec<ReplicaView>,
 }
 
@@ -34,31 +34,31 @@ pub struct ReplicasView {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ValkeyView {
-    /// Without user and password.
+    /// The URL without user and password.
     pub url: String,
-    /// Since when it is as it is.
+    /// Since when the connection is in this state.
     pub since_ms: f64,
-    /// Why it is away; null while it is connected.
+    /// The problem; null while it is connected.
     pub trouble: Option<String>,
 }
 
-/// A process.
+/// A replica.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaView {
-    /// What tells it from all others.
+    /// The unique id.
     pub id: String,
-    /// The number under which it holds its lease.
+    /// The epoch of its lease.
     pub epoch: u64,
     /// The name of its host.
     pub name: String,
-    /// Where the others reach it; null if nowhere.
+    /// The address for other replicas; null if they cannot reach it.
     pub address: Option<String>,
     /// The version of its program.
     pub version: String,
     /// When it was started.
     pub since_ms: f64,
-    /// Whether it has been told to end, and finishes what it has begun.
+    /// Whether it is shutting down, and finishes running work.
     pub is_ending: bool,
 }

@@ -1,4 +1,4 @@
-//! Responses: JSON values, and refusals that say what to do.
+//! Responses: JSON values, and refusals with advice.
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ use utoipa::ToSchema;
 use crate::operator::{Denied, Role};
 use crate::values::to_json;
 
-/// Headers of every response, unless its handler has set them.
+/// Headers of every response, unless its handler sets them.
 const DEFAULTS: [(HeaderName, HeaderValue); 6] = [
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    // Nothing of this is ever within another page.
+    // Nothing here may be framed by another page.
     (
         CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
@@ -35,7 +35,7 @@ const DEFAULTS: [(HeaderName, HeaderValue); 6] = [
     (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
 ];
 
-/// Adds the headers that every response has.
+/// Adds the default headers to a response.
 pub(crate) async fn with_default_headers(mut response: Response) -> Response {
     for (name, value) in DEFAULTS {
         response.headers_mut().entry(name).or_insert(value);
@@ -53,15 +53,15 @@ pub(crate) fn answer(value: &impl Serialize) -> Response {
     json(to_json(value))
 }
 
-/// What is wrong.
+/// An error.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Error<'a> {
-    /// What is wrong, and what to do.
+    /// The problem, and a remedy.
     error: &'a str,
 }
 
-/// A refusal: a status, and a message that says what to do.
+/// A refusal: a status, and a message with advice.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -91,7 +91,7 @@ impl Refusal {
         }
     }
 
-    /// The request does not show an operator.
+    /// The request does not identify an operator.
     pub(crate) fn denied(denied: &Denied) -> Self {
         let how = "sign in at `/ui`, or send a token as `Authorization: Bearer <token>`: that of `admin.token` or \
                    `admin.viewerToken` of the configuration, or one whose groups or scopes `admin.roles` names";
@@ -139,7 +139,7 @@ impl Refusal {
         }
     }
 
-    /// The operator's role does not include what the route needs.
+    /// The operator's role does not allow the route.
     pub(crate) fn role(needed: Role, has: Role) -> Self {
         let text = format!(
             "this needs the role {needed}, and yours is {has}: ask an operator, or sign in as one"

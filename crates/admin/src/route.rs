@@ -1,4 +1,4 @@
-//! A route of the listener, declared with what it needs.
+//! The routes of the listener, each declared with its access requirements.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::Admin;
 use crate::access::Needs;
 use crate::reply::Refusal;
 
-/// A route, and what it needs.
+/// A route and its access requirements.
 pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) needs: Needs,
     pub(crate) serve: fn() -> MethodRouter<Arc<Admin>>,
 }
 
-/// A route for `GET` and `HEAD` alone.
+/// A route that allows only `GET` and `HEAD`.
 pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {
     get(handler).fallback(async || Refusal::method("GET, HEAD"))
 }
 
-/// A route for `POST` alone.
+/// A route that allows only `POST`.
 pub(crate) fn change<H: Handler<T, Arc<Admin>>, T: 'static>(
     handler: H,
 ) -> MethodRouter<Arc<Admin>> {

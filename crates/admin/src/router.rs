@@ -17,10 +17,10 @@ use crate::reply::{Refusal, json, with_default_headers};
 use crate::route::{Route, read};
 use crate::{Admin, api, ready, ui};
 
-/// The header of `/healthz` that tells gateways apart.
+/// The header of `/healthz` that identifies the gateway.
 const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
 
-/// The routes besides those of the API.
+/// The routes besides the API's.
 const ROUTES: &[Route] = &[
     Route {
         path: "/",
@@ -32,7 +32,7 @@ const ROUTES: &[Route] = &[
         needs: Needs::Nothing,
         serve: || read(health),
     },
-    // The details need a viewer.
+    // The details require a viewer.
     Route {
         path: "/readyz",
         needs: Needs::Nothing,
@@ -43,7 +43,7 @@ const ROUTES: &[Route] = &[
         needs: Needs::Role(Role::Viewer),
         serve: || read(metrics),
     },
-    // The page has no data of its own, and asks who reads it.
+    // The page has no data itself, and asks the API who the reader is.
     Route {
         path: "/ui",
         needs: Needs::Nothing,
@@ -59,7 +59,7 @@ const ROUTES: &[Route] = &[
         needs: Needs::Nothing,
         serve: || read(ui::file),
     },
-    // What the issuer adds to this address is sent to the API by the page itself.
+    // The page itself sends the issuer's parameters from its address to the API.
     Route {
         path: "/sign-in/callback",
         needs: Needs::Nothing,
@@ -67,12 +67,13 @@ const ROUTES: &[Route] = &[
     },
 ];
 
-/// All routes with what they need.
+/// All routes with their access requirements.
 pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     ROUTES.iter().chain(api::ROUTES)
 }
 
-/// Serves all routes. A route is added to the tables, and nowhere else: what it needs is checked here.
+/// Serves all routes. Routes are added only to the tables, whose access requirements are checked
+/// here.
 pub(crate) fn router(admin: &Arc<Admin>) -> Router {
     let mut router = Router::new();
     for Route { path, needs, serve } in routes() {
@@ -91,7 +92,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
         .with_state(Arc::clone(admin))
 }
 
-/// The routes that are served when all connections are taken.
+/// The routes served when all connections are taken.
 pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
     Router::new()
         .route("/healthz", read(health))
@@ -106,7 +107,8 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
         .with_state(Arc::clone(admin))
 }
 
-/// That the process runs, and which gateway it is: a command compares that before it asks or shows a token.
+/// Reports that the process runs, and the gateway's id. Commands compare the id before they send a
+/// token.
 async fn health(State(admin): State<Arc<Admin>>) -> Response {
     let instance = admin
         .subject
@@ -120,7 +122,7 @@ async fn health(State(admin): State<Arc<Admin>>) -> Response {
     response
 }
 
-/// The response, after which the connection is closed: others need it.
+/// Closes the connection after the response, since others need it.
 async fn closing(mut response: Response) -> Response {
     response
         .headers_mut()
@@ -128,7 +130,7 @@ async fn closing(mut response: Response) -> Response {
     response
 }
 
-/// Whether requests of clients can be served; the details need a viewer.
+/// Whether clients' requests can be served; the details require a viewer.
 async fn readiness(
     State(admin): State<Arc<Admin>>,
     connection: OperatorConnection,
@@ -184,7 +186,8 @@ fn operator_sessions(count: usize) -> Family {
 mod tests {
     use super::*;
 
-    /// Only tables of routes say what is served: a route that is added elsewhere would need nothing.
+    /// Only the tables of routes may declare routes: one added elsewhere would have no access
+    /// requirements.
     #[test]
     fn routes_are_added_by_the_tables_alone() {
         let mut folders = vec![std::path::PathBuf::from(concat!(
@@ -213,7 +216,7 @@ mod tests {
                     .iter()
                     .map(|call| text.matches(call.as_str()).count())
                     .sum();
-                // One for the tables, two for health alone.
+                // One for the tables, and two for health.
                 let expected = if entry.ends_with("src/router.rs") {
                     3
                 } else {

@@ -1,4 +1,4 @@
-//! The page: files that are part of the binary.
+//! The web page: files embedded in the binary.
 
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
@@ -99,7 +99,7 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
 /// The page to which an issuer sends browsers back. It is the same for everybody.
 pub(crate) async fn callback(headers: HeaderMap) -> Result<Response, Refusal> {
     let mut response = file(Path("callback.html".to_owned()), headers).await?;
-    // Its address has a code.
+    // The page's address contains a code.
     response
         .headers_mut()
         .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -107,7 +107,7 @@ pub(crate) async fn callback(headers: HeaderMap) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-/// One of its files.
+/// One of the page's files.
 pub(crate) async fn file(
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -132,7 +132,8 @@ impl Asset {
         };
         let headers = [
             (CONTENT_TYPE, self.kind),
-            // Checked each time, since the next version of the program has other files at the same paths.
+            // Browsers have to check each time, since the next version of the program has other
+            // files at the same paths.
             (CACHE_CONTROL, "no-cache"),
             (CONTENT_SECURITY_POLICY, POLICY),
             (
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn page_uses_nothing_that_its_policy_forbids() {
         for asset in ASSETS {
-            // Namespaces are names, not addresses.
+            // These are names of XML namespaces, not addresses.
             let text = asset.text.replace("http://www.w3.org/2000/svg", "");
             for forbidden in [
                 "http://",
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// What hides from a terminal must not hide on the page.
+    /// Text that is escaped on a terminal must be escaped on the page, too.
     #[test]
     fn page_escapes_what_the_log_escapes() {
         let script = include_str!("../ui/visible.js");

@@ -9,13 +9,13 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use serde_json::value::RawValue;
 
-/// Deepest nesting of an answer: that of a list of definitions, and what is around it.
+/// The nesting limit of an answer: the limit of a list of definitions, and the parts around it.
 const NESTING: usize = 1024;
 
-/// `value` as JSON, with the numbers of [`ShortNumbers`].
+/// `value` as JSON, with numbers by [`ShortNumbers`].
 pub(crate) fn to_json(value: &impl Serialize) -> Json {
     let mut text = Vec::new();
-    // Nothing that is written here has keys that are no texts, the one thing that fails.
+    // Serialization fails only for keys that are not texts, and no value here has any.
     let written = value.serialize(&mut serde_json::Serializer::with_formatter(
         &mut text,
         ShortNumbers,
@@ -36,11 +36,11 @@ pub(crate) fn moment(at: SystemTime) -> f64 {
     millis(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// A text of a client or server that is JSON: its bytes are written as they are.
+/// A JSON text from a client or server, whose bytes are written unchanged.
 pub(crate) struct Verbatim(pub(crate) Json);
 
 impl Serialize for Verbatim {
-    /// Of long messages only the structure was checked: what turns out to be no JSON is null.
+    /// Only the structure of long messages was checked. A value that is not JSON becomes null.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_str::<&RawValue>(self.0.as_text())
             .ok()

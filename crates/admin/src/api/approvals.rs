@@ -21,7 +21,7 @@ use crate::values::{millis, moment};
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Approvals {
-    /// Those that were asked about first in front.
+    /// The calls, longest waiting first.
     approvals: Vec<Approval>,
 }
 
@@ -30,49 +30,49 @@ pub(crate) struct Approvals {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Approval {
-    /// By which it is answered.
+    /// The id for the answer.
     id: String,
     /// `open`, `approved` or `refused`.
     status: &'static str,
     /// The approver who has answered.
     decided_by: Option<String>,
-    /// Whether the call itself waits; otherwise its client has to send it again.
+    /// Whether the call itself waits; if not, its client has to send it again.
     waiting: bool,
-    /// What the rule asks.
+    /// The rule's question.
     question: String,
-    /// Whether the rule wants another person than the caller.
+    /// Whether somebody other than the caller has to approve.
     another_person: bool,
     /// The name of the client's identity.
     client: String,
-    /// Whose call it is, with the issuer.
+    /// The caller's principal, with the issuer.
     principal: String,
     endpoint: String,
     server: String,
-    /// The server's own name for it.
+    /// The server's own name for the tool.
     tool: String,
-    /// The text of `arguments`, as the server is going to get it; null if the call has none. Who may not approve is shown it
-    /// without what the configuration adds.
+    /// The text of `arguments`, as the server will get it; null if the call has none. An operator
+    /// who may not approve sees it without values that the configuration adds.
     arguments: Option<String>,
     asked_ms: f64,
-    /// How long it can still be answered, or, after an answer, how long that is good.
+    /// The time left to answer, or after an answer, the time for which it is valid.
     left_ms: f64,
 }
 
-/// An answer that is in force.
+/// An answer that has taken effect.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Answered {
-    /// Of the question.
+    /// The id of the question.
     id: String,
     /// `server/tool`.
     call: String,
     /// `approve` or `refuse`.
     done: String,
-    /// Whether the call itself has waited for it; otherwise its client has to send it again.
+    /// Whether the call itself has waited for the answer; if not, its client has to send it again.
     waiting: bool,
 }
 
-/// All calls that need approval.
+/// Lists all calls that need approval.
 pub(super) async fn list(
     State(admin): State<Arc<Admin>>,
     Extension(operator): Extension<Operator>,

@@ -1,4 +1,4 @@
-//! `/api/audit` and `/api/usage`: who called what, and how much, from the record in files.
+//! `/api/audit` and `/api/usage`: who called what, and how often, from the files of the audit log.
 
 use std::sync::Arc;
 
@@ -19,52 +19,52 @@ use crate::values::Verbatim;
 
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
-/// Readers of files at a time.
+/// The limit of simultaneous readers of files.
 static READERS: Semaphore = Semaphore::const_new(2);
 
-/// Entries of the record.
+/// Entries of the audit log.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntries {
-    /// Whether a record is kept.
+    /// Whether there is an audit log.
     recording: bool,
     /// Entries that this process could not write.
     lost: u64,
-    /// Entries and checkpoints that it could not send to the collector.
+    /// Entries and checkpoints that this process could not send to the collector.
     not_exported: u64,
-    /// The newest first.
+    /// The entries, newest first.
     #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
     entries: Vec<Verbatim>,
 }
 
-/// What was used.
+/// Usage by clients.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct UsageTable {
-    /// Whether a record is kept.
+    /// Whether there is an audit log.
     recording: bool,
     usage: Vec<UsageRow>,
 }
 
-/// What one client used of one thing on one day.
+/// One client's use of one item on one day.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct UsageRow {
-    /// In UTC.
+    /// The day in UTC.
     day: String,
     /// The issuer, `#` and the subject; empty for clients that are not authenticated.
     principal: String,
-    /// `server/item`, or the method of a request that names nothing.
+    /// `server/item`, or the method of a request without an item.
     what: String,
     calls: u64,
-    /// Those that ended with an error, of the tool as well.
+    /// Calls that ended with an error, including errors of the tool.
     errors: u64,
     refused: u64,
     request_bytes: u64,
     response_bytes: u64,
-    /// About how many tokens the results have for a model: a quarter of their bytes.
+    /// The estimated number of the results' tokens for a model: a quarter of their bytes.
     estimated_tokens: u64,
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn entries(State(admin): State<Arc<Admin>>, query: Query) -> An
     }))
 }
 
-/// What was used by whom, of the entries that match the query.
+/// The usage in the entries that match the query.
 pub(super) async fn used(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let filter = filter(&query)?;
     let Some(files) = files(&admin) else {
@@ -137,7 +137,7 @@ fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
     Some(admin.subject.audit_log.kept()?.files())
 }
 
-/// Reads files, a few requests at a time.
+/// Reads files, in a few requests at a time.
 async fn reading<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Unreadable> + Send + 'static,
 ) -> Result<T, Refusal> {

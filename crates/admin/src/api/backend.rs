@@ -1,4 +1,5 @@
-//! `/api/backends/{name}`: what is known of one backend besides its state: its description, history and processes.
+//! `/api/backends/{name}`: details of one server besides its state: description, history and
+//! processes.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::history::StateChange;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
-/// What is known of a server besides its state.
+/// Details of a server besides its state.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct BackendDetails {
@@ -25,9 +26,9 @@ pub(crate) struct BackendDetails {
     description: Option<Verbatim>,
     /// Its last 50 states, oldest first.
     history: Vec<StateChange>,
-    /// Its processes that run, oldest first; none of servers that have a URL.
+    /// Its running processes, oldest first; empty for a server with a URL.
     processes: Vec<RunningProcess>,
-    /// The last 20 answers of its mirror that differed, newest first.
+    /// The last 20 differing answers of its mirror, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
 }
@@ -37,14 +38,14 @@ pub(crate) struct BackendDetails {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct RunningProcess {
-    /// Its number in the log.
+    /// The number in the log.
     process: u64,
-    /// Its id in the system; on Linux that of the guard that has started it, and ends with it.
+    /// The process id; on Linux the id of its guard, which has started it and ends with it.
     id: Option<u32>,
     since_ms: f64,
 }
 
-/// How the server called `name` describes itself, if it is connected, the changes of its state, and its processes.
+/// The description of the server called `name`, the changes of its state, and its processes.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
     let gateway = &admin.subject.gateway;
     let Some(description) = gateway.description_of(&name).await else {

@@ -1,4 +1,4 @@
-//! Bodies of requests, within the limits of size and time.
+//! Reads request bodies within limits of size and time.
 
 use axum::body::Body;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! `/api/catalogue`: the merged lists, and the backend of each entry.
+//! `/api/catalogue`: the merged lists, with the server of each entry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::Admin;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
-/// The merged lists: those that were asked for.
+/// The requested merged lists.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -52,10 +52,10 @@ struct List {
 #[cfg_attr(test, derive(ToSchema))]
 struct Entry {
     backend: String,
-    /// Its name or URI for clients.
+    /// The name or URI that clients see.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     key: Option<Verbatim>,
-    /// The name or URI that the server gives it.
+    /// The server's own name or URI.
     #[cfg_attr(test, schema(value_type = Option<String>))]
     original: Option<Verbatim>,
     /// The text that clients receive.
@@ -63,19 +63,19 @@ struct Entry {
     entry: Verbatim,
 }
 
-/// Two entries with one name.
+/// Two entries with the same name.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct Collision {
     key: String,
     /// The server whose entry is offered.
     kept: String,
-    /// The server whose entry is not, or has an alias.
+    /// The server whose entry is left out, or has an alias.
     other: String,
     alias: Option<String>,
 }
 
-/// What a server has contributed.
+/// A server's contribution.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -84,11 +84,11 @@ struct Contribution {
     /// `ok`, `timeout`, `unauthorized`, `unreachable` or `error`.
     outcome: &'static str,
     reason: Option<String>,
-    /// True where the entries are those that it listed before it failed.
+    /// True if the entries were listed before the server failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     stale: Option<bool>,
-    /// When it was asked, where the entries are from `stateDir`.
+    /// When the server was asked, if the entries are from `stateDir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     as_of_ms: Option<f64>,

@@ -1,4 +1,4 @@
-//! `/api/calls`: the requests of clients that run, and cancelling one.
+//! `/api/calls`: lists running requests of clients, and cancels them.
 
 use std::sync::Arc;
 
@@ -18,27 +18,27 @@ use crate::values::{millis, moment};
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
 
-/// Requests of clients that run.
+/// Running requests of clients.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClientCalls {
-    /// All of them, also those beyond `limit`.
+    /// The number of all requests, including those beyond `limit`.
     call_count: usize,
     calls: Vec<ClientCall>,
 }
 
-/// A request of a client that runs.
+/// A running request of a client.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct ClientCall {
-    /// By which it is cancelled.
+    /// The span id, by which the request is cancelled.
     span_id: String,
     trace_id: String,
-    /// Its method, and the tool or prompt.
+    /// The method, with the tool or prompt.
     name: String,
-    /// The name and version that the client says it has.
+    /// The client's name and version, as it states them.
     client: Option<String>,
     /// The name of the client's identity; null if it is not authenticated.
     principal: Option<String>,
@@ -47,18 +47,18 @@ struct ClientCall {
     cancelled: bool,
 }
 
-/// A request that was cancelled.
+/// A cancelled request.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ClientCallCancelled {
-    /// Its span.
+    /// The span id.
     call: String,
     name: String,
     /// `cancel`.
     done: &'static str,
 }
 
-/// The running requests, those that began first in front.
+/// Lists the running requests, oldest first.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let running = admin.subject.telemetry.running();
@@ -69,7 +69,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
     }))
 }
 
-/// Cancels the running request that has this span.
+/// Cancels the running request with this span.
 pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
         let message = "no running request has this span; it may have ended just now, and `/api/calls` lists those there are";

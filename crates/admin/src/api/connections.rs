@@ -1,4 +1,4 @@
-//! `/api/connections`: what users have granted at servers, and ending it.
+//! `/api/connections`: lists users' connections to servers, and ends them.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::access::About;
 use crate::connections::GrantedConnection;
 use crate::reply::{Refusal, answer};
 
-/// What users have granted at servers.
+/// Users' connections to servers.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Connections {
-    /// By server and user.
+    /// The connections, by server and user.
     connections: Vec<GrantedConnection>,
 }
 
-/// A connection was ended.
+/// An ended connection.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ConnectionEnded {

@@ -1,4 +1,4 @@
-//! `/api/endpoints`: the endpoints of clients, and how much each shows.
+//! `/api/endpoints`: the clients' endpoints, and the number of entries of each.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct Endpoint {
     entries: Entries,
 }
 
-/// How many entries it shows.
+/// The number of entries that it shows.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -43,7 +43,7 @@ struct Entries {
     skills: usize,
 }
 
-/// The endpoint at this path; without one, what shows everything.
+/// The endpoint at this path; without a path, all servers.
 pub(super) fn endpoint_at(
     gateway: &Gateway,
     path: Option<&str>,
@@ -56,7 +56,7 @@ pub(super) fn endpoint_at(
         .ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
 }
 
-/// All endpoints in configuration order. Lists are read once for all of them.
+/// Lists all endpoints in configuration order. The lists are read once for all of them.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>) -> Answer {
     let gateway = &admin.subject.gateway;
     let mut endpoints = Vec::new();

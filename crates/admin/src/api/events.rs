@@ -1,7 +1,7 @@
 //! `/api/events`: the overview whenever it changes, and traces as they end.
 //!
-//! Nothing is queued for a slow reader: traces that end meanwhile are sent together, and if there are too many, an event
-//! says that some were missed.
+//! Nothing is queued for a slow reader: traces that end meanwhile are sent together. If there are
+//! too many, an event says that some were missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,12 @@ use crate::Admin;
 use crate::operator::Operator;
 use crate::values::to_json;
 
-/// How long traces are collected before they are sent: a trace has several spans. No option: a person does not notice it, and
-/// less would send most traces several times.
+/// How long traces are collected before they are sent, since a trace has several spans. There is no
+/// option: a person does not notice the delay, and a shorter one would send most traces several
+/// times.
 const COLLECT: Duration = Duration::from_millis(200);
-/// Most traces in one event. No option: the event `missed` has a client query the rest.
+/// The limit of traces in an event. There is no option: after the event `missed`, a client queries
+/// the rest.
 const MOST_TRACES: usize = 100;
 
 /// The stream of events.
@@ -52,16 +54,16 @@ struct Follower {
     latest: Arc<Latest>,
     check: Interval,
     shutdown: CancellationToken,
-    /// Cancelled when other settings are in force than those that allowed it.
+    /// Cancelled when the settings that allowed the stream are replaced.
     disallowed: CancellationToken,
-    /// Whose stream it is.
+    /// The operator who reads the stream.
     operator: Operator,
     admin: Arc<Admin>,
-    /// The overview that was sent last.
+    /// The latest overview sent.
     sent: Option<Json>,
     /// Traces in which a span has ended since the last event.
     ended: Vec<TraceId>,
-    /// When those are sent.
+    /// When these traces will be sent.
     due: Option<Instant>,
     missed: bool,
     _permit: OwnedSemaphorePermit,
@@ -94,8 +96,8 @@ impl Follower {
         }
     }
 
-    /// The next events; `None` at shutdown, when the settings have changed, and when its operator's credentials or session
-    /// have ended. The first is an overview, at once.
+    /// The next events; `None` at shutdown, after a change of settings, and at the end of the
+    /// operator's credentials or session. The first event is an overview, at once.
     async fn next(&mut self) -> Option<impl Iterator<Item = Event> + use<>> {
         loop {
             let due = self.due;

@@ -1,4 +1,4 @@
-//! `/api/limits`: how often clients may ask, and who is nearest to that; and the same in metrics.
+//! `/api/limits`: the rate limits and their heaviest users; and the same as metrics.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::Admin;
 use crate::operations::RateLimit;
 use crate::reply::answer;
 
-/// Those who have used most of a limit.
+/// The default number of heaviest users listed for each limit.
 const DEFAULT: usize = 10;
 const MOST: usize = 100;
 
@@ -25,15 +25,15 @@ const REQUESTS: FamilyInfo = FamilyInfo {
     labels: &["rule", "outcome"],
 };
 
-/// How often clients may ask.
+/// The state of the rate limits.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct LimitStates {
-    /// In the order of the configuration.
+    /// The limits, in configuration order.
     limits: Vec<RateLimit>,
 }
 
-/// All limits.
+/// Lists all limits.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let nearest = query.number("nearest", DEFAULT, MOST)?;
     Ok(answer(&LimitStates {

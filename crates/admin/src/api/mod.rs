@@ -41,10 +41,10 @@ use crate::operator::Role;
 use crate::reply::{Refusal, answer, json};
 use crate::route::{Route, change, read};
 
-/// The description of the API for programs.
+/// The OpenAPI description of the API.
 const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
-/// Longest text of a filter, in characters: no value of a span is longer.
+/// The limit of characters of a filter's text; no value in a span is longer.
 const LONGEST: usize = 512;
 /// The latest time of a filter, in milliseconds.
 const LATEST: f64 = 1e15;
@@ -53,7 +53,7 @@ const VIEWER: Needs = Needs::Role(Role::Viewer);
 const APPROVER: Needs = Needs::Role(Role::Approver);
 const OPERATOR: Needs = Needs::Role(Role::Operator);
 
-/// The routes of the API, and what each needs.
+/// The routes of the API with their access requirements.
 pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/overview",
@@ -224,7 +224,7 @@ pub(crate) const ROUTES: &[Route] = &[
         needs: OPERATOR,
         serve: || change(operations::server),
     },
-    // Identifies the operator.
+    // This handler identifies the operator itself.
     Route {
         path: "/api/session",
         needs: Needs::OwnPage,
@@ -278,7 +278,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
 }
 
 impl Query {
-    /// The first value of this name that is not empty.
+    /// The first nonempty value with this name.
     pub(crate) fn get(&self, name: &str) -> Option<String> {
         let mut pairs = url::form_urlencoded::parse(self.0.as_bytes());
         pairs
@@ -286,12 +286,12 @@ impl Query {
             .map(|(_, value)| value.into_owned())
     }
 
-    /// Whether it has this name, with or without a value.
+    /// Whether the query has this name, with or without a value.
     pub(crate) fn has(&self, name: &str) -> bool {
         url::form_urlencoded::parse(self.0.as_bytes()).any(|(key, _)| key == name)
     }
 
-    /// The first value of this name, not too long for a filter.
+    /// The first value with this name, checked for length.
     pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         match self.get(name) {
             Some(text) if text.chars().count() > LONGEST => Err(Refusal::bad_request(format!(
@@ -301,7 +301,7 @@ impl Query {
         }
     }
 
-    /// The first value of this name as a duration, in milliseconds.
+    /// The first value with this name as a duration, in milliseconds.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         match self.get(name).map(|text| text.parse::<f64>()) {
             None => Ok(None),
@@ -314,12 +314,12 @@ impl Query {
         }
     }
 
-    /// The first value of this name as a time, in milliseconds since 1970.
+    /// The first value with this name as a time, in milliseconds since 1970.
     pub(crate) fn time(&self, name: &str) -> Result<Option<SystemTime>, Refusal> {
         Ok(self.duration(name)?.map(|since| UNIX_EPOCH + since))
     }
 
-    /// The first value of this name as a number, at most `most`.
+    /// The first value with this name as a number, at most `most`.
     pub(crate) fn number(&self, name: &str, default: usize, most: usize) -> Result<usize, Refusal> {
         let Some(text) = self.get(name) else {
             return Ok(default);

@@ -1,4 +1,4 @@
-//! What operators change: `POST /api/reload` and `/api/servers/{name}/{action}`.
+//! Changes by operators: `POST /api/reload` and `/api/servers/{name}/{action}`.
 
 use std::sync::Arc;
 
@@ -14,26 +14,27 @@ use crate::Admin;
 use crate::OperationError;
 use crate::reply::{Refusal, answer, json};
 
-/// A server was switched or started.
+/// A server that was switched or started.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct ServerChanged {
     server: String,
-    /// What was done: the action.
+    /// The action that was carried out.
     done: String,
 }
 
-/// A session was ended.
+/// A session that was ended.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct SessionEnded {
-    /// The digest of its id.
+    /// The digest of the session's id.
     session: String,
     /// `end`.
     done: &'static str,
 }
 
-/// Reads the configuration again: 200 if it is in force now, 422 with the problems if it cannot be used.
+/// Reloads the configuration. The status is 200 if it is now in force, 422 with the problems if it
+/// cannot be used.
 pub(super) async fn reload(State(admin): State<Arc<Admin>>) -> Answer {
     let reloaded = admin.subject.operations.reload().await?;
     let status = if reloaded.is_usable {
@@ -67,7 +68,7 @@ pub(super) async fn server(
     }))
 }
 
-/// Ends the session of a client that has this digest.
+/// Ends the client session with this digest.
 pub(super) async fn end_session(
     State(admin): State<Arc<Admin>>,
     Path(digest): Path<String>,

@@ -1,4 +1,4 @@
-//! `/api/overview` and `/api/backends`: the state and figures of each backend, and of the process.
+//! `/api/overview` and `/api/backends`: the state and figures of each server, and of the process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -15,8 +15,8 @@ use crate::ready::is_ready;
 use crate::values::{millis, moment, to_json};
 use crate::{LiveSettings, ReplicasView, Subject};
 
-/// How many failed traces are searched for the last error of each backend. No option: what is older than so many
-/// failures is not the last.
+/// How many failed traces are searched for each server's last error. There is no option: an error
+/// before so many failures is not the last one.
 const FAILED: usize = 100;
 
 /// The overview.
@@ -33,11 +33,11 @@ pub(crate) struct Overview {
     endpoint: String,
     /// When the process started.
     started_ms: f64,
-    /// Whether requests of clients can be served.
+    /// Whether clients' requests can be served.
     ready: bool,
     /// Sessions of clients.
     sessions: usize,
-    /// Calls that wait for input of their client.
+    /// Calls that wait for their client's input.
     suspended_calls: usize,
     /// Streams on which clients only listen.
     streams: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Overview {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     trace_bytes: Option<usize>,
-    /// Absent if this process is alone.
+    /// The replicas; absent if this process is alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     replicas: Option<ReplicasView>,
@@ -57,7 +57,7 @@ pub(crate) struct Overview {
     backends: Vec<Backend>,
 }
 
-/// When the page asks again.
+/// The intervals at which the page polls.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -73,7 +73,7 @@ pub(crate) struct Backends {
     backends: Vec<Backend>,
 }
 
-/// The overview, made once for all event streams.
+/// The latest overview, computed once for all event streams.
 pub(crate) struct Latest {
     subject: Arc<Subject>,
     started: SystemTime,
@@ -93,9 +93,9 @@ impl Latest {
         }
     }
 
-    /// An overview not older than the interval of event streams, without values that always change.
+    /// An overview no older than the interval of event streams, without constantly changing values.
     pub(crate) fn get(&self) -> Json {
-        // Each check of event streams is to find a new one, though timers are late.
+        // Each check of the event streams needs a new overview, even if timers are late.
         let fresh = self.live.load().settings.event_interval * 9 / 10;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         match &*made {
@@ -108,7 +108,7 @@ impl Latest {
         }
     }
 
-    /// The overview now, with the uptime of the process.
+    /// The current overview, with the uptime of the process.
     pub(crate) fn with_uptime(&self) -> Overview {
         Overview {
             uptime_seconds: Some(self.began.elapsed().as_secs_f64()),
@@ -116,7 +116,7 @@ impl Latest {
         }
     }
 
-    /// The backends now.
+    /// The current state of all servers.
     pub(crate) fn backends(&self) -> Backends {
         Backends {
             backends: self.all_backends(Seconds::Shown),

@@ -1,4 +1,4 @@
-//! `/api/pins`: definitions of servers that are not as they were approved, and approving them.
+//! `/api/pins`: lists definitions that differ from the approved ones, and approves them.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use crate::access::About;
 use crate::reply::answer;
 use crate::values::Verbatim;
 
-/// Definitions that are not as they were approved.
+/// Definitions that differ from the approved ones.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Pins {
-    /// Null if `pins` is off; else whether they are held, and the definitions.
+    /// The definitions, and whether they are withheld; null if `pins` is off.
     #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
     pins: Verbatim,
-    /// Definitions with hidden characters, or names that look like those of another server.
+    /// Definitions with hidden characters, or names that look like another server's.
     #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
     flags: Verbatim,
 }
 
-/// A definition that is approved now.
+/// A definition that was approved.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct PinApproved {
-    /// Under which it was listed.
+    /// The id under which it was listed.
     id: String,
-    /// What it is.
+    /// The definition's server, kind and name.
     about: String,
     /// `approve`.
     done: &'static str,
 }
 
-/// All definitions that are not as they were approved.
+/// Lists all definitions that differ from the approved ones.
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
     let operations = &admin.subject.operations;
     Ok(answer(&Pins {
@@ -46,7 +46,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Answer {
     }))
 }
 
-/// Approves a definition as it was listed under this id.
+/// Approves the definition that was listed under this id.
 pub(super) async fn approve(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let about = admin.subject.operations.approve_pin(id.clone()).await?;
     let mut response = answer(&PinApproved {

@@ -1,4 +1,4 @@
-//! What the processes of servers have written besides messages: the last lines, and with `?follow` those to come.
+//! The logs of servers' processes: the last lines, and with `?follow` also new ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Line {
     /// The name of the server.
     server: String,
     at_ms: f64,
-    /// Counts the starts of the server's processes.
+    /// The number of the server's process, counted by starts.
     process: u64,
     /// `stderr` or `stdout`.
     stream: &'static str,
@@ -123,23 +123,23 @@ fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Ans
     Ok(stream::response(&now, events.flatten()))
 }
 
-/// The state of one stream of lines.
+/// The state of a stream of lines.
 struct Follower {
-    /// The server whose lines they are; `None` for all.
+    /// The server of the lines; `None` for all servers.
     server: Option<String>,
     positions: Positions,
     check: Interval,
-    /// Cancelled when other settings are in force than those that allowed it.
+    /// Cancelled when the settings that allowed the stream are replaced.
     disallowed: CancellationToken,
-    /// Whose stream it is.
+    /// The operator who reads the stream.
     operator: Operator,
     admin: Arc<Admin>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    /// The next lines; `None` at shutdown, when the settings have changed, and when its operator's credentials or session
-    /// have ended. The first are those that are kept, at once.
+    /// The next lines; `None` at shutdown, after a change of settings, and at the end of the
+    /// operator's credentials or session. The first ones are the stored lines, at once.
     async fn next(&mut self) -> Option<Vec<(Arc<str>, ProcessLine)>> {
         loop {
             tokio::select! {
@@ -161,21 +161,21 @@ impl Follower {
     }
 }
 
-/// What has been read of the log of each server.
+/// The reader's position in each server's log.
 #[derive(Default)]
 struct Positions(HashMap<Arc<str>, Position>);
 
-/// What has been read of one log.
+/// The reader's position in a log.
 #[derive(Default)]
 struct Position {
     /// When the log began.
     began: Option<SystemTime>,
-    /// The lines that have been read, or were dropped before they could be.
+    /// The number of lines that were read, or dropped before.
     read: u64,
 }
 
 impl Positions {
-    /// The lines that have not been read, oldest first.
+    /// The unread lines, oldest first.
     fn news(&mut self, outputs: Vec<(Arc<str>, ProcessOutput)>) -> Vec<(Arc<str>, ProcessLine)> {
         let mut news = Vec::new();
         for (name, output) in outputs {
@@ -203,7 +203,7 @@ impl Positions {
     }
 }
 
-/// The logs of the server of this name, or of all.
+/// The logs of the server with this name, or of all servers.
 fn outputs(admin: &Admin, server: Option<&str>) -> Vec<(Arc<str>, ProcessOutput)> {
     let gateway = &admin.subject.gateway;
     let names: Vec<Arc<str>> = match server {
@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(texts(output(0, 0, &[1, 2])), "1 2");
         assert_eq!(texts(output(0, 0, &[1, 2])), "");
         assert_eq!(texts(output(0, 1, &[2, 3])), "3");
-        // More lines have left than were kept at a time.
+        // More lines were written than the log holds.
         assert_eq!(texts(output(0, 9, &[11, 12])), "11 12");
-        // The log of a server that was started anew.
+        // The log of a restarted server.
         assert_eq!(texts(output(1, 0, &[13])), "13");
     }
 }

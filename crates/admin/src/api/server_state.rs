@@ -30,12 +30,12 @@ pub(crate) struct Backend {
     /// `legacy` or `modern`.
     era: Option<String>,
     revision: Option<&'static str>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     error: Option<String>,
     /// Its endpoints, if it has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<BackendEndpoint>,
-    /// The version of it that serves a share of its clients.
+    /// The version that serves a share of its clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     canary: Option<Canary>,
@@ -43,15 +43,15 @@ pub(crate) struct Backend {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     mirror: Option<Mirror>,
-    /// The attempt to connect that is being made.
+    /// The running attempt to connect.
     starting: Option<Starting>,
-    /// Why the last attempt to connect failed, until one succeeds.
+    /// The failure of the last attempt to connect, until one succeeds.
     failure: Option<Failure>,
     last_error: Option<LastError>,
-    /// Messages sent to it that have ended.
+    /// Finished messages to the server.
     requests: u64,
     errors: u64,
-    /// Attempts to connect that failed.
+    /// Failed attempts to connect.
     failed_connections: i64,
     /// Estimated from the buckets of a histogram.
     median_ms: Option<f64>,
@@ -72,32 +72,32 @@ struct BackendEndpoint {
     zone: Option<String>,
     /// `connecting`, `ready`, `ejected` or `down`.
     state: &'static str,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     error: Option<String>,
-    /// It is no longer among the endpoints, and gets only what belongs to it.
+    /// Whether it is no longer among the endpoints, and gets only requests that belong to it.
     leaving: bool,
     /// Running requests. Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     running: Option<usize>,
-    /// How long its calls have taken lately. Absent from event streams.
+    /// The recent duration of its calls. Absent from event streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     latency_ms: Option<f64>,
 }
 
-/// An attempt to connect that is being made.
+/// A running attempt to connect.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Starting {
     /// When it began, in milliseconds since the Unix epoch.
     since: f64,
-    /// For how long it has been made. Absent from event streams, since it always changes.
+    /// The duration so far. Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     seconds: Option<f64>,
-    /// What the process wrote last.
+    /// The last line of the process.
     last_line: Option<String>,
 }
 
@@ -110,13 +110,13 @@ struct Failure {
     kind: &'static str,
     /// The last lines of its standard error.
     stderr: Vec<String>,
-    /// Its last lines of standard output that were no messages.
+    /// The last lines of its standard output that were not messages.
     stdout: Vec<String>,
-    /// What to do.
+    /// The remedy.
     remedy: Option<String>,
 }
 
-/// The newest failure in the ring of traces.
+/// The latest failure in the ring of traces.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -126,7 +126,7 @@ struct LastError {
     trace_id: String,
 }
 
-/// Whether the duration of a running start is shown, which always changes.
+/// Whether to show the duration of a running start, which always changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seconds {
     Shown,
@@ -134,7 +134,7 @@ pub(super) enum Seconds {
 }
 
 impl Backend {
-    /// That of the server called `name`, with its last failure among `failed`.
+    /// The state of the server called `name`, with its last failure among `failed`.
     pub(super) fn of(
         name: &str,
         (status, endpoints): (&BackendStatus, &[EndpointStatus]),
@@ -153,7 +153,7 @@ impl Backend {
             transport: status.transport,
             era: status.era.map(|era| era.to_string()),
             revision: status.revision,
-            // Without the time until the next attempt, which always changes.
+            // Leave out the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
             endpoints: endpoints
                 .iter()
@@ -215,7 +215,7 @@ impl Failure {
 }
 
 impl LastError {
-    /// The newest failure of a message to or from the server called `name`.
+    /// The latest failure of a message to or from the server called `name`.
     fn of(name: &str, failed: &[Trace]) -> Option<Self> {
         let is_named = |value: &str| value == name;
         let (trace, span) = failed.iter().find_map(|trace| {

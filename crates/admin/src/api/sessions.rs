@@ -1,4 +1,4 @@
-//! `/api/sessions`: sessions of clients, and suspended calls. Never shows the id of a session.
+//! `/api/sessions`: clients' sessions and suspended calls. Sessions' ids are never shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::values::{Verbatim, millis};
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;
 
-/// Sessions of clients, and calls that wait for them.
+/// Clients' sessions, and calls that wait for clients.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -37,14 +37,15 @@ struct ClientSession {
     /// The path of its endpoint.
     endpoint: Option<String>,
     principal: Option<String>,
-    /// What has shown the principal: `token`, `key`, `certificate`, `proxy` or `socket`.
+    /// The method that identified the principal: `token`, `key`, `certificate`, `proxy` or
+    /// `socket`.
     source: Option<&'static str>,
     /// The first 16 digits of the SHA-256 digest of its id; null over stdio.
     digest: Option<String>,
     /// `http`, `sse` or `stdio`.
     transport: &'static str,
     revision: Option<&'static str>,
-    /// What the client says of itself.
+    /// The client's information about itself.
     #[cfg_attr(test, schema(value_type = serde_json::Value))]
     client_info: Option<Verbatim>,
     /// Requests that are running.
@@ -52,7 +53,7 @@ struct ClientSession {
     /// Requests of servers that the client has not answered.
     questions: usize,
     streams: usize,
-    /// Null while a request runs.
+    /// The time without a request; null while one runs.
     idle_ms: Option<f64>,
 }
 
@@ -70,7 +71,8 @@ struct SuspendedCall {
     left_ms: f64,
 }
 
-/// Sessions, most recently used first, and suspended calls, those that expire next first. `limit` bounds each.
+/// Lists sessions, most recently used first, and suspended calls, next to expire first. `limit`
+/// applies to each list.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     list(admin.subject.clients.view(), &query).map(|sessions| reply::answer(&sessions))
 }

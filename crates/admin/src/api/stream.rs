@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::reply::Refusal;
 use crate::settings::InForce;
 
-/// A permit for one of the streams that may be open for long.
+/// A permit for a long-lived stream.
 pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
     Arc::clone(&now.followers).try_acquire_owned().map_err(|_| {
         let limit = now.settings.max_followers;
@@ -25,7 +25,7 @@ pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
     })
 }
 
-/// The response that has these events.
+/// A response with these events.
 pub(super) fn response(
     now: &InForce,
     events: impl Stream<Item = Event> + Send + 'static,

@@ -1,4 +1,5 @@
-//! `/api/tools/statistics`: how often each tool was called in the last hour, and how long it took.
+//! `/api/tools/statistics`: how often each tool was called in the last hour, and how long calls
+//! took.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +18,17 @@ use crate::values::millis;
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
 
-/// How often the minutes of the figures are closed.
+/// The interval of the figures: each minute is closed after this time.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Figures of the tools that were called in the last hour.
+/// Figures of the tools called in the last hour.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ToolStatistics {
-    /// The minutes that are counted.
+    /// The number of minutes covered.
     minutes: usize,
-    /// All tools, also those beyond `limit`.
+    /// The number of all tools, including those beyond `limit`.
     tool_count: usize,
     tools: Vec<Tool>,
 }
@@ -38,33 +39,33 @@ pub(crate) struct ToolStatistics {
 #[serde(rename_all = "camelCase")]
 struct Tool {
     backend: String,
-    /// The server's own name of it.
+    /// The server's own name for the tool.
     tool: String,
     calls: u64,
     errors: u64,
-    /// Calls that their client has given up.
+    /// Calls that their client has abandoned.
     given_up: u64,
     per_minute: f64,
     p50_ms: Option<f64>,
     p95_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// How many calls took how long.
+    /// The number of calls by duration.
     durations: Vec<Range>,
     calls_by_minute: Vec<u32>,
     errors_by_minute: Vec<u32>,
 }
 
-/// Calls whose durations are in a range, which begins where the one before ends.
+/// The number of calls within a range of durations, which begins at the end of the previous one.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 struct Range {
-    /// Null for the last.
+    /// The end of the range; null for the last one.
     to_ms: Option<f64>,
     calls: u64,
 }
 
-/// The tools that were called, the most called first.
+/// Lists the called tools, most called first.
 pub(super) async fn statistics(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let limit = query.number("limit", DEFAULT, MOST)?;
     let tools = admin
@@ -82,7 +83,7 @@ pub(super) async fn statistics(State(admin): State<Arc<Admin>>, query: Query) ->
     }))
 }
 
-/// Closes each minute of the figures, for as long as it is polled.
+/// Closes each minute of the figures, as long as it is polled.
 pub(crate) async fn close_minutes(admin: &Admin) {
     let mut minutes = tokio::time::interval(MINUTE);
     loop {

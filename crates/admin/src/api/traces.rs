@@ -1,4 +1,4 @@
-//! `/api/traces`: the traces of the ring.
+//! `/api/traces`: the traces in the ring.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::values::{Verbatim, millis, moment, to_json};
 
 const DEFAULT: usize = 100;
 const MOST: usize = 500;
-/// Deepest nesting of a trace: that of an answer, of which spans of servers are a part.
+/// The nesting limit of a trace's spans from servers: the limit of an answer, which contains them.
 const NESTING: usize = 512;
 
-/// Traces of the ring.
+/// Traces in the ring.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Traces {
@@ -39,7 +39,7 @@ pub(crate) struct Traces {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Trace {
-    /// Its place in the order of beginnings.
+    /// The number of the trace, counted by starts.
     number: u64,
     trace_id: String,
     name: String,
@@ -50,24 +50,24 @@ pub(crate) struct Trace {
     backends: Vec<String>,
     /// The `error.type` of the first span, else of a failed one.
     error: Option<String>,
-    /// What was said of that failure.
+    /// The message of that failure.
     message: Option<String>,
     outcome: Outcome,
-    /// The name and version that the client says it has.
+    /// The client's name and version, as it states them.
     client: Option<String>,
     /// The name of the client's identity; null if it is not authenticated.
     principal: Option<String>,
-    /// How many attempts to connect it stands for; absent if it is none.
+    /// The number of attempts to connect that it represents; absent for other traces.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     attempts: Option<u64>,
-    /// When the first of them began.
+    /// When the first of these attempts began.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(nullable = false))]
     first_ms: Option<f64>,
 }
 
-/// How a trace has ended.
+/// The outcome of a trace.
 pub(crate) struct Outcome(TraceOutcome);
 
 impl Serialize for Outcome {
@@ -89,7 +89,7 @@ impl utoipa::PartialSchema for Outcome {
 #[cfg(test)]
 impl ToSchema for Outcome {}
 
-/// Traces that have ended, of an event.
+/// The ended traces in an event.
 #[derive(Serialize)]
 pub(super) struct TracesEnded {
     pub(super) traces: Vec<Trace>,
@@ -104,7 +104,7 @@ struct ReturnedSpans {
     resource_spans: Verbatim,
 }
 
-/// The newest traces that match the query.
+/// Lists the newest traces that match the query.
 pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answer {
     let ring = admin.subject.telemetry.ring();
     let filter = filter(&query)?;
@@ -195,7 +195,7 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     Ok(json(answer.finish()))
 }
 
-/// The spans that a server returned. Truncated content is no longer JSON, and is left out.
+/// The spans that a server returned. Truncated content is no longer JSON, so it is left out.
 fn returned(spans: &ServerSpans) -> Option<ReturnedSpans> {
     let resource_spans = Json::parse(
         Bytes::copy_from_slice(spans.resource_spans.as_bytes()),

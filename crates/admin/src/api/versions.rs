@@ -1,4 +1,4 @@
-//! The other versions of a server: its canary and its mirror.
+//! The canary and mirror of a server.
 
 use fanlight_canonical::{CanaryStatus, MirrorDifference, MirrorStatus, Sticky};
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub(super) struct Canary {
     share: f64,
     /// `principal` or `session`.
     sticky: &'static str,
-    /// As of a server.
+    /// The state, as for a server.
     state: &'static str,
 }
 
@@ -30,28 +30,28 @@ pub(super) struct Mirror {
     server: String,
     /// The share of the requests, from 0 to 1.
     share: f64,
-    /// As of a server.
+    /// The state, as for a server.
     state: &'static str,
-    /// Copies that were answered as the server has.
+    /// Copies with the same answer as the server's.
     same: u64,
-    /// Copies that were answered differently.
+    /// Copies with a different answer.
     different: u64,
-    /// Copies that were not answered.
+    /// Copies without an answer.
     failed: u64,
-    /// Copies that were not sent: too many were on their way, or they were too large.
+    /// Copies that were not sent, because too many were running or they were too large.
     dropped: u64,
 }
 
-/// An answer of a mirror that differed.
+/// A differing answer of a mirror.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Difference {
     at_ms: f64,
     method: String,
-    /// What the request named: a tool, or a resource without its query.
+    /// The requested item: a tool, or a resource without its query.
     item: Option<String>,
-    /// What differs; values only where `recordContent` of the server permits that.
+    /// The differences. They include values only if `recordContent` of the server permits that.
     lines: Vec<String>,
     /// The trace of the copy.
     trace_id: Option<String>,

@@ -1,4 +1,4 @@
-//! The operations of the API: one function for each, which only its attribute describes.
+//! The operations of the API. Each is an empty function with a descriptive attribute.
 
 #![expect(dead_code, reason = "the attributes of the functions are read")]
 
@@ -35,7 +35,7 @@ pub(super) struct Operations;
 #[utoipa::path(get, path = "/api/overview", responses((status = 200, description = "The overview", body = overview::Overview)))]
 fn overview() {}
 
-/// The traces of the ring that match.
+/// The matching traces in the ring.
 #[utoipa::path(get, path = "/api/traces",
     params(
         ("backend" = Option<String>, Query, description = "Traces with a message to or from this server"),
@@ -68,7 +68,7 @@ fn traces_list() {}
     ))]
 fn trace() {}
 
-/// The requests of clients that run, those that began first in front.
+/// The running requests of clients, oldest first.
 #[utoipa::path(get, path = "/api/calls",
     params(("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 1000 at most")),
     responses(
@@ -77,7 +77,8 @@ fn trace() {}
     ))]
 fn client_calls() {}
 
-/// Cancels a running request of a client, which gets the error -31006. The server may have carried it out.
+/// Cancels a running request of a client, which gets the error -31006. The server may have carried
+/// it out.
 #[utoipa::path(post, path = "/api/calls/{id}/cancel",
     params(("id" = String, Path, description = "The `spanId` of the request")),
     responses(
@@ -86,12 +87,11 @@ fn client_calls() {}
     ))]
 fn cancel_client_call() {}
 
-/// The calls that wait for approval, or have been approved or refused and not sent again yet.
+/// The calls that wait for approval, or were answered and not sent again yet.
 #[utoipa::path(get, path = "/api/approvals", responses((status = 200, description = "The calls", body = approvals::Approvals)))]
 fn approvals() {}
 
-/// Approves a call, which then runs once, or refuses it. A call that does not wait any more runs when its client sends it
-/// again.
+/// Approves or refuses a call. An approved call runs once, now or when its client sends it again.
 #[utoipa::path(post, path = "/api/approvals/{id}/{answer}",
     params(
         ("id" = String, Path, description = "The `id` of the question"),
@@ -104,7 +104,7 @@ fn approvals() {}
     ))]
 fn answer_approval() {}
 
-/// The newest entries of the record that match.
+/// The newest matching entries of the audit log.
 #[utoipa::path(get, path = "/api/audit",
     params(
         ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
@@ -123,7 +123,8 @@ fn answer_approval() {}
     ))]
 fn audit_entries() {}
 
-/// How much each client used what, by day, of the entries that match; the filters are those of `/api/audit`.
+/// The usage of each client by day, from the matching entries; the filters are those of
+/// `/api/audit`.
 #[utoipa::path(get, path = "/api/usage",
     params(
         ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
@@ -137,7 +138,7 @@ fn audit_entries() {}
     ))]
 fn usage_table() {}
 
-/// How often clients may ask, what came of that, and who has used most.
+/// The rate limits: allowed, queued and refused requests, and the heaviest users.
 #[utoipa::path(get, path = "/api/limits",
     params(("nearest" = Option<usize>, Query, description = "Of each limit at most so many of those who have used most: 10, or up to 100")),
     responses(
@@ -146,11 +147,11 @@ fn usage_table() {}
     ))]
 fn rate_limits() {}
 
-/// The definitions of servers that are not as they were approved.
+/// The definitions that differ from the approved ones.
 #[utoipa::path(get, path = "/api/pins", responses((status = 200, description = "The definitions", body = pins::Pins)))]
 fn pinned() {}
 
-/// Approves a definition as it was listed under this id.
+/// Approves the definition that was listed under this id.
 #[utoipa::path(post, path = "/api/pins/{id}/approve",
     params(("id" = String, Path, description = "The `id` of the definition")),
     responses(
@@ -160,14 +161,14 @@ fn pinned() {}
     ))]
 fn approve_pinned() {}
 
-/// What users have granted at servers that each of them signs in to.
+/// Users' connections to servers whose users sign in.
 #[utoipa::path(get, path = "/api/connections", responses(
     (status = 200, description = "The connections", body = connections::Connections),
     (status = 503, description = "What is kept of users cannot be read", body = Error),
 ))]
 fn connections() {}
 
-/// Ends a connection: its tokens are given back, and the user has to sign in anew.
+/// Ends a connection: its tokens are revoked, and the user has to sign in again.
 #[utoipa::path(post, path = "/api/connections/{id}/end",
     params(("id" = String, Path, description = "The `id` of the connection")),
     responses(
@@ -211,7 +212,7 @@ fn endpoints() {}
     ))]
 fn sessions() {}
 
-/// The configuration in force, with defaults and without secrets, and what is known of its changes.
+/// The configuration in force, with defaults and without secrets, and its history.
 #[utoipa::path(get, path = "/api/config", responses((status = 200, description = "The configuration", body = texts::InForce)))]
 fn config() {}
 
@@ -224,7 +225,7 @@ fn connect() {}
 #[utoipa::path(get, path = "/api/backends", responses((status = 200, description = "The servers", body = overview::Backends)))]
 fn backends() {}
 
-/// How a server describes itself, and how its state has changed.
+/// A server's description, and the history of its state.
 #[utoipa::path(get, path = "/api/backends/{name}",
     params(("name" = String, Path, description = "The server, by its name in the configuration")),
     responses(
@@ -233,7 +234,7 @@ fn backends() {}
     ))]
 fn backend() {}
 
-/// What the processes of a server have written to standard error, and to standard output besides messages.
+/// The standard error of a server's processes, and lines on standard output that are not messages.
 #[utoipa::path(get, path = "/api/backends/{name}/log",
     params(
         ("name" = String, Path, description = "The server, by its name in the configuration"),
@@ -263,7 +264,7 @@ fn backend_log() {}
     ))]
 fn server_log() {}
 
-/// What the processes of all servers have written, oldest first.
+/// The logs of all servers' processes, oldest line first.
 #[utoipa::path(get, path = "/api/log",
     params(("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come")),
     responses(
@@ -282,10 +283,10 @@ fn all_logs() {}
     ))]
 fn events() {}
 
-/// Sends one request through the gateway, as a client does, and returns what the server answers.
+/// Sends one request through the gateway, as a client does, and returns the server's answer.
 ///
-/// With `Accept: text/event-stream` the operator attends the call: events have its progress and the questions of the server, and
-/// `answer`, the last, what is returned otherwise.
+/// With `Accept: text/event-stream` the operator attends the call. Events have its progress and the
+/// server's questions. The last one, `answer`, has the answer.
 #[utoipa::path(post, path = "/api/call", request_body = requests::Call,
     responses(
         (status = 200, description = "The call was made", content(
@@ -323,7 +324,7 @@ fn cancel_call() {}
     ))]
 fn end_session() {}
 
-/// Reads the configuration again and puts it in force.
+/// Reloads the configuration.
 #[utoipa::path(post, path = "/api/reload",
     responses(
         (status = 200, description = "It is in force, or has not changed", body = texts::Reloaded),
@@ -331,7 +332,7 @@ fn end_session() {}
     ))]
 fn reload() {}
 
-/// Switches a server on or off until Fanlight restarts, or replaces it by a new start of itself.
+/// Switches a server on or off until Fanlight restarts, or restarts the server.
 #[utoipa::path(post, path = "/api/servers/{name}/{action}",
     params(
         ("name" = String, Path, description = "The server, by its name in the configuration"),
@@ -343,7 +344,7 @@ fn reload() {}
     ))]
 fn server() {}
 
-/// Who makes the request, and how to sign in.
+/// The identity of the request's operator, and the ways to sign in.
 #[utoipa::path(get, path = "/api/session", responses((status = 200, description = "Who it is", body = session::Session)))]
 fn session_of() {}
 

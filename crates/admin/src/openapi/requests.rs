@@ -1,4 +1,5 @@
-//! The bodies of requests, which are read member by member: what is forwarded keeps its bytes.
+//! The bodies of requests. The handlers read them member by member, so that forwarded parts keep
+//! their bytes.
 
 #![expect(dead_code, reason = "they are read by the macro that describes them")]
 
@@ -12,7 +13,7 @@ pub(crate) struct Call {
     method: String,
     /// Forwarded unchanged; a `traceparent` in `_meta` is the parent of the trace.
     params: Value,
-    /// The path of the endpoint that it goes through; one that shows everything if absent.
+    /// The path of the endpoint to use; all servers if absent.
     #[schema(nullable = false)]
     endpoint: Option<String>,
 }
@@ -41,7 +42,7 @@ pub(crate) struct Token {
     token: String,
 }
 
-/// What the issuer has added to the address.
+/// The parameters that the issuer has added to the address.
 #[derive(ToSchema)]
 pub(crate) struct IssuerAnswer {
     #[schema(nullable = false)]

@@ -1,11 +1,11 @@
-//! The answers that are texts with the bytes of others in them, or that the program behind the listener makes.
+//! Answers that contain others' bytes, or that the program behind the listener makes.
 
 #![expect(dead_code, reason = "they are read by the macro that describes them")]
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// What the server has answered: `result` or `error`.
+/// The server's answer: `result` or `error`.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 pub(crate) struct Called {
@@ -29,7 +29,8 @@ pub(crate) struct Otlp {
     resource_spans: Vec<Value>,
 }
 
-/// The options by their names in the file, with defaults; `***` replaces secrets. `reload` has what is known of changes.
+/// The options by their names in the file, with defaults; `***` replaces secrets. `reload` has
+/// their history.
 #[derive(ToSchema)]
 pub(crate) struct InForce {
     reload: Value,
@@ -48,12 +49,12 @@ pub(crate) struct ClientEntry {
     client: String,
     /// Its name for people.
     title: String,
-    /// The file that it is written to.
+    /// The file to write to.
     file: Option<String>,
     /// `json`, `toml` or `yaml`.
     language: String,
     text: String,
-    /// A command of the client that does it.
+    /// A command of the client that adds the entry.
     command: Option<String>,
     /// The environment variable from which the client reads its token.
     variable: Option<String>,

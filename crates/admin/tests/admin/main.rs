@@ -1,6 +1,6 @@
 //! The admin listener over real connections, in front of a core with scripted servers.
 
-// A test fails by panicking, in its helper functions too.
+// A test fails by panicking, also in its helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;

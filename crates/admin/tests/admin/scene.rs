@@ -447,7 +447,7 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    /// Sends a request; a `host` among `headers` replaces the right one.
+    /// Sends a request; a `host` among `headers` replaces the default one.
     pub(crate) async fn open(
         &mut self,
         method: Method,

@@ -1,4 +1,4 @@
-//! `/api/call/answer` and `/api/call/cancel`: what an operator says during a call that it attends.
+//! `/api/call/answer` and `/api/call/cancel`: an operator's input during an attended call.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::api::body::read;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
 
-/// It was done.
+/// A change of an attended call.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct CallChanged {
@@ -90,7 +90,8 @@ fn call_of(body: &Json) -> Result<String, Refusal> {
     Ok(id.into_owned())
 }
 
-/// Whether it is an `ElicitResult` (2025-11-25 and 2026-07-28 client/elicitation, Response Actions).
+/// Whether a result is an `ElicitResult` (2025-11-25 and 2026-07-28 client/elicitation, Response
+/// Actions).
 fn is_elicit_result(result: &Json) -> bool {
     let action = result.get("action");
     let content_fits = match action.as_ref().and_then(Json::as_str).as_deref() {

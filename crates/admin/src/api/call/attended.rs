@@ -1,7 +1,8 @@
-//! A call that an operator attends: its progress, the questions of the server, and the answer, as server-sent events.
+//! A call that an operator attends: its progress, the server's questions and the answer, as
+//! server-sent events.
 //!
-//! It runs as a task of its own, which ends with the event stream, the operator's session or credentials, and the settings
-//! that allowed it.
+//! It runs as a separate task. The task ends with the event stream, the operator's session or
+//! credentials, or the settings that allowed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +34,13 @@ use crate::operator::Operator;
 use crate::reply::Refusal;
 use crate::values::{millis, to_json};
 
-/// What the page can do for a server (2025-11-25 and 2026-07-28 client/elicitation, Capabilities).
+/// The page's capabilities as a client (2025-11-25 and 2026-07-28 client/elicitation,
+/// Capabilities).
 const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
-/// Events that wait to be sent, and messages that wait to be read.
+/// The limits of events to be sent, and of messages to be read.
 const QUEUE: usize = 16;
-/// Time between two progress events. No option: a person notices no difference below this.
+/// The time between two progress events. There is no option: a person notices no difference below
+/// this.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Begins the call; the response is the stream of its events.
@@ -83,7 +86,7 @@ pub(super) fn answer(
             () = traced::cancelled(&scope) => {}
             () = scope.scope(attended.run(call)) => return,
         }
-        // Not delivered where the stream is closed.
+        // The event is lost if the stream is closed.
         let _ = closed.try_send(event("cancelled", &Json::empty_object()));
     });
     let events = unfold(receiver, |mut receiver| async move {
@@ -92,7 +95,7 @@ pub(super) fn answer(
     Ok(stream::response(&now, events))
 }
 
-/// Waits until the operator may not attend the call any more.
+/// Waits until the operator may no longer attend the call.
 async fn ended(operator: &Operator, disallowed: &CancellationToken, shutdown: &CancellationToken) {
     tokio::select! {
         () = operator.ended() => {}
@@ -101,7 +104,7 @@ async fn ended(operator: &Operator, disallowed: &CancellationToken, shutdown: &C
     }
 }
 
-/// A call, and what is needed to show it to its operator.
+/// A call, with everything needed to show it to its operator.
 struct Attended {
     admin: Arc<Admin>,
     running: RunningCall,
@@ -110,7 +113,7 @@ struct Attended {
     sender: ServerMessages,
     messages: MessageReceiver,
     missing: MissingCapabilities,
-    /// Requests of a legacy server that wait for the operator, until they are settled.
+    /// A legacy server's requests that wait for the operator.
     open: FuturesUnordered<BoxFuture<'static, u64>>,
     progress: Progress,
 }
@@ -155,7 +158,8 @@ impl Attended {
         let _ = events.send(event("answer", &answer)).await;
     }
 
-    /// The response, in as many rounds of input as it takes (2026-07-28 basic/patterns/mrtr, Client Requirements).
+    /// The response after all rounds of input (2026-07-28 basic/patterns/mrtr, Client
+    /// Requirements).
     async fn resolve(&mut self, call: OperatorCall) -> fanlight_protocol::Response {
         let settings = &self.admin.now().settings;
         let (most_rounds, patience) = (settings.max_input_rounds, settings.answer_timeout);
@@ -195,7 +199,7 @@ impl Attended {
         refused("the server asked for input too often".to_owned())
     }
 
-    /// The response to one request. Messages of the server are shown meanwhile.
+    /// The response to one request. Meanwhile the server's messages are shown.
     async fn until_answered(&mut self, operation: &mut Operation) -> fanlight_protocol::Response {
         let admin = Arc::clone(&self.admin);
         let mut answering =
@@ -234,7 +238,8 @@ impl Attended {
         }
     }
 
-    /// Asks the operator for a legacy server. Dropping the request answers the server that the operator cannot be asked.
+    /// Asks the operator on behalf of a legacy server. Dropping the request tells the server that
+    /// the operator cannot be asked.
     async fn ask(&mut self, request: ServerRequest) {
         if self.missing.lacks(&request.method, request.params.as_ref())
             || request.method != Method::Elicit
@@ -264,7 +269,7 @@ impl Attended {
         }));
     }
 
-    /// Asks the operator for everything that a modern server needs, at once.
+    /// Asks the operator for all input that a modern server needs, at once.
     async fn ask_all(
         &mut self,
         required: &InputRequired,
@@ -341,9 +346,9 @@ impl Attended {
     }
 }
 
-/// Why a server gets no input.
+/// The reason why a server gets no input.
 enum Unanswered {
-    /// It requests what the page cannot do.
+    /// The request needs a capability that the page lacks.
     Incapable,
     /// Another reason, for the operator.
     Because(String),
@@ -355,11 +360,11 @@ impl Unanswered {
     }
 }
 
-/// The latest progress that was not shown yet.
+/// The latest progress that has not been shown yet.
 #[derive(Default)]
 struct Progress {
     latest: Option<Json>,
-    /// When the next may be shown.
+    /// When the next progress may be shown.
     due: Option<Instant>,
 }
 

@@ -1,9 +1,9 @@
-//! The capabilities that a server's requests need, and that the caller of an operator's call lacks.
+//! The capabilities that a server's requests need and an operator's call lacks.
 
 use fanlight_protocol::capability::{ClientCapability, MissingCapability, required_capabilities};
 use fanlight_protocol::{Json, Method};
 
-/// Collects the capabilities that are missing.
+/// Collects the missing capabilities.
 #[derive(Debug)]
 pub(super) struct MissingCapabilities {
     declared: Json,
@@ -11,7 +11,7 @@ pub(super) struct MissingCapabilities {
 }
 
 impl MissingCapabilities {
-    /// Nothing is missing yet of what a client with these capabilities lacks.
+    /// An empty collection for a client with the `declared` capabilities.
     pub(super) fn of(declared: Json) -> Self {
         Self {
             declared,
@@ -24,7 +24,7 @@ impl MissingCapabilities {
         required_capabilities(&self.missing)
     }
 
-    /// Notes what a request needs and what is not declared; returns whether there is such.
+    /// Notes missing capabilities that a request needs. Returns whether there are any.
     pub(super) fn lacks(&mut self, method: &Method, params: Option<&Json>) -> bool {
         let needed = ClientCapability::of(method, params);
         let missing = needed.and_then(|need| MissingCapability::of(&self.declared, need));
@@ -34,7 +34,7 @@ impl MissingCapabilities {
         missing.is_some()
     }
 
-    /// Each kind once.
+    /// Notes a missing capability once.
     pub(super) fn note(&mut self, missing: MissingCapability) {
         if !self.missing.contains(&missing) {
             self.missing.push(missing);

@@ -1,7 +1,7 @@
 //! `/api/call`: a request through the core, traced like any client's.
 //!
-//! A program gets the answer alone. A page that accepts an event stream attends the call: it gets progress and the questions
-//! of the server, too, and can cancel it.
+//! A program gets only the answer. A page that accepts an event stream attends the call: it also
+//! gets progress and the server's questions, and can cancel the call.
 
 pub(crate) mod answers;
 mod attended;
@@ -91,7 +91,8 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The operation, for the audit. What follows the path of a URI may be secret.
+/// The operation for the audit log. The parts of a URI after its path may be secret, and are left
+/// out.
 fn about(method: &Method, params: &Json) -> About {
     let named = ["name", "uri"]
         .into_iter()
@@ -104,7 +105,7 @@ fn about(method: &Method, params: &Json) -> About {
     ))
 }
 
-/// The answer to a call during which the server can ask nothing.
+/// The answer to a call during which the server cannot ask anything.
 async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     let traced = TracedCall::begin(subject, &call);
     let context = traced.context(subject, call.endpoint, Json::empty_object(), false);
@@ -128,11 +129,11 @@ async fn unattended(subject: &Subject, call: OperatorCall) -> Json {
     traced.finish(&response, refusals.required())
 }
 
-/// What a body asks for.
+/// The parsed body.
 struct Request {
     method: Method,
     params: Json,
-    /// The path of the endpoint that it goes through; `None` for one that shows everything.
+    /// The path of the endpoint to use; `None` for all servers.
     endpoint: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Requests of servers during a call that no operator attends (elicitation, sampling, roots). They are refused, since the
-//! caller has no way to answer; the answer to the call lists the capabilities that were missing.
+//! Refuses servers' requests during a call that no operator attends (elicitation, sampling, roots).
+//! The caller cannot answer them, so the answer to the call lists the missing capabilities.
 
 use fanlight_canonical::{MessageReceiver, ServerMessage, ServerMessages};
 use fanlight_protocol::input::InputRequired;
@@ -8,10 +8,10 @@ use fanlight_telemetry::Parent;
 
 use super::capabilities::MissingCapabilities;
 
-/// Capacity of the queue of messages, which is drained at once.
+/// The capacity of the message queue, which is drained at once.
 const CAPACITY: usize = 16;
 
-/// Receives the messages of a server during a call, and refuses its requests.
+/// Receives a server's messages during a call, and refuses its requests.
 pub(super) struct Refusals {
     messages: MessageReceiver,
     trace: Parent,
@@ -19,7 +19,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// The sender for the messages of the server during the call of `trace`, and their receiver.
+    /// The sender for the server's messages during the call of `trace`, and their receiver.
     pub(super) fn during(trace: Parent) -> (ServerMessages, Self) {
         let (sender, messages) = ServerMessages::channel(CAPACITY);
         (
@@ -45,7 +45,8 @@ impl Refusals {
         while let Some(message) = self.messages.try_recv() {
             self.take(message);
         }
-        // A modern server sends its requests in the result (2026-07-28 basic/patterns/mrtr); the call ends there.
+        // A modern server sends its requests in the result (2026-07-28 basic/patterns/mrtr), which
+        // ends the call.
         let requests = InputRequired::of(&response).and_then(|required| required.requests().ok());
         for request in requests.unwrap_or_default() {
             self.missing.lacks(&request.method, request.params.as_ref());
@@ -65,7 +66,7 @@ impl Refusals {
                 self.trace.notified(&notification);
             }
             ServerMessage::Refused(missing) => self.missing.note(missing),
-            // Dropping it answers the server that the client lacks the capability.
+            // Dropping the request tells the server that the client lacks the capability.
             ServerMessage::Request(request) => {
                 self.missing.lacks(&request.method, request.params.as_ref());
             }

@@ -1,6 +1,7 @@
-//! The calls that operators attend, and the questions of servers that wait for them.
+//! Attended calls of operators, and the questions that wait for their answers.
 //!
-//! A call is known by a random id, which only its operator is sent, and belongs to that operator besides.
+//! A call has a random id, which only its operator gets. In addition, other operators cannot use
+//! it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operator::{Digest, Operator};
 
-/// Bytes of an id.
+/// The length of an id in bytes.
 const ID: usize = 16;
 
-/// Most open questions of one call. No option: a person answers one after the other.
+/// The limit of open questions of a call. There is no option: a person answers one after the other.
 const MOST_QUESTIONS: usize = 16;
 
-/// The calls that operators attend.
+/// The attended calls of operators.
 #[derive(Clone, Default)]
 pub(crate) struct RunningCalls(Arc<Mutex<HashMap<String, Entry>>>);
 
@@ -29,7 +30,7 @@ struct Entry {
     questions: HashMap<u64, oneshot::Sender<Json>>,
 }
 
-/// Whose call it is: that of a session of the page, else of all who show the same.
+/// The owner of a call: a session of the page, or everybody with the same credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Session(Digest),
@@ -51,17 +52,17 @@ impl Owner {
     }
 }
 
-/// Why a call cannot be attended.
+/// The reason why a call cannot be attended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotBegun {
-    /// Too many calls of its operator run.
+    /// Its operator has too many running calls.
     TooMany,
     /// The system has no random numbers for an id.
     NoRandomNumbers,
 }
 
 impl RunningCalls {
-    /// Begins a call, of at most `most` of this owner at once.
+    /// Begins a call, if this owner has fewer than `most`.
     pub(super) fn begin(&self, owner: Owner, most: usize) -> Result<RunningCall, NotBegun> {
         let mut bytes = [0; ID];
         getrandom::fill(&mut bytes).map_err(|_| NotBegun::NoRandomNumbers)?;
@@ -87,7 +88,7 @@ impl RunningCalls {
         })
     }
 
-    /// Answers a question; false if no such call of this owner has such a question open.
+    /// Answers a question. Returns false if this owner has no such open question.
     pub(super) fn answer(&self, id: &str, owner: &Owner, question: u64, answer: Json) -> bool {
         let mut table = self.table();
         let entry = table.get_mut(id).filter(|entry| entry.owner == *owner);
@@ -95,7 +96,7 @@ impl RunningCalls {
         waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
     }
 
-    /// Cancels a call; false if this owner has no such call.
+    /// Cancels a call. Returns false if this owner has no such call.
     pub(super) fn cancel(&self, id: &str, owner: &Owner) -> bool {
         let table = self.table();
         let entry = table.get(id).filter(|entry| entry.owner == *owner);
@@ -107,7 +108,7 @@ impl RunningCalls {
     }
 }
 
-/// A call that runs. It is forgotten when this is dropped.
+/// A running call, forgotten when dropped.
 pub(super) struct RunningCall {
     calls: RunningCalls,
     pub(super) id: String,
@@ -116,7 +117,7 @@ pub(super) struct RunningCall {
     asked: u64,
 }
 
-/// A question that waits for its answer, and its number among those of the call.
+/// A question that waits for its answer, and its number within the call.
 pub(super) struct OpenQuestion {
     pub(super) number: u64,
     pub(super) answer: oneshot::Receiver<Json>,

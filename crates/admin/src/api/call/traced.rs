@@ -1,4 +1,4 @@
-//! The span of an operator's call, and the answer that names it.
+//! The span of an operator's call, and the answer with its id.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -76,7 +76,8 @@ impl TracedCall {
         })
     }
 
-    /// The result or error, byte for byte, with the trace, which has ended then: a reader of the answer can read it.
+    /// The result or error, byte for byte, with the trace's id. The trace has then ended, so that
+    /// the reader of the answer can read it.
     pub(super) fn finish(self, response: &Response, required: Option<Json>) -> Json {
         let trace = self.trace_id();
         let verdict = self.span.verdict(&self.method, response);
@@ -108,7 +109,8 @@ fn own_info(subject: &Subject) -> Json {
     info.finish()
 }
 
-/// Waits until an operator has cancelled the call, as one of those that run; its span has ended as cancelled then.
+/// Waits until an operator has cancelled the call in the list of running ones; its span has then
+/// ended as cancelled.
 pub(super) async fn cancelled(call: &Parent) {
     poll_fn(|cx| call.poll_cancelled_by_operator(cx)).await;
     call.cancel();
