@@ -1,7 +1,7 @@
-//! The HTTP client under all signals.
+//! The HTTP client of all signals.
 //!
-//! The batch processor calls it on a thread without a runtime, where an asynchronous client panics: requests run on the
-//! runtime that the client was made in.
+//! The batch processor calls it on a thread without a runtime, where an asynchronous client panics.
+//! So requests run on the runtime in which the client was made.
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -13,7 +13,7 @@ use crate::error::StartError;
 use crate::settings::OtlpTarget;
 use crate::{USER_AGENT, tls};
 
-/// Most bytes of a collector's answer that are read.
+/// The limit of the bytes that are read of a collector's answer.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
 /// An HTTP client that can be used from any thread.
@@ -76,7 +76,7 @@ async fn exchange(
     http: &reqwest::Client,
     request: reqwest::Request,
 ) -> Result<Response<Bytes>, HttpError> {
-    // The URL could hold credentials, and log lines name the endpoint already.
+    // The URL could contain credentials, and log lines name the endpoint already.
     let mut answer = http
         .execute(request)
         .await

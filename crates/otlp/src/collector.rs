@@ -1,4 +1,4 @@
-//! A client of the collector for metrics and log records.
+//! The client that sends metrics and log records to a collector.
 
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -15,7 +15,7 @@ use crate::export::{Export, NotExported, refused};
 use crate::grpc::Services;
 use crate::settings::{OtlpProtocol, OtlpTarget};
 
-/// A client of the collector.
+/// A client that sends metrics and log records to a collector.
 pub(crate) enum Collector {
     Http {
         client: Client,
@@ -39,7 +39,7 @@ impl Collector {
         })
     }
 
-    /// Sends a request. Returns how many of its log records the collector has refused.
+    /// Sends a request. Returns how many of its log records the collector refused.
     pub(crate) async fn send(&self, export: &Export) -> Result<u64, NotExported> {
         let (client, endpoint) = match self {
             Self::Http { client, endpoint } => (client, endpoint),
@@ -70,7 +70,7 @@ impl Collector {
                 is_temporary(status),
             ));
         }
-        // An answer that says nothing else is one to all of it.
+        // An answer that cannot be decoded accepts the whole request.
         Ok(ExportLogsServiceResponse::decode(response.into_body())
             .as_ref()
             .map(refused)
@@ -78,7 +78,7 @@ impl Collector {
     }
 }
 
-/// OTLP/HTTP, "Retryable Response Codes".
+/// Whether a request may be sent again after this status (OTLP/HTTP, "Retryable Response Codes").
 fn is_temporary(status: StatusCode) -> bool {
     matches!(
         status,

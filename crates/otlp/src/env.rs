@@ -1,6 +1,7 @@
-//! The standard `OTEL_*` variables.
+//! Reads the standard `OTEL_*` variables.
 //!
-//! They are read through a function, so that tests need not change the environment of the process.
+//! The caller supplies a function that reads variables, so tests need not change the environment of
+//! the process.
 
 use std::time::Duration;
 
@@ -11,19 +12,19 @@ use crate::settings::{
     Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles,
 };
 
-/// Which traces are sampled: `OTEL_TRACES_SAMPLER`, read through `variable`.
+/// Reads from `OTEL_TRACES_SAMPLER` which traces are sampled. `variable` reads a variable.
 ///
 /// # Errors
 ///
-/// If the sampler or its argument is none that exists.
+/// If the sampler does not exist, or its argument is invalid.
 pub fn sampling_from_env(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Sampling, SettingsError> {
     Env(&variable).sampling()
 }
 
-/// What is read of messages and sent with them: `OTEL_PROPAGATORS`, read through `variable`. Returns also the names in it
-/// that stand for nothing here; they are ignored.
+/// Reads `OTEL_PROPAGATORS`: which context is read from messages and sent with them. `variable`
+/// reads a variable. Returns also the unknown names in it, which have no effect.
 pub fn propagators_from_env(
     variable: impl Fn(&str) -> Option<String>,
 ) -> (Propagators, Vec<String>) {
@@ -50,7 +51,8 @@ pub fn propagators_from_env(
     (found, unknown)
 }
 
-/// Resource attributes: `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, read through `variable`.
+/// Reads resource attributes from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`. `variable`
+/// reads a variable.
 pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let env = Env(&variable);
     let mut resource = env
@@ -64,12 +66,14 @@ pub fn resource_from_env(variable: impl Fn(&str) -> Option<String>) -> Vec<(Stri
     resource
 }
 
-/// How long one export may take where no variable says.
+/// How long one export may take, unless a variable sets it.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ExportSettings {
-    /// Reads the `OTEL_*` variables through `variable`; `configured` overrides them. Without an endpoint from either
-    /// nothing is exported, unless `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` is `otlp`.
+    /// Reads the `OTEL_*` variables through `variable`; `configured` overrides them.
+    ///
+    /// If neither names an endpoint, nothing is exported, unless `OTEL_TRACES_EXPORTER` or
+    /// `OTEL_METRICS_EXPORTER` is `otlp`.
     ///
     /// # Errors
     ///
@@ -105,8 +109,10 @@ impl ExportSettings {
 }
 
 impl OtlpTarget {
-    /// Where log records go, by the `OTEL_*` variables, read through `variable`; `configured` overrides them. `None` without
-    /// an endpoint from either, and where the variables switch the export off.
+    /// Reads from the `OTEL_*` variables where log records go; `configured` overrides them.
+    /// `variable` reads a variable.
+    ///
+    /// `None` if neither names an endpoint, or if the variables switch the export off.
     ///
     /// # Errors
     ///
@@ -132,13 +138,13 @@ impl Env<'_> {
         (self.0)(name).filter(|value| !value.trim().is_empty())
     }
 
-    /// Whether nothing is to be exported.
+    /// Whether `OTEL_SDK_DISABLED` switches all export off.
     fn is_disabled(&self) -> bool {
         self.get("OTEL_SDK_DISABLED")
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// The variable of one signal, else the common one; with its name.
+    /// The name and value of the variable for one signal, or else of the variable for all signals.
     fn signal(&self, signal: &str, what: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{signal}_{what}");
         let common = format!("OTEL_EXPORTER_OTLP_{what}");
@@ -168,7 +174,7 @@ impl Env<'_> {
             }
         };
         let protocol = self.protocol(configured, signal);
-        // gRPC addresses services by name; URLs have no path.
+        // gRPC addresses services by name, so its URLs have no path.
         let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) {
             ""
         } else {
@@ -286,7 +292,8 @@ impl Env<'_> {
     }
 }
 
-/// `path` appended to the URL's own (OTLP exporter configuration, Endpoint URLs for OTLP/HTTP).
+/// Appends `path` to the path of the URL (OTLP exporter configuration, Endpoint URLs for
+/// OTLP/HTTP).
 fn below(base: &str, path: &str) -> Option<Url> {
     let mut url = Url::parse(base.trim())
         .ok()
@@ -298,7 +305,7 @@ fn below(base: &str, path: &str) -> Option<Url> {
     Some(url)
 }
 
-/// `k=v,k=v`, values percent-encoded, as in W3C baggage.
+/// Parses `k=v,k=v` with percent-encoded values, as in W3C baggage.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let decoded = |text: &str| {
         let text = text.trim().replace('+', "%2B");

@@ -3,10 +3,10 @@
 /// Why telemetry did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The exporter could not be made.
+    /// The exporter could not be created.
     #[error("cannot export telemetry: {reason}")]
     Exporter {
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A header for the collector is malformed.
@@ -20,7 +20,7 @@ pub enum StartError {
     Certificate {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// Exporting needs a Tokio runtime.

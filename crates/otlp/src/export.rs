@@ -1,4 +1,4 @@
-//! Requests to a collector that this crate encodes itself, with metrics or log records.
+//! Requests to a collector with metrics or log records, which this crate encodes itself.
 
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -11,22 +11,22 @@ use opentelemetry_sdk::Resource;
 /// One request to a collector.
 #[derive(Clone, Debug)]
 pub(crate) enum Export {
-    /// With metrics.
+    /// A request with metrics.
     Metrics(ExportMetricsServiceRequest),
-    /// With log records.
+    /// A request with log records.
     Logs(ExportLogsServiceRequest),
 }
 
 /// A collector did not take a request.
 #[derive(Debug)]
 pub(crate) struct NotExported {
-    /// What is wrong, without anything that could be secret.
+    /// The problem, without anything that could be secret.
     pub(crate) problem: String,
-    /// Whether it may take the same request later (OTLP 1.x, "Failures").
+    /// Whether the collector may accept the same request later (OTLP 1.x, "Failures").
     pub(crate) is_temporary: bool,
 }
 
-/// How many log records an answer says were refused.
+/// How many log records the collector refused, by its answer.
 pub(crate) fn refused(answer: &ExportLogsServiceResponse) -> u64 {
     answer
         .partial_success
@@ -35,7 +35,7 @@ pub(crate) fn refused(answer: &ExportLogsServiceResponse) -> u64 {
         .unwrap_or_default()
 }
 
-/// Who exports.
+/// The resource that exports, for Protobuf.
 pub(crate) fn resource(resource: &Resource) -> v1::Resource {
     let attributes = resource
         .iter()
@@ -47,7 +47,7 @@ pub(crate) fn resource(resource: &Resource) -> v1::Resource {
     }
 }
 
-/// What has made it.
+/// The scope of all exports: the name and version of this program.
 pub(crate) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "fanlight".to_owned(),

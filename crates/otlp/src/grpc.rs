@@ -1,4 +1,4 @@
-//! OTLP over gRPC: the channel under all signals, and the services for metrics and log records.
+//! OTLP over gRPC: the channel of all signals, and the services for metrics and log records.
 
 use http::HeaderMap;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
@@ -14,7 +14,8 @@ use crate::export::{Export, NotExported, refused};
 use crate::settings::OtlpTarget;
 use crate::{USER_AGENT, tls};
 
-/// A channel that connects lazily and reconnects. It runs on the runtime of `handle`, so any thread can use it.
+/// A channel that connects when it is first used, and reconnects. It runs on the runtime of
+/// `handle`, so any thread can use it.
 pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, StartError> {
     let url = &target.endpoint;
     if !url.username().is_empty() || url.password().is_some() {
@@ -24,7 +25,7 @@ pub(crate) fn channel(target: &OtlpTarget, handle: &Handle) -> Result<Channel, S
             reason: reason.to_owned(),
         });
     }
-    // The library's message could show the URL.
+    // The message of the library could show the URL.
     let failed = |_| StartError::Exporter {
         reason: format!("{} cannot be used for gRPC", target.shown()),
     };
@@ -62,7 +63,7 @@ impl Services {
         })
     }
 
-    /// Sends a request. Returns how many of its log records were refused.
+    /// Sends a request. Returns how many of its log records the collector refused.
     pub(crate) async fn export(&self, export: Export) -> Result<u64, NotExported> {
         let answer = match export {
             Export::Metrics(request) => {
@@ -77,7 +78,7 @@ impl Services {
                     .map(|answer| refused(answer.get_ref()))
             }
         };
-        // The code without the message, which could repeat a secret.
+        // Only the code: the message could repeat a secret.
         answer.map_err(|status| NotExported {
             problem: format!("gRPC status {:?}", status.code()),
             is_temporary: is_temporary(status.code()),
@@ -91,7 +92,7 @@ impl Services {
     }
 }
 
-/// OTLP/gRPC, "Failures".
+/// Whether a request may be sent again after this code (OTLP/gRPC, "Failures").
 fn is_temporary(code: Code) -> bool {
     matches!(
         code,

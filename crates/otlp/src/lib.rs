@@ -1,9 +1,12 @@
-//! Exports spans, metrics and log records to a collector over OTLP: HTTP/protobuf, and gRPC with the feature `grpc`.
+//! Exports spans, metrics and log records to a collector over OTLP: over HTTP with Protobuf, and
+//! with the feature `grpc` also over gRPC.
 //!
-//! [`start`] starts [`Telemetry`](fanlight_telemetry::Telemetry) together with the exporters that [`ExportSettings`] name. Spans pass through the SDK's
-//! batch processor; metrics are read from the registry at an interval. [`LogExport`] exports texts, such as a record's lines.
+//! [`start`] starts [`Telemetry`](fanlight_telemetry::Telemetry) together with the exporters that
+//! [`ExportSettings`] describes. Spans pass through the batch processor of the SDK. Metrics are
+//! read from the registry at an interval. [`LogExport`] exports texts, such as lines of the audit
+//! log.
 //!
-//! A crate of its own, so that what records telemetry links no HTTP client.
+//! This is a crate of its own, so that code that only records telemetry links no HTTP client.
 
 mod client;
 mod collector;
@@ -27,5 +30,5 @@ pub use log_export::LogExport;
 pub use settings::{Collector, ExportSettings, OtlpProtocol, OtlpTarget, SettingsError, TlsFiles};
 pub use start::{Guard, start};
 
-/// How this program names itself to collectors.
+/// The name of this program for collectors.
 const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! Exports texts as log records, in the order in which they come, through a bounded queue.
+//! Exports texts as log records, in order, through a bounded queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,26 +18,27 @@ use crate::logs::{self, LogText};
 use crate::settings::OtlpTarget;
 use crate::start::runtime;
 
-/// Records that wait.
+/// The limit of the records in the queue.
 const QUEUE: usize = 8192;
-/// Bytes of text that waits.
+/// The limit of the bytes of text in the queue.
 const QUEUE_BYTES: usize = 16 << 20;
-/// Records of one request.
+/// The limit of the records in one request.
 const BATCH: usize = 512;
-/// Bytes of text after which a request is full: with their attributes, records stay below the 4 MiB that gRPC allows.
+/// The bytes of text after which a request is full. With their attributes, records stay below the 4
+/// MiB that gRPC allows.
 const BATCH_BYTES: usize = 1 << 20;
-/// How long records are collected, to be sent together.
+/// How long records are collected before they are sent together.
 const COLLECT: Duration = Duration::from_millis(200);
-/// The first pause before a request is sent again; each further one is twice as long.
+/// The pause before the first retry. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often a request is sent: for about two minutes.
+/// How often a request is sent: this takes about two minutes.
 const ATTEMPTS: u32 = 10;
 
-/// Exports texts as log records. What cannot be exported is counted.
+/// Exports texts as log records. It counts records that it cannot export.
 #[derive(Debug)]
 pub struct LogExport {
     queue: mpsc::Sender<Waiting>,
-    /// Bytes of text that may wait.
+    /// One permit for each byte of text that may wait.
     room: Arc<Semaphore>,
     counts: Arc<Counts>,
     stop: watch::Sender<bool>,
@@ -50,18 +51,19 @@ struct Counts {
     lost: AtomicU64,
 }
 
-/// A text that waits, and its share of the room.
+/// A text in the queue, with its permits of the room.
 struct Waiting {
     text: LogText,
     _room: OwnedSemaphorePermit,
 }
 
 impl LogExport {
-    /// Starts to export to `target`. Names of events and attributes begin with `namespace` and a dot.
+    /// Starts the export to `target`. The names of events and attributes begin with `namespace` and
+    /// a dot.
     ///
     /// # Errors
     ///
-    /// If the client of the collector cannot be made.
+    /// If the client of the collector cannot be created.
     pub fn start(
         target: &OtlpTarget,
         telemetry: &Telemetry,
@@ -95,7 +97,7 @@ impl LogExport {
         })
     }
 
-    /// Exports a JSON object, whose members become attributes. Does not block.
+    /// Exports a JSON object, whose members become attributes. Never blocks.
     pub fn line(&self, line: &str) {
         self.add(LogText {
             event: None,
@@ -103,7 +105,7 @@ impl LogExport {
         });
     }
 
-    /// Exports any text, as an event of this name. Does not block.
+    /// Exports any text, as an event with this name. Never blocks.
     pub fn note(&self, event: &'static str, text: &str) {
         self.add(LogText {
             event: Some(event),
@@ -120,19 +122,21 @@ impl LogExport {
         }
     }
 
-    /// How many records the collector has taken.
+    /// How many records the collector accepted.
     #[must_use]
     pub fn exported(&self) -> u64 {
         self.counts.exported.load(Ordering::Relaxed)
     }
 
-    /// How many were lost: too many waited, or the collector did not take them.
+    /// How many records were lost, because too many waited or because the collector did not accept
+    /// them.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::Relaxed)
     }
 
-    /// Delivers what waits, within `bound`, and ends. Returns whether nothing has been lost by that.
+    /// Delivers the waiting records within `bound`, and ends. Returns whether all of them were
+    /// delivered.
     pub async fn end(&self, bound: Duration) -> bool {
         let lost = self.lost();
         self.stop.send_replace(true);
@@ -159,7 +163,7 @@ impl Drop for LogExport {
     }
 }
 
-/// The exporting task.
+/// The task that exports.
 struct Exporter {
     collector: Collector,
     endpoint: String,
@@ -168,7 +172,7 @@ struct Exporter {
     waiting: mpsc::Receiver<Waiting>,
     stopped: watch::Receiver<bool>,
     counts: Arc<Counts>,
-    /// Whether that is in the log.
+    /// Whether the log says already that the export fails.
     is_failing: bool,
 }
 
@@ -182,7 +186,7 @@ impl Exporter {
         }
     }
 
-    /// Collects the next records; `None` at the end.
+    /// Collects the next records. Returns `None` at the end.
     async fn next_batch(&mut self) -> Option<Vec<Waiting>> {
         let first = tokio::select! {
             biased;
@@ -193,7 +197,7 @@ impl Exporter {
             }
         };
         if self.waiting.len() < BATCH {
-            // Whichever comes first.
+            // Waits until the time is over or the export ends.
             let _ = timeout(COLLECT, is_stopped(&mut self.stopped)).await;
         }
         let (mut bytes, mut batch) = (first.text.text.len(), vec![first]);
@@ -207,7 +211,8 @@ impl Exporter {
         Some(batch)
     }
 
-    /// Sends a request with so many records until the collector takes it, for a while.
+    /// Sends a request with `count` records until the collector accepts it, or until all attempts
+    /// have failed.
     async fn deliver(&mut self, request: &Export, count: u64) {
         for attempt in 1..=ATTEMPTS {
             let failed = match self.collector.send(request).await {
@@ -246,7 +251,7 @@ impl Exporter {
     }
 }
 
-/// Resolves once it is to end; what has no owner any more ends, too.
+/// Waits until the export has to end. It also ends when its owner is dropped.
 async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
 }

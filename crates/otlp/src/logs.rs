@@ -1,4 +1,4 @@
-//! Texts as an OTLP request with log records.
+//! Encodes texts as an OTLP request with log records.
 
 use std::time::SystemTime;
 
@@ -16,13 +16,13 @@ use crate::metrics::nanos;
 /// A text that becomes the body of a log record.
 #[derive(Debug)]
 pub(crate) struct LogText {
-    /// The name of the event; `None` for an object, which names it by its member `event`.
+    /// The name of the event. `None` for a JSON object, whose member `event` is the name.
     pub(crate) event: Option<&'static str>,
-    /// The text, as it is exported.
+    /// The text that is exported.
     pub(crate) text: String,
 }
 
-/// The request.
+/// A request with `texts` as log records.
 pub(crate) fn request<'a>(
     from: &Resource,
     namespace: &str,
@@ -85,11 +85,12 @@ fn record(namespace: &str, LogText { event, text }: &LogText) -> LogRecord {
     }
 }
 
-/// The members of a line that are texts, whole numbers or lists of texts; what else there is has the body.
+/// Attributes for the members of a line that are strings, whole numbers or lists of strings. All
+/// other members are only in the body.
 fn attributes(namespace: &str, line: &Json) -> Vec<KeyValue> {
     let attribute = |member: fanlight_protocol::json::Member| {
         let (name, value) = (member.name(line)?, line.slice(member.value));
-        // These have fields of their own.
+        // These members have fields of their own.
         if matches!(name.as_str(), "time" | "event" | "trace") {
             return None;
         }

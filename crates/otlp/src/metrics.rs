@@ -1,4 +1,4 @@
-//! Metrics as an OTLP request, cumulative since the process began.
+//! Encodes metrics as an OTLP request. All values are cumulative since the process began.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ struct Period {
     until: u64,
 }
 
-/// The request.
+/// A request with `families`, for the time since `since`.
 pub(crate) fn request(
     from: &Resource,
     since: SystemTime,
@@ -126,7 +126,7 @@ fn attributes(labels: &Labels) -> Vec<KeyValue> {
         .collect()
 }
 
-/// Nanoseconds since the Unix epoch.
+/// A time in nanoseconds since the Unix epoch.
 pub(crate) fn nanos(time: SystemTime) -> u64 {
     u64::try_from(
         time.duration_since(UNIX_EPOCH)

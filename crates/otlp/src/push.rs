@@ -68,7 +68,7 @@ impl Push {
         })
     }
 
-    /// Exports once more and ends, within `bound`. Returns whether that was in time.
+    /// Exports once more and ends, within `bound`. Returns whether this succeeded in time.
     pub(crate) async fn stop(mut self, bound: Duration) -> bool {
         if let Some(stop) = self.stop.take() {
             // The task may have ended already.

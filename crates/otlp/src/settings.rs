@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_telemetry::BatchSettings;
 use url::Url;
 
-/// What is exported, and how.
+/// Settings of the export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportSettings {
     /// Where sampled spans go; `None` exports none.
@@ -20,7 +20,7 @@ pub struct ExportSettings {
 }
 
 impl Default for ExportSettings {
-    /// No export.
+    /// Exports nothing.
     fn default() -> Self {
         Self {
             traces: None,
@@ -34,7 +34,7 @@ impl Default for ExportSettings {
 /// The transport of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtlpProtocol {
-    /// `http/protobuf`: one POST for each batch.
+    /// `http/protobuf`: one POST request for each batch.
     #[default]
     HttpProtobuf,
     /// `grpc`: over HTTP/2.
@@ -55,43 +55,45 @@ impl OtlpProtocol {
     }
 }
 
-/// The collector as configured; overrides the environment variables.
+/// The collector in the configuration, which overrides the environment variables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Collector<'a> {
-    /// Its base URL.
+    /// The base URL of the collector.
     pub endpoint: Option<&'a str>,
-    /// The protocol it speaks.
+    /// The protocol that the collector speaks.
     pub protocol: Option<OtlpProtocol>,
 }
 
 /// A collector's endpoint for one signal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OtlpTarget {
-    /// The whole URL, such as `http://127.0.0.1:4318/v1/traces`; for gRPC such as `http://127.0.0.1:4317`, without path.
+    /// The whole URL, such as `http://127.0.0.1:4318/v1/traces`. For gRPC it has no path, such as
+    /// `http://127.0.0.1:4317`.
     pub endpoint: Url,
-    /// The protocol it speaks.
+    /// The protocol that the collector speaks.
     pub protocol: OtlpProtocol,
     /// Headers of each request. Secret: never logged.
     pub headers: Vec<(String, String)>,
     /// How long one export may take, retries included.
     pub timeout: Duration,
-    /// Certificates and key, where `endpoint` is `https`.
+    /// Files for TLS, if `endpoint` is `https`.
     pub tls: TlsFiles,
 }
 
 /// Files in PEM for TLS to a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The trusted root certificates; those of the system if `None`.
+    /// The trusted root certificates. `None` trusts the root certificates of the system.
     pub certificate: Option<PathBuf>,
-    /// Fanlight's own certificate, with its chain, for a collector that requests one.
+    /// Fanlight's own certificate with its chain, for a collector that asks for a client
+    /// certificate.
     pub client_certificate: Option<PathBuf>,
-    /// Its private key.
+    /// The private key of `client_certificate`.
     pub client_key: Option<PathBuf>,
 }
 
 impl OtlpTarget {
-    /// The endpoint without its user info and query, which could be secret.
+    /// The endpoint without user information and query, which could be secret.
     #[must_use]
     pub fn shown(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
@@ -116,30 +118,30 @@ impl std::fmt::Debug for OtlpTarget {
 /// An invalid setting. The message names the variable and repeats no value that could be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Not a URL.
+    /// The value is not a URL.
     #[error("{variable} is no http or https URL: set it to e.g. http://127.0.0.1:4318")]
     Endpoint {
-        /// The variable or setting.
+        /// The name of the variable or setting.
         variable: String,
     },
-    /// A protocol this program does not speak.
+    /// Fanlight does not support this protocol.
     #[error(
         "{variable} is {value:?}, which Fanlight does not support: use http/protobuf (usually port 4318) or grpc (4317)"
     )]
     Protocol {
-        /// The variable.
+        /// The name of the variable.
         variable: String,
-        /// Its value.
+        /// The value of the variable.
         value: String,
     },
-    /// A value out of range.
+    /// The value is out of range.
     #[error("{variable} is {value:?}: {wanted}")]
     Value {
-        /// The variable.
+        /// The name of the variable.
         variable: String,
-        /// Its value.
+        /// The value of the variable.
         value: String,
-        /// What it can be.
+        /// A description of the valid values.
         wanted: &'static str,
     },
 }

@@ -1,7 +1,7 @@
 //! The OTLP exporter of spans.
 //!
-//! Protocol and client are chosen here and not by the exporter, whose choice depends on the features that any crate of
-//! the build switches on.
+//! This module chooses protocol and client. The exporter would choose by its features, and any
+//! crate of the build can switch those on.
 
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use tokio::runtime::Handle;

@@ -1,4 +1,4 @@
-//! Starting telemetry with its exporters, and ending it.
+//! Starts telemetry with its exporters, and ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::push::Push;
 use crate::settings::ExportSettings;
 use crate::spans;
 
-/// Starts telemetry and the exporters that `export` names. The guard ends both.
+/// Starts telemetry and the exporters in `export`. The guard ends both.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn start(
     ))
 }
 
-/// The runtime that exporters run on.
+/// The runtime of the exporters.
 pub(crate) fn runtime() -> Result<Handle, StartError> {
     Handle::try_current().map_err(|_| StartError::NoRuntime)
 }

@@ -1,4 +1,4 @@
-//! Certificates and key for TLS to a collector.
+//! Certificates and keys for TLS to a collector.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use fanlight_config::settings::read_bounded;
 use crate::error::StartError;
 use crate::settings::TlsFiles;
 
-/// Most bytes of a file with certificates.
+/// The limit of a file with certificates, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// Contents of the files, in PEM.
+/// The contents of the files, in PEM.
 struct Pem {
     roots: Option<Vec<u8>>,
-    /// Certificate and key.
+    /// The client certificate and its private key.
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// For gRPC.
+/// TLS settings for gRPC.
 #[cfg(feature = "grpc")]
 pub(crate) fn for_channel(
     files: &TlsFiles,
@@ -35,7 +35,7 @@ pub(crate) fn for_channel(
     })
 }
 
-/// For HTTP.
+/// Adds TLS settings to a client for HTTP.
 pub(crate) fn for_http(
     files: &TlsFiles,
     mut client: reqwest::ClientBuilder,
@@ -81,7 +81,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, StartError> {
     }
 }
 
-/// The certificates in `pem`; `None` if there are none, or something else.
+/// The certificates in `pem`. `None` if there are none, or if it contains anything else.
 fn certificates(pem: &[u8]) -> Option<Vec<reqwest::Certificate>> {
     reqwest::Certificate::from_pem_bundle(pem)
         .ok()
@@ -104,7 +104,7 @@ fn unusable_identity(files: &TlsFiles) -> StartError {
 mod tests {
     use super::*;
 
-    /// Why a file with the certificates of authorities cannot be used.
+    /// The message for a file of root certificates that cannot be used.
     fn refused(path: &Path) -> String {
         let files = TlsFiles {
             certificate: Some(path.to_owned()),

@@ -1,4 +1,4 @@
-//! A span that has not ended, shared by its owner and by all work for it.
+//! A span that has not ended. Its owner and all work for it share it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct ActiveSpan {
 
 /// The parent of a new span.
 pub(crate) enum Ancestor<'a> {
-    /// None: a trace begins.
+    /// No parent: the span begins a trace.
     None,
     /// A span of another process.
     Remote(&'a TraceContext),
@@ -68,7 +68,7 @@ impl ActiveSpan {
         &self.record
     }
 
-    /// Lists it among the running requests until it ends.
+    /// Lists the span among the running requests until it ends.
     pub(crate) fn list_as_running(&self) {
         self.recorder.running.enter(&self.record);
     }
@@ -88,7 +88,7 @@ impl ActiveSpan {
             .unwrap_or_default()
     }
 
-    /// Ends the span; only the first end counts.
+    /// Ends the span. Only the first call has an effect.
     pub(crate) fn end(self, outcome: &Outcome<'_>, lasted: Duration) {
         if let Some(size) = self.record.end(outcome, lasted) {
             self.recorder.ended(self.record, size);

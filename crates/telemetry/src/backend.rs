@@ -1,4 +1,4 @@
-//! The telemetry of one backend, shared by all its spans.
+//! The telemetry of one server, which all its spans share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crate::names::{
 };
 use crate::subject::Target;
 
-/// Whether trace context goes out to a backend.
+/// Whether a server gets trace context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceContextPolicy {
-    /// It does.
+    /// The server gets trace context.
     #[default]
     Forward,
-    /// It does not; the context of the client is removed too.
+    /// The server gets none. The context of the client is removed too.
     Omit,
 }
 
-/// Which content of tool calls is recorded; none by default.
+/// Which content of tool calls is recorded. By default none is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentPolicy {
-    /// Record the arguments of tool calls.
+    /// Whether to record the arguments of tool calls.
     pub arguments: bool,
-    /// Record the results of tool calls.
+    /// Whether to record the results of tool calls.
     pub results: bool,
-    /// Longest text of either, in bytes.
+    /// The limit of each recorded text, in bytes.
     pub max_bytes: usize,
 }
 
@@ -50,49 +50,49 @@ impl Default for ContentPolicy {
     }
 }
 
-/// How a backend is reached.
+/// How Fanlight reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Over HTTP.
+    /// The server is reached over HTTP.
     Http {
-        /// Host, without user info.
+        /// The host, without user information.
         host: String,
-        /// Port.
+        /// The port.
         port: u16,
     },
-    /// As a child process.
+    /// The server is a child process.
     Stdio,
 }
 
-/// A backend, as the configuration describes it.
+/// A server, as the configuration describes it.
 #[derive(Clone, Debug)]
 pub struct BackendInfo {
-    /// Its name in the configuration.
+    /// The name of the server in the configuration.
     pub name: String,
-    /// How it is reached.
+    /// How Fanlight reaches the server.
     pub endpoint: Endpoint,
-    /// Whether trace context goes out to it.
+    /// Whether the server gets trace context.
     pub trace_context: TraceContextPolicy,
     /// Which content of calls is recorded.
     pub content: ContentPolicy,
 }
 
-/// The telemetry of one backend. Cheap to clone.
+/// The telemetry of one server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BackendTelemetry(Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
-    /// Attributes of every span of the backend.
+    /// The attributes of every span of the server.
     pub(crate) attributes: Vec<KeyValue>,
     pub(crate) transport: Transport,
     pub(crate) trace_context: TraceContextPolicy,
     pub(crate) content: ContentPolicy,
-    /// `None` if nothing is counted.
+    /// The registry of metrics; `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
     pub(crate) metrics: Arc<BackendMetrics>,
-    /// It is one of several endpoints.
+    /// Whether this is one of several endpoints of the server.
     is_replica: bool,
 }
 
@@ -104,7 +104,7 @@ impl BackendTelemetry {
             Some(registry) => registry.backend(&name),
             None => Arc::new(BackendMetrics::unregistered()),
         };
-        // One of the same name may have been counted before.
+        // A former server with this name may have used the same counters.
         metrics.set_up(false);
         metrics.set_endpoints(0, 0);
         metrics.set_configured(true);
@@ -126,8 +126,8 @@ impl BackendTelemetry {
         }))
     }
 
-    /// That of one of its several endpoints, with the same counters. `address` is where the endpoint is, if that is not left
-    /// to whoever connects.
+    /// The telemetry of one of several endpoints of this server, with the same counters. `address`
+    /// is the fixed address of the endpoint; `None` if each connection resolves the host.
     #[must_use]
     pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let Shared {
@@ -158,20 +158,21 @@ impl BackendTelemetry {
         }))
     }
 
-    /// Sets whether it can be used. Of several endpoints [`BackendMetrics::set_endpoints`] says it.
+    /// Sets whether the server can be used. For a server with several endpoints this has no effect:
+    /// [`BackendMetrics::set_endpoints`] sets it.
     pub fn set_up(&self, up: bool) {
         if !self.0.is_replica {
             self.0.metrics.set_up(up);
         }
     }
 
-    /// Its counters.
+    /// The counters of the server.
     #[must_use]
     pub fn metrics(&self) -> &Arc<BackendMetrics> {
         &self.0.metrics
     }
 
-    /// Counts a request that could not be sent, which has no span of its own.
+    /// Counts a request that could not be sent. Such a request has no span of its own.
     pub fn not_sent(&self, method: &Method, target: Target<'_>, error: ErrorType) {
         if let Some(registry) = &self.0.registry {
             let timer = Timer::start(
@@ -186,14 +187,15 @@ impl BackendTelemetry {
         }
     }
 
-    /// A session with it has ended, which lasted so long; `error` is why, unless it was ended properly.
+    /// Counts a session with the server that has ended, and how long it lasted. `error` is the
+    /// reason; `None` after a regular end.
     pub fn session_ended(&self, revision: Revision, lasted: Duration, error: Option<ErrorType>) {
         if let Some(registry) = &self.0.registry {
             registry.session_ended(SessionSide::Client(self.labels()), revision, lasted, error);
         }
     }
 
-    /// The labels of its messages.
+    /// The labels of messages to and from the server.
     pub(crate) fn labels(&self) -> BackendLabels {
         BackendLabels {
             index: self.metrics().index(),
@@ -206,7 +208,7 @@ impl BackendTelemetry {
     }
 }
 
-/// The attributes of every span of a backend that is reached like this, and its transport.
+/// The attributes of every span of a server with this endpoint, and its transport.
 fn attributes(name: &Arc<str>, endpoint: &Endpoint) -> (Vec<KeyValue>, Transport) {
     let mut attributes = vec![KeyValue::new(BACKEND_NAME, Arc::clone(name))];
     let transport = match endpoint {

@@ -1,4 +1,4 @@
-//! The spans that begin under a parent.
+//! Spans that begin under a parent.
 
 use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
@@ -11,7 +11,7 @@ use crate::span::{ClientSpan, ConnectSpan, MirrorSpan, ServerSpan};
 use crate::subject::Subject;
 
 impl Parent {
-    /// The span of a message to a backend, one per attempt.
+    /// Begins the span of a message to a server. Each attempt has its own span.
     #[must_use]
     pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
         if !self.is_recording() && backend.shared().registry.is_none() {
@@ -29,7 +29,7 @@ impl Parent {
         ClientSpan::new(span, self.clone(), Some(backend), message, began)
     }
 
-    /// The span of a message to the client: a request of a backend.
+    /// Begins the span of a message to the client: a request of a server.
     #[must_use]
     pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
         if !self.is_recording() {
@@ -40,8 +40,9 @@ impl Parent {
         ClientSpan::new(span, self.clone(), None, message, began)
     }
 
-    /// The span of a message from a backend: a request to the client, or a notification outside of calls. Its parent is
-    /// the context it brings, if that is of the same trace, and this span otherwise.
+    /// Begins the span of a message from a server: a request to the client, or a notification
+    /// outside of calls. Its parent is the context in the message, if that belongs to the same
+    /// trace. Otherwise its parent is this span.
     #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.shared().registry.clone();
@@ -56,8 +57,8 @@ impl Parent {
         )
     }
 
-    /// The span of a copy of this request that goes to a mirror: the client does not wait for it, so it begins a trace of its
-    /// own, which has a link to this span.
+    /// Begins the span of a copy of this request for a mirror. The client does not wait for the
+    /// copy, so the span begins a trace of its own, with a link to this span.
     #[must_use]
     pub fn mirroring(&self) -> MirrorSpan {
         let span = self.recorder().map(|recorder| {
@@ -80,7 +81,7 @@ impl Parent {
         MirrorSpan::new(span)
     }
 
-    /// The span of connecting a backend for this call.
+    /// Begins the span of connecting a server for this call.
     #[must_use]
     pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
         ConnectSpan::new(self.begin(|| SpanStart {

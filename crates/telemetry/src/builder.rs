@@ -1,4 +1,4 @@
-//! Starting telemetry: the registry of metrics, and the pipeline that ended spans pass through.
+//! Starts telemetry: the registry of metrics, and the pipeline for ended spans.
 
 use std::io;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub enum StartError {
     /// The trace file could not be opened.
     #[error("cannot write traces to {path}: {source}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A thread could not be started.
@@ -34,7 +34,7 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// Telemetry that has not been started.
+/// Telemetry before its start.
 #[derive(Debug)]
 pub struct Builder {
     settings: Settings,
@@ -44,7 +44,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Telemetry by `settings`, without an exporter.
+    /// Prepares telemetry with these settings and without an exporter.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
@@ -91,7 +91,7 @@ impl Builder {
             (None, Vec::new())
         };
         let pipeline = Pipeline::new(ring.clone(), writers, export.filter(|_| settings.tracing));
-        // Spans that go nowhere are not recorded.
+        // Spans that nobody would get are not recorded.
         let recorder = (!pipeline.is_empty()).then(|| {
             let (sampling, propagators) = (settings.sampling, settings.propagators);
             Arc::new(Recorder {

@@ -1,4 +1,4 @@
-//! The client behind a request, as its span names it.
+//! The client of a request, as its span names it.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use fanlight_protocol::Json;
 
 use crate::text::truncated;
 
-/// Longest name or version of a client, in characters. No option: names are short, and this is one of many in a list.
+/// The limit of a client's name or version, in characters. There is no option: names are short, and
+/// a list shows many of them.
 const LONGEST: usize = 64;
 
-/// The client behind a request: what it says of itself, and whom its credentials have shown. Shared by the spans of its
-/// requests.
+/// The client of a request: the name and version that it gives, and its principal. The spans of its
+/// requests share one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientName {
     name: Option<Box<str>>,
@@ -19,7 +20,8 @@ pub struct ClientName {
 }
 
 impl ClientName {
-    /// Identified by its `Implementation` object and the name of its principal; `None` if nothing is known.
+    /// The client with this `Implementation` object and this principal's name. `None` if nothing is
+    /// known.
     #[must_use]
     pub fn of(info: Option<&Json>, principal: Option<&Arc<str>>) -> Option<Arc<Self>> {
         let text = |key| {
@@ -35,38 +37,38 @@ impl ClientName {
         is_known.then(|| Arc::new(made))
     }
 
-    /// The name that it gives itself.
+    /// The name that the client gives.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The version that it says it has.
+    /// The version that the client gives.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// Its name and its version, as a person reads them.
+    /// Name and version in one text for people.
     #[must_use]
     pub fn label(&self) -> Option<String> {
         self.name().map(|name| label(name, self.version()))
     }
 
-    /// The name of its principal; `None` if it is not authenticated.
+    /// The name of the client's principal. `None` if the client is not authenticated.
     #[must_use]
     pub fn principal(&self) -> Option<&str> {
         self.principal.as_deref()
     }
 
-    /// Its memory, in bytes; most spans share it.
+    /// The memory of this value in bytes, although most spans share it.
     pub(crate) fn size(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + text(&self.name) + text(&self.version)
     }
 }
 
-/// The name and the version of a client, as a person reads them.
+/// Name and version of a client in one text for people.
 pub(crate) fn label(name: &str, version: Option<&str>) -> String {
     version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
 }

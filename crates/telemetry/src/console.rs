@@ -1,6 +1,6 @@
-//! `--trace-console`: each finished trace as an indented tree for a terminal.
+//! `--trace-console` prints each finished trace as an indented tree.
 //!
-//! A trace is finished when its top span ends, which has no parent in this process.
+//! A trace is finished when its top span ends. The top span has no parent in this process.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +15,8 @@ use crate::names::{BACKEND_NAME, CACHE_HIT, ERROR_TYPE, RPC_RESPONSE_STATUS_CODE
 use crate::ring::attribute;
 use crate::worker;
 
-/// Most spans that wait for their top span. No option: such spans are shown by themselves, as if their top span had
-/// ended.
+/// The limit of the spans that wait for their top span. There is no option: further spans are
+/// printed by themselves, as if their top span had ended.
 const MOST_WAITING: usize = 4096;
 
 /// Assembles traces and writes them to `out`.
@@ -47,7 +47,7 @@ impl<W: io::Write> Console<W> {
         });
         of_trace.sort_by_key(|span| span.start_time);
         branch(&mut text, top, &mut of_trace, 1);
-        // The rest of this trace belongs to another top span.
+        // The remaining spans of this trace belong to another top span.
         self.waiting.extend(of_trace);
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
@@ -108,7 +108,7 @@ fn line(text: &mut String, span: &SpanData, depth: usize) {
         text.push_str(" ERROR ");
         push_plain(text, &error.as_str());
     } else if let Some(code) = attribute(span, RPC_RESPONSE_STATUS_CODE) {
-        // A mistake of the sender.
+        // The sender made a mistake.
         text.push_str(" refused ");
         push_plain(text, &code.as_str());
     }
@@ -121,7 +121,8 @@ fn line(text: &mut String, span: &SpanData, depth: usize) {
     text.push('\n');
 }
 
-/// Names come from peers, and could steer a terminal or disguise themselves.
+/// Appends a name with its control characters escaped. Peers choose names, so a name could steer a
+/// terminal or look like another one.
 fn push_plain(text: &mut String, from: &str) {
     text.push_str(&escaped(from));
 }

@@ -1,4 +1,5 @@
-//! The content of calls, where it is recorded: arguments, results, and the arguments of prompts.
+//! Records the content of calls where the configuration allows it: arguments, results, and the
+//! arguments of prompts.
 
 use fanlight_protocol::{Json, Method, Response};
 

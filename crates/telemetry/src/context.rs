@@ -1,9 +1,9 @@
-//! W3C trace context as text: `traceparent` and `tracestate`, parsed strictly and written.
+//! W3C trace context: parses `traceparent` and `tracestate` strictly, and writes them.
 //!
-//! A malformed value is ignored: the reader starts a trace of its own (W3C Trace Context, 4.3), and no request fails.
+//! A malformed value is ignored: a new trace begins (W3C Trace Context, 4.3), and no request fails.
 //!
-//! Not the SDK's propagator: that normalizes `tracestate`, whose bytes must be forwarded unchanged, and allocates a map
-//! for each message.
+//! The SDK's propagator is not used, because it normalizes `tracestate` and allocates a map for
+//! each message. The bytes of `tracestate` must be forwarded unchanged.
 
 use std::fmt;
 use std::io::Write as _;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// Most members a `tracestate` may have (W3C Trace Context, 3.3.1.1).
+/// The limit of the members of a `tracestate` (W3C Trace Context, 3.3.1.1).
 const MAX_TRACESTATE_MEMBERS: usize = 32;
-/// Longest accepted `tracestate`, in bytes. The recommendation requires at least 512.
+/// The limit of an accepted `tracestate`, in bytes. The recommendation requires at least 512.
 const MAX_TRACESTATE_BYTES: usize = 4096;
-/// Longest forwarded `baggage`, in bytes (W3C Baggage, 3.3.2).
+/// The limit of forwarded `baggage`, in bytes (W3C Baggage, 3.3.2).
 const MAX_BAGGAGE_BYTES: usize = 8192;
-/// The flags this version of the recommendation defines: sampled and random trace id.
+/// The flags that this version of the recommendation defines: sampled and random trace id.
 const KNOWN_FLAGS: u8 = 0b11;
 
-/// A span as the parent of others: its ids, flags and `tracestate`.
+/// A span as the parent of other spans: its ids, flags and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: TraceId,
@@ -64,13 +64,13 @@ impl TraceContext {
         }
     }
 
-    /// The trace.
+    /// The id of the trace.
     #[must_use]
     pub fn trace_id(&self) -> TraceId {
         self.trace_id
     }
 
-    /// The span in it.
+    /// The id of the span.
     #[must_use]
     pub fn span_id(&self) -> SpanId {
         self.span_id
@@ -124,7 +124,7 @@ pub struct Traceparent([u8; 55]);
 impl Traceparent {
     fn new(trace_id: TraceId, span_id: SpanId, flags: u8) -> Self {
         let mut text = [0; 55];
-        // The text has exactly as many bytes.
+        // The text is exactly as long as the array.
         let _ = write!(
             text.as_mut_slice(),
             "00-{trace_id}-{span_id}-{:02x}",
@@ -136,7 +136,7 @@ impl Traceparent {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Only ASCII is ever written; the empty string stands for a broken invariant.
+        // The bytes are always ASCII, so the default is never used.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
@@ -160,10 +160,11 @@ pub(crate) fn is_baggage(text: &str) -> bool {
         && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t'))
 }
 
-/// W3C Trace Context, 3.2. A version above 00 may have further fields, and its unknown flags are ignored (3.2.4, 4.3).
+/// Parses a `traceparent` (W3C Trace Context, 3.2). A version above 00 may have further fields, and
+/// its unknown flags are ignored (3.2.4, 4.3).
 fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, u8)> {
     let (fixed, rest) = text.split_at_checked(55)?;
-    // HEXDIGLC: lower case only (3.2.2).
+    // Only lower-case digits are valid (HEXDIGLC, 3.2.2).
     if !fixed
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'))
@@ -194,7 +195,8 @@ fn parse_traceparent(text: &str) -> Option<(TraceId, SpanId, u8)> {
     ))
 }
 
-/// W3C Trace Context, 3.3.1: a list of `key=value`, empty members allowed, no key twice.
+/// Whether `text` is a `tracestate` (W3C Trace Context, 3.3.1): a list of `key=value`. Empty
+/// members are valid, and no key occurs twice.
 fn is_tracestate(text: &str) -> bool {
     if text.len() > MAX_TRACESTATE_BYTES {
         return false;

@@ -1,4 +1,4 @@
-//! The span that the running code works for, for log lines.
+//! The span that the running code works for. Log lines contain its ids.
 
 use std::fmt;
 use std::future::Future;
@@ -14,9 +14,9 @@ tokio::task_local! {
 /// The ids of a span, for log lines. Displays as `trace_id=… span_id=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
-    /// The trace; displays as 32 hexadecimal digits.
+    /// The id of the trace. It displays as 32 hexadecimal digits.
     pub trace_id: TraceId,
-    /// The span; displays as 16 hexadecimal digits.
+    /// The id of the span. It displays as 16 hexadecimal digits.
     pub span_id: SpanId,
 }
 
@@ -35,7 +35,8 @@ impl fmt::Display for Ids {
     }
 }
 
-/// The span that the running task works for: the innermost [`Parent::scope`](crate::Parent::scope) around this code.
+/// The ids of the span that the running task works for: of the innermost
+/// [`Parent::scope`](crate::Parent::scope) around this code.
 #[must_use]
 pub fn current() -> Option<Ids> {
     CURRENT.try_with(|current| *current).ok().flatten()

@@ -1,5 +1,5 @@
-//! How a span ends, and its class of error: a closed list, so that its label stays bounded. Other crates map their errors
-//! onto it.
+//! How a span ends, and the class of its error. The classes are a closed list, so the label has few
+//! values. Other crates map their errors to it.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use crate::names::OTHER;
 /// How a span ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// The last frame was sent or received, without an error.
+    /// The last frame was sent or received without an error.
     Finished,
-    /// It failed.
+    /// The message failed.
     Failed {
         /// The class of error.
         error: ErrorType,
-        /// The `message` of the JSON-RPC error, to be truncated. Holds no secret.
+        /// The `message` of the JSON-RPC error, before it is shortened. It contains no secret.
         message: Option<&'a str>,
     },
-    /// Given up: the peer closed the connection, or the call was dropped.
+    /// The message was given up: the peer closed the connection, or the call was dropped.
     Abandoned,
 }
 
@@ -46,18 +46,19 @@ impl Outcome<'_> {
 
 macro_rules! error_types {
     ($($(#[$doc:meta])+ $variant:ident = $text:expr;)*) => {
-        /// `error.type`.
+        /// A value of `error.type`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorType {
             /// The response is a JSON-RPC error with this code.
             JsonRpc(i64),
-            /// An HTTP status without a JSON-RPC response.
+            /// The response was an HTTP status without a JSON-RPC response.
             HttpStatus(u16),
             $($(#[$doc])+ $variant,)*
         }
 
         impl ErrorType {
-            /// Every value of `error.type` that is not a number, in the order of the documentation.
+            /// Every value of `error.type` that is not a number, in the order in which
+            /// docs/tracing.md lists them.
             pub const FIXED: &[Self] = &[$(Self::$variant),*];
 
             /// The value of the attribute.
@@ -76,15 +77,16 @@ macro_rules! error_types {
 error_types! {
     /// The result of a tool call has `isError`.
     ToolError = "tool_error";
-    /// No response in time.
+    /// No response came in time.
     Timeout = "timeout";
     /// The request was cancelled.
     Cancelled = "cancelled";
     /// The peer closed the connection before the end.
     Abandoned = "abandoned";
-    /// No connection could be made, or the process could not be started.
+    /// Fanlight could not connect, or could not start the process.
     ConnectFailed = "connect_failed";
-    /// There are no credentials for the server: its user has to sign in, or none could be had.
+    /// Fanlight has no credentials for the server: its user has to sign in, or Fanlight could not
+    /// get a token.
     NoCredentials = "no_credentials";
     /// The process exited before it answered.
     BackendExited = "backend_exited";
@@ -98,9 +100,10 @@ error_types! {
     InvalidRequest = "invalid_request";
     /// A limit of requests or sessions is reached.
     Overloaded = "overloaded";
-    /// The backend is left alone, because its last calls got no answer.
+    /// Fanlight does not use the server for a while, because the server did not answer its last
+    /// calls.
     Ejected = "ejected";
-    /// The peers have no revision in common.
+    /// The two sides have no revision in common.
     NoCommonRevision = "no_common_revision";
     /// Fanlight is shutting down.
     ShuttingDown = "shutting_down";
@@ -108,7 +111,7 @@ error_types! {
     Other = OTHER;
 }
 
-/// The JSON-RPC codes that are labels; a backend can invent any number of others.
+/// The JSON-RPC codes that may be labels. A server can invent any number of other codes.
 const KNOWN_CODES: [i64; 16] = [
     code::PARSE,
     code::INVALID_REQUEST,
@@ -138,8 +141,9 @@ impl ErrorType {
         }
     }
 
-    /// Whether it is a mistake of the one who sent the message. The span of its receiver is no failure then: its status is
-    /// unset and it has no `error.type`, but the code (conventions for MCP, Server).
+    /// Whether the sender of the message made the mistake. In that case the span of the receiver
+    /// has not failed: its status is unset, and it has the code but no `error.type` (conventions
+    /// for MCP, Server).
     pub(crate) fn is_mistake_of_sender(self) -> bool {
         let codes = [
             code::PARSE,
@@ -151,7 +155,7 @@ impl ErrorType {
         matches!(self, Self::JsonRpc(code) if codes.contains(&code))
     }
 
-    /// With unknown codes as [`ErrorType::Other`], to be a label.
+    /// The value as a label: unknown codes become [`ErrorType::Other`].
     pub(crate) fn bounded(self) -> Self {
         match self {
             Self::JsonRpc(code) if !KNOWN_CODES.contains(&code) => Self::Other,

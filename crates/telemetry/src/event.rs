@@ -1,4 +1,4 @@
-//! Notifications of a call, as events of its span.
+//! Events of a call's span, for the notifications of the call.
 
 use fanlight_protocol::Method;
 use fanlight_protocol::message::Notification;
@@ -7,17 +7,17 @@ use opentelemetry::KeyValue;
 
 use crate::names::event;
 
-/// An event of a span. A span stores the first 32 and counts the others.
+/// An event of a span. A span stores the first 32 events and counts the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// `notifications/progress`
+    /// A notification `notifications/progress`.
     Progress {
-        /// The progress so far.
+        /// The progress until now.
         progress: Option<f64>,
-        /// The total.
+        /// The total that the progress will reach.
         total: Option<f64>,
     },
-    /// `notifications/message`; its text is not recorded.
+    /// A notification `notifications/message`. Its text is not recorded.
     Log {
         /// The severity.
         level: Option<LogLevel>,
@@ -25,8 +25,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event for a notification, if it has one. Parsed on demand, since most events of a long call are only
-    /// counted.
+    /// The event for a notification, if it has one. The caller parses it on demand, because most
+    /// events of a long call are only counted.
     #[must_use]
     pub fn of(notification: &Notification) -> Option<impl FnOnce() -> Self> {
         let has_event = matches!(notification.method, Method::Progress | Method::LogMessage);

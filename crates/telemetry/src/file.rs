@@ -1,5 +1,5 @@
-//! `--trace-file`: ended spans as lines of OTLP-JSON, one export request per line (OpenTelemetry Protocol File Exporter),
-//! rotated by size and count.
+//! `--trace-file` writes ended spans as lines of OTLP-JSON (OpenTelemetry Protocol File Exporter).
+//! Each line is an export request. The file is rotated at a size, and some rotated files are kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -13,20 +13,22 @@ use crate::otlp_json;
 use crate::settings::FileSettings;
 use crate::worker;
 
-/// The current file. `path.1` is the one before it, `path.2` the one before that.
+/// The trace file and its settings. When it is rotated, `path.1` is the file before the current
+/// one, and `path.2` the file before that.
 #[derive(Debug)]
 pub(crate) struct TraceFile {
     settings: FileSettings,
     resource: Resource,
     file: File,
-    /// Bytes of whole lines in the file.
+    /// The size of the complete lines in the file, in bytes.
     size: u64,
-    /// Whether part of a line may follow the whole ones: the file was full, or this process ended, in between.
+    /// Whether an incomplete line may follow the complete ones, because the disk was full or the
+    /// process ended while it wrote.
     is_cut: bool,
 }
 
 impl TraceFile {
-    /// Opens the file, to append if it exists.
+    /// Opens the file. An existing file is continued.
     pub(crate) fn open(settings: FileSettings, resource: Resource) -> io::Result<Self> {
         let file = append_to(&settings.path)?;
         let size = file.metadata()?.len();
@@ -40,8 +42,8 @@ impl TraceFile {
         })
     }
 
-    /// Appends a line. Where that fails in the middle, the part that was written is removed; if that is not possible
-    /// either, the next line begins with a line break.
+    /// Appends a line. If writing fails in the middle, the written part is removed. If that also
+    /// fails, the next line begins with a line break.
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         if self.is_cut {
             self.file.write_all(b"\n")?;
@@ -85,7 +87,8 @@ impl worker::Write for TraceFile {
     }
 }
 
-/// Readable only by its owner where permissions exist: it has names of tools and digests of sessions.
+/// Opens the file for appending. Only its owner can read it where the system has permissions,
+/// because it contains names of tools and digests of session ids.
 fn append_to(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);

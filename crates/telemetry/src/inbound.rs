@@ -1,7 +1,8 @@
 //! The trace context of a received message: in its `_meta`, and in the headers of its HTTP request.
 //!
-//! The context in `_meta` is of the message and is the parent. A different one in the headers is of the HTTP request, and
-//! becomes a link (OpenTelemetry semantic conventions for MCP, Context propagation; SEP-414).
+//! The context in `_meta` belongs to the message and becomes the parent. A different context in the
+//! headers belongs to the HTTP request and becomes a link (OpenTelemetry semantic conventions for
+//! MCP, Context propagation; SEP-414).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,20 +13,21 @@ use fanlight_protocol::json::{Member, Value, rewrite_object};
 use crate::context::{self, TraceContext};
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
-/// Whether to trust trace context from clients, set per listener.
+/// Whether Fanlight trusts trace context from clients. Each listener sets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustInbound {
-    /// It is the parent.
+    /// The received context becomes the parent.
     #[default]
     Trust,
-    /// A new trace begins, with a link to it. `tracestate` and `baggage` are dropped.
+    /// A new trace begins, with a link to the received context. `tracestate` and `baggage` are
+    /// dropped.
     Link,
-    /// A new trace begins. All is dropped.
+    /// A new trace begins. All received context is dropped.
     Ignore,
 }
 
-/// The three headers of an HTTP request, as received. Several `tracestate` or `baggage` lines are joined by commas; more
-/// than one `traceparent` counts as none.
+/// The three headers of an HTTP request, as received. Several lines of `tracestate` or `baggage`
+/// are joined by commas. Several lines of `traceparent` count as none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Headers<'a> {
     /// `traceparent`
@@ -36,27 +38,27 @@ pub struct Headers<'a> {
     pub baggage: Option<&'a str>,
 }
 
-/// Where the trace context of a message may be.
+/// The places in which a message may have trace context.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carriers<'a> {
     /// `params._meta`
     pub meta: Option<&'a Json>,
     /// The headers of the HTTP request that brought the message.
     pub headers: Headers<'a>,
-    /// Whether they are trusted.
+    /// Whether Fanlight trusts this context.
     pub trust: TrustInbound,
 }
 
-/// The context that was found.
+/// The trace context of a received message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inbound {
     pub(crate) parent: Option<TraceContext>,
     pub(crate) links: Vec<TraceContext>,
-    /// For outgoing headers; in `_meta` it stays unchanged.
+    /// The baggage for outgoing headers. In `_meta` it stays unchanged.
     pub(crate) baggage: Option<Arc<str>>,
 }
 
-/// The context of the headers of a request, to be forwarded where nothing is recorded.
+/// The context in the headers of a request. Fanlight forwards it if it records nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderContext {
     pub(crate) context: TraceContext,
@@ -106,8 +108,8 @@ impl Inbound {
     }
 }
 
-/// `params` without the trace context in their `_meta`; `None` if they have none. For clients that are not trusted:
-/// what they claim must not reach servers.
+/// `params` without the trace context in their `_meta`; `None` if they have none. It is used for
+/// clients that are not trusted, whose claims must not reach servers.
 #[must_use]
 pub fn without_trace_context(params: &Json) -> Option<Json> {
     let member = params.members().find(|member| member.is(params, "_meta"))?;
@@ -126,7 +128,7 @@ pub fn without_trace_context(params: &Json) -> Option<Json> {
 }
 
 impl HeaderContext {
-    /// `None` unless the headers have a trusted context.
+    /// Reads the headers. Returns `None` unless they have a trusted context.
     pub(crate) fn read(carriers: &Carriers<'_>) -> Option<Self> {
         if carriers.trust != TrustInbound::Trust {
             return None;
@@ -157,7 +159,8 @@ struct MetaContext {
 }
 
 impl MetaContext {
-    /// `None` if `meta` has one of the members twice: two readers could read different values.
+    /// Reads the members of `meta`. Returns `None` if one of them occurs twice, because two readers
+    /// could read different values.
     fn read(meta: &Json) -> Option<Self> {
         let [parent, state, baggage] = meta.find([TRACEPARENT, TRACESTATE, BAGGAGE]).ok()?;
         let text = |place: Option<Range<usize>>| meta.at(place?).and_then(Value::as_str);

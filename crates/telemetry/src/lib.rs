@@ -1,12 +1,14 @@
 //! Spans, trace context and metrics of an MCP proxy.
 //!
-//! The request path uses few types: [`Telemetry`] opens a [`ServerSpan`] for each message that arrives; its [`Parent`]
-//! travels with the call and opens one [`ClientSpan`] per message sent to a backend, whose [`Propagation`] is the trace
-//! context that goes out. Ended spans go to a bounded ring, an exporter and writers, none of which blocks the request
-//! path. Durations are counted in [`Metrics`] by the same calls. [`clients`] describes clients to operators.
+//! Requests use few types. [`Telemetry`] opens a [`ServerSpan`] for each message that arrives. Its
+//! [`Parent`] travels with the call and opens a [`ClientSpan`] for each message to a server. The
+//! [`Propagation`] of that span is the trace context that goes out.
 //!
-//! Links no HTTP: the OTLP exporter is a crate of its own, plugged in by [`Builder::export_spans`]. A span gets the
-//! principal of its request, once there is one, as a field of [`Arrival`].
+//! Ended spans go to a bounded ring, to an exporter and to writers. None of them blocks a request.
+//! The same calls count durations in [`Metrics`]. [`clients`] describes clients to operators.
+//!
+//! The crate links no HTTP: the OTLP exporter is a crate of its own, and [`Builder::export_spans`]
+//! accepts it.
 
 mod active;
 mod backend;

@@ -1,4 +1,4 @@
-//! A message as spans describe it: received or sent, and when.
+//! A received or sent message, as spans describe it, and its time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +16,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Now.
+    /// The current moment.
     #[must_use]
     pub fn now() -> Self {
         Self {
@@ -25,8 +25,9 @@ impl Moment {
         }
     }
 
-    /// Now, with the system time derived from this moment: later moments of a message read one clock only, and stay in
-    /// order even if the system clock is set meanwhile.
+    /// The current moment, with a system time that is derived from this moment. So the later
+    /// moments of a message read one clock only, and stay in order even if somebody sets the system
+    /// clock.
     pub(crate) fn later(&self) -> Self {
         let steady = Instant::now();
         Self {
@@ -35,7 +36,7 @@ impl Moment {
         }
     }
 
-    /// How long ago it was.
+    /// The time since this moment.
     pub(crate) fn elapsed(&self) -> Duration {
         self.steady.elapsed()
     }
@@ -48,9 +49,9 @@ impl Moment {
 /// The id of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Id<'a> {
-    /// The JSON value of a peer.
+    /// The JSON value that a peer chose.
     Json(&'a Json),
-    /// A number of Fanlight.
+    /// A number that Fanlight chose.
     Number(i64),
 }
 
@@ -69,42 +70,42 @@ impl From<i64> for Id<'_> {
 /// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Its method.
+    /// The method of the message.
     pub method: &'a Method,
     /// The tool, prompt or resource, by the name that the sender uses.
     pub target: Target<'a>,
     /// The request's id; notifications have none.
     pub id: Option<&'a Json>,
-    /// When it arrived, before it was parsed.
+    /// When the message arrived, before it was parsed.
     pub received: Moment,
-    /// Where its trace context may be.
+    /// The places of its trace context.
     pub carriers: Carriers<'a>,
 }
 
-/// A message to be sent.
+/// A message that will be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'a> {
-    /// Its method.
+    /// The method of the message.
     pub method: &'a Method,
     /// The tool, prompt or resource, by the name that the receiver uses.
     pub target: Target<'a>,
     /// The id of the request; notifications have none.
     pub id: Option<Id<'a>>,
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
 }
 
 /// The transport to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// HTTP.
+    /// The message came over HTTP.
     Http {
-        /// `1.1`, `2`.
+        /// The version of HTTP, such as `1.1` or `2`.
         version: &'static str,
-        /// The address of the client, if it may be recorded; with port 0 where that is unknown.
+        /// The address of the client, if it may be recorded. If its port is unknown, it is 0.
         client: Option<SocketAddr>,
     },
-    /// Pipes to a process.
+    /// The message came through the pipes of a process.
     Stdio,
 }
 
@@ -125,12 +126,12 @@ impl Network {
     }
 }
 
-/// `network.transport`
+/// A value of `network.transport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Transport {
-    /// For HTTP.
+    /// The transport of HTTP.
     Tcp,
-    /// For stdio.
+    /// The transport of stdio.
     Pipe,
 }
 

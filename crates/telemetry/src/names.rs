@@ -1,18 +1,19 @@
-//! The names of spans, attributes and events, from the OpenTelemetry semantic conventions for MCP where they have one.
-//! Names of metrics are in [`crate::metrics`]. A test compares docs/tracing.md with these tables.
+//! The names of spans, attributes and events. They come from the OpenTelemetry semantic conventions
+//! for MCP where these have a name. The names of metrics are in [`crate::metrics`]. A test compares
+//! docs/tracing.md with these tables.
 
-/// The key of the W3C trace context, in `_meta` as in headers (SEP-414).
+/// The key of the W3C trace context, in `_meta` and in headers (SEP-414).
 pub const TRACEPARENT: &str = "traceparent";
-/// Its vendor-specific part.
+/// The key of the vendor-specific part of the trace context.
 pub const TRACESTATE: &str = "tracestate";
-/// W3C baggage.
+/// The key of W3C baggage.
 pub const BAGGAGE: &str = "baggage";
 
-/// The name of the span for connecting a backend.
+/// The name of the span for connecting a server.
 pub const CONNECT_SPAN: &str = "connect";
-/// The name of the span for a copy of a request that goes to a mirror.
+/// The name of the span for a copied request that goes to a mirror.
 pub const MIRROR_SPAN: &str = "mirror";
-/// The value for unknown names, so that the number of values stays bounded.
+/// The value that stands for unknown names, so that the number of values stays bounded.
 pub const OTHER: &str = "_OTHER";
 
 /// The kind of a span.
@@ -22,12 +23,12 @@ pub enum Kind {
     Server,
     /// A message sent, one per attempt.
     Client,
-    /// Connecting a backend, or comparing what a mirror answers.
+    /// Connecting a server, or comparing the answer of a mirror.
     Internal,
 }
 
 impl Kind {
-    /// The name in OpenTelemetry.
+    /// The name of the kind in OpenTelemetry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,26 +39,26 @@ impl Kind {
     }
 }
 
-/// An attribute, and the kinds of spans that can have it.
+/// An attribute and the kinds of spans that can have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Its name.
+    /// The name of the attribute.
     pub name: &'static str,
-    /// Those kinds.
+    /// The kinds of spans.
     pub kinds: &'static [Kind],
 }
 
 macro_rules! attributes {
     ($($(#[$doc:meta])+ $constant:ident = $name:literal on [$($kind:ident),+];)*) => {
         $($(#[$doc])+ pub const $constant: &str = $name;)*
-        /// Every attribute of a span.
+        /// Every attribute of spans.
         pub const ATTRIBUTES: &[Attribute] =
             &[$(Attribute { name: $name, kinds: &[$(Kind::$kind),+] }),*];
     };
 }
 
 attributes! {
-    /// The method.
+    /// The method of the message.
     MCP_METHOD_NAME = "mcp.method.name" on [Server, Client];
     /// The revision negotiated with the peer.
     MCP_PROTOCOL_VERSION = "mcp.protocol.version" on [Server, Client];
@@ -65,78 +66,83 @@ attributes! {
     MCP_SESSION_ID = "mcp.session.id" on [Server, Client];
     /// The resource, without query and user info.
     MCP_RESOURCE_URI = "mcp.resource.uri" on [Server, Client];
-    /// The tool: on SERVER as the client calls it, on CLIENT as the backend does.
+    /// The tool: on SERVER by the client's name for it, on CLIENT by the server's.
     GEN_AI_TOOL_NAME = "gen_ai.tool.name" on [Server, Client];
-    /// The prompt, likewise.
+    /// The prompt: on SERVER by the client's name for it, on CLIENT by the server's.
     GEN_AI_PROMPT_NAME = "gen_ai.prompt.name" on [Server, Client];
-    /// `execute_tool` on tool calls.
+    /// Always `execute_tool`. Only tool calls have it.
     GEN_AI_OPERATION_NAME = "gen_ai.operation.name" on [Server, Client];
-    /// The arguments of a tool call, if switched on for the backend: on SERVER as the client sent them.
+    /// The arguments of a tool call, if their recording is switched on for the server. On SERVER
+    /// they are as the client sent them.
     GEN_AI_TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments" on [Server, Client];
-    /// The result of a tool call, if switched on for the backend: on SERVER as the client gets it.
+    /// The result of a tool call, if its recording is switched on for the server. On SERVER it is
+    /// as the client gets it.
     GEN_AI_TOOL_CALL_RESULT = "gen_ai.tool.call.result" on [Server, Client];
-    /// The arguments of a prompt, likewise, each with its name behind a dot.
+    /// An argument of a prompt, if their recording is switched on. Its name follows after a dot.
     GEN_AI_PROMPT_VARIABLE = "gen_ai.prompt.variable" on [Server, Client];
     /// The id of the request; notifications have none.
     JSONRPC_REQUEST_ID = "jsonrpc.request.id" on [Server, Client];
     /// The JSON-RPC error code of the response.
     RPC_RESPONSE_STATUS_CODE = "rpc.response.status_code" on [Server, Client, Internal];
-    /// The class of error; not on a SERVER span whose sender made the mistake.
+    /// The class of error. A SERVER span lacks it if the sender made the mistake.
     ERROR_TYPE = "error.type" on [Server, Client, Internal];
     /// `tcp` for HTTP, `pipe` for stdio.
     NETWORK_TRANSPORT = "network.transport" on [Server, Client, Internal];
-    /// `http`.
+    /// Always `http`.
     NETWORK_PROTOCOL_NAME = "network.protocol.name" on [Server, Client, Internal];
     /// The version of HTTP.
     NETWORK_PROTOCOL_VERSION = "network.protocol.version" on [Server, Client, Internal];
-    /// The backend's host.
+    /// The host of the server.
     SERVER_ADDRESS = "server.address" on [Server, Client, Internal];
-    /// The backend's port.
+    /// The port of the server.
     SERVER_PORT = "server.port" on [Server, Client, Internal];
-    /// The address of the endpoint, where the backend's host has several.
+    /// The address of the endpoint, if the server's host has several.
     NETWORK_PEER_ADDRESS = "network.peer.address" on [Client, Internal];
-    /// Its port.
+    /// The port of that endpoint.
     NETWORK_PEER_PORT = "network.peer.port" on [Client, Internal];
     /// The client's address.
     CLIENT_ADDRESS = "client.address" on [Server];
     /// The client's port.
     CLIENT_PORT = "client.port" on [Server];
-    /// The backend as the configuration calls it.
+    /// The server, by its name in the configuration.
     BACKEND_NAME = "fanlight.backend.name" on [Server, Client, Internal];
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     ATTEMPT = "fanlight.attempt" on [Client];
-    /// The server that serves the client in place of the one that the request was for, whose canary it is.
+    /// The canary that served the client in place of the requested server.
     CANARY = "fanlight.canary" on [Server];
-    /// What became of a copy of a request: `same`, `failed`, or `different` with the kinds of differences.
+    /// The result of a copied request: `same`, `failed`, or `different` with the kinds of
+    /// differences.
     MIRROR = "fanlight.mirror" on [Internal];
-    /// What the policy says of the request, and the ids of the policies that do.
+    /// The decision of the policy about the request, and the ids of the policies that decided.
     POLICY = "fanlight.policy" on [Server];
-    /// Whether the answer came from the catalogue without asking a backend.
+    /// Whether the answer came from the catalogue without a request to a server.
     CACHE_HIT = "fanlight.cache.hit" on [Server];
-    /// How many backends contributed nothing to a merged answer.
+    /// How many servers contributed nothing to a merged answer.
     PARTIAL_FAILURES = "fanlight.partial_failures" on [Server];
-    /// The parts of the message that the configuration has changed: `name`, `title`, `description`, `annotations`, `_meta`,
-    /// `arguments`, separated by `, `.
+    /// The parts of the message that the configuration changed: `name`, `title`, `description`,
+    /// `annotations`, `_meta`, `arguments`, separated by `, `.
     REWRITTEN = "fanlight.rewritten" on [Server];
-    /// What was said of a mistake of the sender, which leaves the status of the span unset.
+    /// The error message after a mistake of the sender. Such a mistake leaves the status of the
+    /// span unset.
     ERROR_MESSAGE = "fanlight.error.message" on [Server];
-    /// The path of the endpoint that the request came to, unless that is the default one.
+    /// The path of the endpoint that received the request, unless this is the default one.
     ENDPOINT = "fanlight.endpoint" on [Server];
-    /// The name that the client gives itself.
+    /// The name that the client gives.
     CLIENT_NAME = "fanlight.client.name" on [Server];
-    /// The version that the client says it has.
+    /// The version that the client gives.
     CLIENT_VERSION = "fanlight.client.version" on [Server];
-    /// The name of the client's principal, if it is authenticated.
+    /// The name of the client's principal, if the client is authenticated.
     PRINCIPAL = "fanlight.principal" on [Server];
 }
 
-/// The attributes of events: progress and log notifications, named by their method.
+/// The attributes of events, which stand for progress and log notifications. Events have the name
+/// of the notification's method.
 pub mod event {
-    /// `progress` of a progress notification.
+    /// The `progress` of a progress notification.
     pub const PROGRESS: &str = "fanlight.progress.value";
-    /// `total` of a progress notification.
+    /// The `total` of a progress notification.
     pub const PROGRESS_TOTAL: &str = "fanlight.progress.total";
-    /// `level` of a log notification.
+    /// The `level` of a log notification.
     pub const LOG_LEVEL: &str = "fanlight.log.level";
     /// Every attribute of an event.
     pub const ATTRIBUTES: &[&str] = &[PROGRESS, PROGRESS_TOTAL, LOG_LEVEL];

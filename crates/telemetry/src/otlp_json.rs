@@ -1,7 +1,8 @@
-//! Spans as OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf Encoding): ids in hexadecimal, 64-bit integers as strings,
-//! enums as numbers.
+//! Writes spans as OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf Encoding): ids in hexadecimal,
+//! 64-bit integers as strings, enums as numbers.
 //!
-//! Written directly and not by opentelemetry-proto: its JSON has every empty field, and it would link prost and serde.
+//! This module does not use opentelemetry-proto, which would link prost and serde and whose JSON
+//! contains every empty field.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
-/// `{"resourceSpans":[…]}` with all of `spans`.
+/// Writes `{"resourceSpans":[…]}` with all of `spans`.
 #[must_use]
 pub fn traces(resource: &Resource, spans: &[Arc<SpanData>]) -> String {
     let mut out = String::with_capacity(512 + spans.len() * 1024);
@@ -23,7 +24,7 @@ pub fn traces(resource: &Resource, spans: &[Arc<SpanData>]) -> String {
     out
 }
 
-/// One `ResourceSpans`, with one scope.
+/// Writes one `ResourceSpans` with one scope.
 fn resource_spans(out: &mut String, resource: &Resource, spans: &[Arc<SpanData>]) {
     out.push_str(r#"{"resource":{"attributes":["#);
     let attributes = resource.iter().map(|(key, value)| (key.as_str(), value));
@@ -156,8 +157,8 @@ fn ids(out: &mut String, context: &SpanContext) {
     }
 }
 
-/// Trace flags, and whether the context is remote: bit 8 says that this is known, bit 9 is the answer
-/// (opentelemetry-proto, `SpanFlags`).
+/// The trace flags, and whether the context is remote. Bit 8 says that this is known, and bit 9 is
+/// the answer (opentelemetry-proto, `SpanFlags`).
 fn flags(context: &SpanContext, remote: bool) -> u32 {
     u32::from(context.trace_flags().to_u8()) | 0x100 | if remote { 0x200 } else { 0 }
 }
@@ -199,7 +200,7 @@ fn any_value(out: &mut String, value: &Value) {
     }
 }
 
-/// JSON has no number that is not finite; the Protobuf mapping writes a string.
+/// Writes a number. JSON has only finite numbers, so the Protobuf mapping writes others as strings.
 fn double(out: &mut String, value: f64) {
     match value {
         f64::INFINITY => out.push_str(r#"{"doubleValue":"Infinity"}"#),

@@ -1,4 +1,4 @@
-//! The parent of spans, carried by a call.
+//! The parent of spans, which travels with a call.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use crate::record::{Record, SpanStart};
 use crate::recorder::Recorder;
 use crate::rewritten::Rewritten;
 
-/// The span that spans of a call become children of. Cheap to clone; the default records nothing.
+/// The span whose children the spans of a call become. Cheap to clone. The default records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Parent(State);
 
 #[derive(Clone, Debug, Default)]
 enum State {
-    /// Nothing is recorded.
+    /// Fanlight records nothing.
     #[default]
     Off,
-    /// Nothing is recorded; the context of the client's headers is forwarded.
+    /// Fanlight records nothing, but forwards the context of the client's headers.
     Forwarding(Arc<HeaderContext>),
     /// Spans begin traces of their own.
     Root(Arc<Recorder>),
-    /// Spans are children of this one.
+    /// Spans are children of this span.
     Active(ActiveSpan),
 }
 
@@ -59,7 +59,7 @@ impl Parent {
         }
     }
 
-    /// Adds an event for a notification of the call; only progress and log messages have one.
+    /// Adds an event for a notification of the call. Only progress and log messages have events.
     pub fn notified(&self, notification: &Notification) {
         if let Some(event) = Event::of(notification)
             && let Some(span) = self.record()
@@ -68,22 +68,24 @@ impl Parent {
         }
     }
 
-    /// Whether the response came from the catalogue without a request to a backend. To be set once.
+    /// Records whether the response came from the catalogue without a request to a server. The
+    /// caller sets it once.
     pub fn cache_hit(&self, hit: bool) {
         if let Some(span) = self.record() {
             span.update(|fields| fields.cache_hit = Some(hit));
         }
     }
 
-    /// How many backends contributed nothing to the merged response, or not all of it. To be set once; zero records
-    /// nothing.
+    /// Records how many servers contributed nothing to the merged response, or not all of their
+    /// part. The caller sets it once; zero records nothing.
     pub fn partial_failures(&self, count: usize) {
         if let Some(span) = self.record().filter(|_| count > 0) {
             span.update(|fields| fields.partial_failures = Some(count));
         }
     }
 
-    /// The parts of the message that the configuration has changed. An empty value records nothing.
+    /// Records which parts of the message the configuration changed. An empty value records
+    /// nothing.
     pub fn rewritten(&self, what: Rewritten) {
         if what.is_empty() {
             return;
@@ -93,7 +95,8 @@ impl Parent {
         }
     }
 
-    /// What the policy says of the request, and which policies do. To be set once.
+    /// Records the decision of the policy about the request, and which policies decided. The caller
+    /// sets it once.
     pub fn policy(&self, decision: &str, policies: &[Arc<str>]) {
         if let Some(span) = self.record() {
             let text = format!("{decision} {}", policies.join(", "));
@@ -101,21 +104,22 @@ impl Parent {
         }
     }
 
-    /// The canary that serves the client in place of its server. To be set once.
+    /// Records which canary serves the client in place of its server. The caller sets it once.
     pub fn canary(&self, name: &str) {
         if let Some(span) = self.record() {
             span.update(|fields| fields.optional().canary = Some(name.to_owned()));
         }
     }
 
-    /// The request has been cancelled: spans dropped from now on end as cancelled.
+    /// Records that the request was cancelled. Spans that are dropped from now on end as cancelled.
     pub fn cancel(&self) {
         if let Some(span) = self.record() {
             span.cancel();
         }
     }
 
-    /// Ready once an operator has cancelled the request; otherwise the task of `cx` is woken then.
+    /// Ready after an operator has cancelled the request. Until then the task of `cx` waits to be
+    /// woken.
     pub fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
         self.record()
             .map_or(Poll::Pending, |span| span.poll_cancelled_by_operator(cx))
@@ -135,8 +139,8 @@ impl Parent {
         }
     }
 
-    /// Runs `work` with this span as the current one: its log lines have the ids of the span. Spawned tasks need a scope
-    /// of their own.
+    /// Runs `work` with this span as the current one, so its log lines have the ids of the span.
+    /// Spawned tasks need a scope of their own.
     pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         current::within(self.ids(), work)
     }
@@ -151,7 +155,7 @@ impl Parent {
         self.active_span().map(ActiveSpan::record)
     }
 
-    /// Now, for spans that start under this one.
+    /// The current moment, for spans that start under this one.
     pub(crate) fn now(&self) -> Moment {
         self.record()
             .map_or_else(Moment::now, |span| span.start.began.later())

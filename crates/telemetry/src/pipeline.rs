@@ -1,7 +1,9 @@
-//! Where an ended span goes: the ring, the writers, and, if sampled, the batch exporter.
+//! The destinations of an ended span: the ring, the writers and, if the span is sampled, the batch
+//! exporter.
 //!
-//! The ring and the writers share one record; the exporter gets a span of the SDK, made for sampled spans only. All of
-//! this happens on the thread that ended the span and never blocks: what does not fit a queue is dropped and counted.
+//! The ring and the writers share one record. The exporter gets a span of the SDK, which is made
+//! only for sampled spans. All of this happens on the thread that ended the span, and never blocks:
+//! spans that do not fit into a queue are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,11 +21,11 @@ use crate::ring::Ring;
 use crate::settings::BatchSettings;
 use crate::worker::Worker;
 
-/// How long a writer may take for its queue at shutdown, at least. No option: less loses what has been recorded, for no
-/// gain.
+/// The least time in which a writer may write its queue at shutdown. There is no option: a shorter
+/// time would only lose recorded spans.
 const LAST_WRITE: Duration = Duration::from_millis(200);
-/// How long delivery may take when the pipeline is dropped without a shutdown. No option: the program always shuts
-/// down, which `timeouts.flush` bounds.
+/// How long delivery may take if the pipeline is dropped without a shutdown. There is no option:
+/// the program always shuts down, and `timeouts.flush` limits that.
 const UNASKED: Duration = Duration::from_secs(5);
 
 /// Delivers ended spans.
@@ -32,7 +34,7 @@ pub(crate) struct Pipeline {
     ring: Option<Arc<Ring>>,
     writers: Vec<Worker>,
     exporter: Option<BatchExport>,
-    /// Set at shutdown; spans that end afterwards are lost.
+    /// Whether the pipeline was shut down. Spans that end afterwards are lost.
     is_closed: AtomicBool,
 }
 
@@ -50,12 +52,12 @@ impl Pipeline {
         }
     }
 
-    /// Whether spans go nowhere.
+    /// Whether spans have no destination.
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_none() && self.writers.is_empty() && self.exporter.is_none()
     }
 
-    /// Delivers an ended span of about `size` bytes.
+    /// Delivers an ended span with about `size` bytes.
     pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
         if self.is_closed.load(Ordering::Relaxed) {
             return;
@@ -81,7 +83,8 @@ impl Pipeline {
         let exported = self.exporter.as_ref().map_or(Ok(()), |exporter| {
             exporter.processor.shutdown_with_timeout(left())
         });
-        // Writing takes milliseconds and is done even if the exporter has used up the time.
+        // Writing takes milliseconds, so the writers get this time even if the exporter has used up
+        // all of it.
         let written = self
             .writers
             .iter()
@@ -96,13 +99,13 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // The result has no receiver any more.
+        // Nobody can receive the result.
         let _ = self.shutdown(UNASKED);
     }
 }
 
-/// The batch processor of an exporter, for sampled spans. Counts the spans in its queue, since the processor does not
-/// report how many it dropped.
+/// The batch processor of an exporter, for sampled spans. It counts the spans in its queue itself,
+/// because the processor does not report how many spans it dropped.
 #[derive(Debug)]
 pub(crate) struct BatchExport {
     processor: BatchSpanProcessor,
@@ -151,7 +154,7 @@ impl BatchExport {
     }
 }
 
-/// An exporter that counts the spans that leave the queue, and those that could not be delivered.
+/// An exporter that counts the spans that left the queue, and the spans that it could not deliver.
 #[derive(Debug)]
 struct Counted<E> {
     exporter: E,

@@ -1,7 +1,8 @@
-//! The trace context that is sent with a message, in `_meta` and in HTTP headers (docs/tracing.md, Propagation).
+//! The trace context that goes out with a message, in `_meta` and in HTTP headers (docs/tracing.md,
+//! Propagation).
 //!
-//! `traceparent` is replaced in place or inserted at the front, and `tracestate` with it; `baggage` and all other members
-//! keep their bytes.
+//! `traceparent` is replaced in place or inserted at the front, and `tracestate` with it. `baggage`
+//! and all other members keep their bytes.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::context::{TraceContext, Traceparent};
 use crate::inbound::HeaderContext;
 use crate::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
-/// The trace context that is sent with one message.
+/// The trace context that goes out with a message.
 #[derive(Clone, Debug, Default)]
 pub struct Propagation {
     mode: Mode,
@@ -27,7 +28,7 @@ enum Mode {
     /// The message stays unchanged.
     #[default]
     Untouched,
-    /// This context replaces that of the message.
+    /// The context of the message is replaced.
     Replace,
     /// This context is added if the message has none.
     IfAbsent,
@@ -35,7 +36,7 @@ enum Mode {
     Omit,
 }
 
-/// The change of one of the three members.
+/// A change of one of the three members.
 enum Change<'a> {
     Keep,
     Set(&'a str),
@@ -54,7 +55,7 @@ impl Propagation {
         }
     }
 
-    /// Baggage without a context.
+    /// Baggage without a trace context.
     pub(crate) fn of_baggage(baggage: Option<Arc<str>>) -> Self {
         let mode = if baggage.is_some() {
             Mode::IfAbsent
@@ -78,7 +79,7 @@ impl Propagation {
         }
     }
 
-    /// No context.
+    /// No context: the context of the message is removed.
     pub(crate) fn omitted() -> Self {
         Self {
             mode: Mode::Omit,
@@ -86,7 +87,7 @@ impl Propagation {
         }
     }
 
-    /// The headers of an HTTP request that carries the message.
+    /// The headers of the HTTP request that carries the message.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let traceparent = self
             .traceparent
@@ -97,7 +98,8 @@ impl Propagation {
         traceparent.into_iter().chain(tracestate).chain(baggage)
     }
 
-    /// For a message in an HTTP request: a context that is only forwarded stays in the headers there.
+    /// The context for the body of an HTTP request. A context that is only forwarded stays in the
+    /// headers there.
     #[must_use]
     pub fn within_http(&self) -> Self {
         if self.mode == Mode::IfAbsent {
@@ -113,8 +115,8 @@ impl Propagation {
         self.mode == Mode::Untouched
     }
 
-    /// `params` with this context in `_meta`; both are created if needed. `params` or a `_meta` that are no object stay
-    /// unchanged.
+    /// Adds this context to the `_meta` of `params`, and creates both if needed. A `params` or
+    /// `_meta` that is no object stays unchanged.
     #[must_use]
     pub fn into_params(&self, params: Option<&Json>) -> Option<Json> {
         let Some(params) = params else {
@@ -142,7 +144,7 @@ impl Propagation {
         Some(edits.finish_json())
     }
 
-    /// `meta` with this context.
+    /// Adds this context to `meta`.
     fn add_to_meta(&self, meta: &Json) -> Json {
         if self.leaves_untouched() || !meta.is_object() {
             return meta.clone();
@@ -194,7 +196,7 @@ impl Propagation {
         Some(params.finish())
     }
 
-    /// The change of each member. Existing `baggage` is only ever removed.
+    /// The change of each member. An existing `baggage` may be removed, but never changed.
     fn changes(&self, meta: &Json) -> [(&'static str, Change<'_>); 3] {
         let has = |key: &str| meta.members().any(|member| member.is(meta, key));
         let (parent, state) = match self.mode {
@@ -203,7 +205,7 @@ impl Propagation {
             Mode::IfAbsent if has(TRACEPARENT) || self.traceparent.is_none() => {
                 (Change::Keep, Change::Keep)
             }
-            // A `tracestate` belongs to its `traceparent`, and goes with it.
+            // A `tracestate` belongs to its `traceparent`, so both are removed together.
             Mode::Replace | Mode::IfAbsent => (
                 self.traceparent
                     .as_ref()
@@ -226,7 +228,7 @@ impl Propagation {
     }
 }
 
-/// An equal `tracestate` keeps its bytes, escapes included.
+/// The change of `tracestate`. An equal value keeps its bytes, including escapes.
 fn state_change<'a>(meta: &Json, text: &'a str) -> Change<'a> {
     let same = meta
         .get(TRACESTATE)

@@ -1,7 +1,8 @@
-//! A span as it is stored: a few small fields, set while it lasts and never changed after its end.
+//! A span as Fanlight stores it: a few small fields. They are set while the span lasts, and never
+//! change after its end.
 //!
-//! Most spans are never read, so recording one formats nothing, looks nothing up and copies no more than a name. The
-//! span of the OpenTelemetry SDK is made on demand (`span_data`).
+//! Nobody reads most spans. So recording a span formats nothing, looks nothing up and copies no
+//! more than a name. The span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -26,34 +27,34 @@ use crate::stored::{SessionId, StoredId};
 use crate::subject::Subject;
 use crate::text::truncated;
 
-/// Most events of a span; further ones are only counted. No option: `limits.traceBytes` bounds the memory; this keeps
-/// one span from taking it all.
+/// The limit of the stored events of a span; further events are only counted. There is no option:
+/// `limits.traceBytes` limits the memory, and this limit keeps a single span from taking all of it.
 const MOST_EVENTS: usize = 32;
-/// Longest error message that is recorded, in characters.
+/// The limit of a recorded error message, in characters.
 const LONGEST_MESSAGE: usize = 256;
-/// Memory of the ring for each span besides the span, in bytes, estimated.
+/// The memory that the ring needs for each span besides the span itself, estimated in bytes.
 const OVERHEAD: usize = 64;
 
-/// The request has been cancelled.
+/// A flag: the request was cancelled.
 const CANCELLED: u8 = 1;
-/// An operator has cancelled it.
+/// A flag: an operator cancelled the request.
 const BY_OPERATOR: u8 = 2;
-/// The span has ended.
+/// A flag: the span has ended.
 const ENDED: u8 = 4;
 
 /// A span.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) start: SpanStart,
-    /// Its ids, flags and `tracestate`.
+    /// The span's ids, flags and `tracestate`.
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<ParentSpan>,
     pub(crate) baggage: Option<Arc<str>>,
-    /// The context of the client's headers, forwarded where spans do not leave the process.
+    /// The context of the client's headers. Fanlight forwards it if spans do not leave the process.
     pub(crate) forwarded: Option<Arc<HeaderContext>>,
     /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
     flags: AtomicU8,
-    /// Locked only to read or set fields.
+    /// The lock is held only to read or set fields.
     fields: Mutex<SpanFields>,
 }
 
@@ -64,11 +65,12 @@ pub(crate) struct ParentSpan {
     pub(crate) is_remote: bool,
 }
 
-/// The facts known when a span starts.
+/// Facts that are known when a span starts.
 #[derive(Debug)]
 pub(crate) struct SpanStart {
     pub(crate) kind: Kind,
-    /// `None` for the spans of connecting and of comparing; the latter has no backend either.
+    /// The method of the message. `None` for spans of connecting a server and of comparing a
+    /// mirror's answer; the latter have no server either.
     pub(crate) method: Option<Method>,
     pub(crate) subject: Subject,
     pub(crate) id: Option<StoredId>,
@@ -81,7 +83,7 @@ pub(crate) struct SpanStart {
 /// Fields that are set while the span lasts.
 #[derive(Debug, Default)]
 pub(crate) struct SpanFields {
-    /// How long it lasted; `None` until it has ended.
+    /// How long the span lasted. `None` until it has ended.
     pub(crate) lasted: Option<Duration>,
     pub(crate) network: Option<Network>,
     pub(crate) revision: Option<Revision>,
@@ -92,29 +94,30 @@ pub(crate) struct SpanFields {
     pub(crate) rewritten: Rewritten,
     pub(crate) error: Option<ErrorType>,
     pub(crate) optional: Option<Box<OptionalFields>>,
-    /// Wakes the request once an operator cancels it.
+    /// The waker of the request, for an operator who cancels it.
     waker: Option<Waker>,
 }
 
-/// Fields that few spans have, boxed to keep the others small.
+/// Fields that few spans have. They are boxed to keep the other spans small.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalFields {
     pub(crate) events: Vec<(SystemTime, Event)>,
     pub(crate) dropped_events: u32,
     pub(crate) arguments: Option<String>,
     pub(crate) result: Option<String>,
-    /// What the policy says of the request, and which policies do.
+    /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
-    /// The server that served the client in place of the one that the request was for.
+    /// The canary that served the client in place of the requested server.
     pub(crate) canary: Option<String>,
-    /// What became of a copy of a request.
+    /// The result of a copied request.
     pub(crate) mirror: Option<String>,
     /// The arguments of a prompt.
     pub(crate) variables: Vec<(String, String)>,
-    /// What is recorded of the call, once it is known which backend it goes to.
+    /// Which content of the call is recorded, once the call has found its server.
     pub(crate) content: Option<ContentPolicy>,
     pub(crate) message: Option<String>,
-    /// JSON of the spans that the server returned; no attribute, so that it is not exported.
+    /// The spans that the server returned, as JSON. They are not an attribute, so they are not
+    /// exported.
     pub(crate) server_spans: Option<Arc<str>>,
     pub(crate) endpoint: Option<Arc<str>>,
 }
@@ -151,7 +154,7 @@ impl Record {
         }
     }
 
-    /// What is recorded of the call, if it is known.
+    /// Which content of the call is recorded, if this is known.
     pub(crate) fn content(&self) -> Option<ContentPolicy> {
         self.fields()
             .optional
@@ -184,7 +187,7 @@ impl Record {
         !self.has(ENDED)
     }
 
-    /// Cancels the request; returns whether it was running.
+    /// Cancels the request. Returns whether it was running.
     pub(crate) fn cancel_by_operator(&self) -> bool {
         let waker = {
             let mut fields = self.fields();
@@ -199,10 +202,11 @@ impl Record {
         true
     }
 
-    /// Ready once an operator has cancelled the request; otherwise the task of `cx` is woken then.
+    /// Ready after an operator has cancelled the request. Until then the task of `cx` waits to be
+    /// woken.
     pub(crate) fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
         let mut fields = self.fields();
-        // Set with the lock held, so that the waker cannot be too late.
+        // The lock is held while this flag is set, so the waker cannot come too late.
         if self.has(BY_OPERATOR) {
             return Poll::Ready(());
         }
@@ -216,7 +220,7 @@ impl Record {
             fields.waker.replace(cx.waker().clone())
         };
         drop(fields);
-        // To drop a waker may drop its task, which may end this span.
+        // Dropping a waker may drop its task, which may end this span.
         drop(before);
         Poll::Pending
     }
@@ -225,7 +229,8 @@ impl Record {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
-    /// Ends the span; only the first end counts. Returns the estimated size in bytes, unless it had ended.
+    /// Ends the span; only the first call has an effect. Returns the estimated size in bytes,
+    /// unless the span had already ended.
     pub(crate) fn end(&self, outcome: &Outcome<'_>, lasted: Duration) -> Option<usize> {
         let mut fields = self.fields();
         if fields.lasted.is_some() {
@@ -243,7 +248,7 @@ impl Record {
         let (size, waker) = (self.size(&fields), fields.waker.take());
         self.flags.fetch_or(ENDED, Ordering::Relaxed);
         drop(fields);
-        // To drop a waker may drop its task.
+        // Dropping a waker may drop its task.
         drop(waker);
         Some(size)
     }
@@ -323,7 +328,7 @@ impl OptionalFields {
     }
 }
 
-/// The bytes of `text` outside of its own fields.
+/// The bytes that `text` has on the heap.
 fn heap(text: &SmolStr) -> usize {
     if text.is_heap_allocated() {
         text.len()

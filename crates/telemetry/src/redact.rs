@@ -1,9 +1,11 @@
-//! Redacts arguments and results before they are recorded, and truncates them.
+//! Removes secrets from arguments and results before they are recorded, and shortens them.
 //!
-//! A value is replaced where a name next to it says that it is secret: the name of its member, of the parameter of a URL,
-//! of the option before it, or a word in front of `=` or `:` within a text. So are credentials in URLs and in
-//! `Authorization`. A secret in free text that nothing names cannot be recognized, which is why content is not recorded
-//! by default.
+//! A value is replaced if a name next to it says that it is secret. Such a name is the value's
+//! member, the parameter of a URL, the option before it, or a word before `=` or `:` in a text.
+//! Credentials in URLs and in `Authorization` are replaced, too.
+//!
+//! A secret in free text without such a name cannot be recognized. Therefore content is not
+//! recorded by default.
 
 mod names;
 mod text;
@@ -17,7 +19,7 @@ use names::is_secret;
 const BLANK: &[u8] = b"\"[redacted]\"";
 const CUT: &str = "…";
 
-/// `content` without secrets, at most about `longest` bytes.
+/// `content` without secrets, limited to about `longest` bytes.
 pub(crate) fn redacted(content: &Json, longest: usize) -> String {
     let mut out = Vec::with_capacity(content.bytes().len().min(longest) + CUT.len());
     write(&mut out, content, longest);
@@ -33,10 +35,10 @@ pub(crate) fn redacted(content: &Json, longest: usize) -> String {
     text
 }
 
-/// Most members that [`redacted_members`] reads, and characters of a name.
+/// The limit of the members that [`redacted_members`] reads, and of the characters of a name.
 const MEMBERS: (usize, usize) = (32, 64);
 
-/// The members of an object without secrets, each value as a text of at most `longest` bytes.
+/// The members of an object without secrets. Each value is a text of at most `longest` bytes.
 pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, String)> {
     let members = content.members().take(MEMBERS.0).filter_map(|member| {
         let name = member.name(content)?;
@@ -56,7 +58,8 @@ pub(crate) fn redacted_text(text: &str) -> String {
     text::without_secrets(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// Stops soon after `longest` bytes. The nesting of `value` was bounded when it was parsed.
+/// Writes a value, and stops soon after `longest` bytes. The parser has already limited the nesting
+/// of `value`.
 fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
     match value.kind() {
         Kind::Object => write_object(out, value, longest),
@@ -74,7 +77,7 @@ fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
 }
 
 fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    // `{"name": "password", "value": …}`: some lists of headers and variables look like this.
+    // Some lists of headers and variables contain objects like `{"name": "password", "value": …}`.
     let names_a_secret = ["name", "key", "header"]
         .iter()
         .filter_map(|key| value.get(key))
@@ -106,7 +109,7 @@ fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
 }
 
 fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    // `["--password", …]`: a command line.
+    // Command lines contain options like `["--password", …]`.
     let mut is_secret_option = false;
     out.push(b'[');
     for (index, element) in value.elements().enumerate() {
@@ -129,7 +132,8 @@ fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
     out.push(b']');
 }
 
-/// Only the beginning that can be shown is looked at, and a text without secrets keeps its escapes.
+/// Writes a string. It reads only the beginning that can be shown. A text without secrets keeps its
+/// escapes.
 fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
     let bytes = value.bytes();
     let shown = bytes
@@ -147,7 +151,7 @@ fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
         .find(|end| text.is_char_boundary(*end))
         .unwrap_or(0);
     match text::without_secrets(text.get(..end).unwrap_or_default()) {
-        // Without the truncated rest it is already too long.
+        // The text is already too long without its last part, which was not read.
         Some(clean) => {
             out.extend_from_slice(&quote(&clean));
             if end < text.len() {

@@ -1,10 +1,11 @@
-//! Which parts of a message the configuration has changed: the value of the attribute `fanlight.rewritten`.
+//! The parts of a message that the configuration changed: the value of the attribute
+//! `fanlight.rewritten`.
 
-/// A set of the things that a configuration can change.
+/// A set of parts of a message that a configuration can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewritten(u8);
 
-/// Each thing and its name, in the order in which they are shown.
+/// Each part and its name, in the order in which they are shown.
 const NAMES: [(Rewritten, &str); 6] = [
     (Rewritten::NAME, "name"),
     (Rewritten::TITLE, "title"),
@@ -15,7 +16,7 @@ const NAMES: [(Rewritten, &str); 6] = [
 ];
 
 impl Rewritten {
-    /// Nothing.
+    /// The empty set.
     pub const NONE: Self = Self(0);
     /// The name of a tool or prompt.
     pub const NAME: Self = Self(1);
@@ -27,34 +28,34 @@ impl Rewritten {
     pub const ANNOTATIONS: Self = Self(1 << 3);
     /// `_meta` of a tool.
     pub const META: Self = Self(1 << 4);
-    /// The arguments of a tool: those of a call, or those in its input schema.
+    /// The arguments of a tool call, or the arguments in a tool's input schema.
     pub const ARGUMENTS: Self = Self(1 << 5);
 
-    /// The things in either set.
+    /// The parts that are in either set.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// `self` if `applies`, else nothing.
+    /// `self` if `applies`, or else the empty set.
     #[must_use]
     pub const fn when(self, applies: bool) -> Self {
         if applies { self } else { Self::NONE }
     }
 
-    /// What is in both sets.
+    /// The parts that are in both sets.
     #[must_use]
     pub const fn only(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether the set contains all of `other`.
     #[must_use]
     pub const fn includes(self, other: Self) -> bool {
         self.0 & other.0 == other.0

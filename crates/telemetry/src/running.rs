@@ -1,7 +1,8 @@
-//! The requests of clients that run, for operators.
+//! The running requests of clients, for operators.
 //!
-//! Entering one takes its place among the last [`RECENT`] from one that began long before; that one is kept elsewhere if it
-//! still runs, which few do. Nothing is done when a request ends.
+//! A new request takes a place among the last [`RECENT`] requests. The earlier request in that
+//! place moves to a second list if it still runs, which is rare. The end of a request costs nothing
+//! here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,44 +11,45 @@ use std::time::{Duration, SystemTime};
 use crate::client_name::ClientName;
 use crate::record::Record;
 
-/// How many of the requests that began last have a place.
+/// How many of the latest requests have a place.
 const RECENT: usize = 256;
-/// Most requests that are kept besides. No option: a person does not look through more, and each takes a pointer.
+/// The limit of earlier requests that still run. There is no option: nobody looks through more, and
+/// each entry takes only a pointer.
 const LONG: usize = 4096;
-/// How many of those are looked at for one that has ended, when there is no other room.
+/// How many entries of the second list are checked for an ended request when the list is full.
 const TRIED: usize = 8;
 
-/// The requests of clients that run.
+/// The running requests of clients.
 #[derive(Debug)]
 pub(crate) struct Running {
     next: AtomicUsize,
     recent: Box<[Mutex<Weak<Record>>]>,
-    /// Those that began before all of `recent`.
+    /// Requests that began before all of `recent` and still run.
     long: Mutex<Long>,
 }
 
-/// Requests that have lost their place among the last, and still ran then.
+/// Requests that still ran when a newer request took their place.
 #[derive(Debug, Default)]
 struct Long {
     kept: Vec<Weak<Record>>,
-    /// Where a place is looked for once all are taken.
+    /// The next entry to check once the list is full.
     next: usize,
 }
 
 /// A running request.
 #[derive(Clone, Debug)]
 pub struct RunningRequest {
-    /// Its trace, in hexadecimal.
+    /// The id of its trace, in hexadecimal.
     pub trace_id: String,
-    /// Its span, in hexadecimal, by which it is cancelled.
+    /// The id of its span, in hexadecimal. It is used to cancel the request.
     pub span_id: String,
-    /// Its method, and the tool or prompt.
+    /// Its method, with the tool or prompt.
     pub name: String,
-    /// The client that it comes from.
+    /// The client that sent it.
     pub client: Option<Arc<ClientName>>,
     /// When it arrived.
     pub began: SystemTime,
-    /// How long ago that was.
+    /// How long it has been running.
     pub elapsed: Duration,
     /// Whether it has been cancelled.
     pub is_cancelled: bool,
@@ -65,7 +67,7 @@ impl Default for Running {
 }
 
 impl Running {
-    /// Enters a request.
+    /// Adds a request.
     pub(crate) fn enter(&self, request: &Arc<Record>) {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % RECENT;
         let Some(place) = self.recent.get(index) else {
@@ -82,14 +84,15 @@ impl Running {
         }
     }
 
-    /// Keeps a request that has lost its place, if there is room for it.
+    /// Keeps a request that has lost its place, if there is room.
     fn keep(&self, request: Weak<Record>) {
         let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         if long.kept.len() < LONG {
             long.kept.push(request);
             return;
         }
-        // A client waits meanwhile: a few places are tried, the next ones for the next request.
+        // A client waits meanwhile, so only a few entries are checked. The next request checks the
+        // following ones.
         for _ in 0..TRIED {
             let at = long.next;
             long.next = (at + 1) % LONG;
@@ -119,14 +122,15 @@ impl Running {
         all
     }
 
-    /// The running requests, those that began first in front.
+    /// The running requests, oldest first.
     pub(crate) fn views(&self) -> Vec<RunningRequest> {
         let mut views: Vec<RunningRequest> = self.all().iter().map(|one| view(one)).collect();
         views.sort_by_key(|one| (one.began, one.span_id.clone()));
         views
     }
 
-    /// Cancels the request with this span, in hexadecimal; returns its name, if it was running.
+    /// Cancels the request whose span has this id, in hexadecimal. Returns the name of the request,
+    /// if it was running.
     pub(crate) fn cancel(&self, span_id: &str) -> Option<String> {
         let all = self.all();
         let meant = all
@@ -194,7 +198,8 @@ mod tests {
         let all: Vec<_> = (0..LONG + RECENT + 100).map(|_| request()).collect();
         all.iter().for_each(|one| running.enter(one));
         assert_eq!(running.views().len(), LONG + RECENT);
-        // The place of one that has ended is found by one of the next, and its own place lost by none.
+        // One of the next requests finds the entry of the ended request. No running request loses
+        // its entry.
         all[0].end(&Outcome::Finished, Duration::ZERO);
         let further: Vec<_> = (0..LONG / TRIED).map(|_| request()).collect();
         further.iter().for_each(|one| running.enter(one));
@@ -234,7 +239,7 @@ mod tests {
         assert!(woken.0.load(Ordering::Relaxed) && one.is_cancelled() && poll().is_ready());
         one.end(&Outcome::Finished, Duration::ZERO);
         assert_eq!(running.cancel(&id), None);
-        // An ended request holds no task.
+        // The record of an ended request keeps no task.
         let ended = request();
         assert!(
             ended

@@ -1,15 +1,19 @@
-//! Spans that a server returns with its answer: `_meta.otel.traces.resourceSpans` of a result (SEP-2448, a draft). They are a
-//! server's word about itself: shown to operators with the trace, and never exported as Fanlight's.
+//! Spans that a server returns with its answer, in `_meta.otel.traces.resourceSpans` of a result
+//! (SEP-2448, a draft).
+//!
+//! The server describes itself in them. So operators see them with the trace, but they are never
+//! exported as Fanlight's spans.
 
 use fanlight_protocol::Response;
 use fanlight_protocol::json::Kind;
 
 use crate::redact;
 
-/// Most bytes of them that are kept of one answer. No option: more is no slice of what a server did for one call.
+/// The limit of the bytes that are kept of one answer. There is no option: a server does not need
+/// more to describe one call.
 const MOST: usize = 64 * 1024;
 
-/// Those in `answer`, as JSON without secrets that something names.
+/// The spans in `answer` as JSON, without secrets that a name reveals.
 pub(crate) fn of(answer: &Response) -> Option<String> {
     let spans = answer
         .result()?
@@ -18,7 +22,7 @@ pub(crate) fn of(answer: &Response) -> Option<String> {
         .get("traces")?
         .get("resourceSpans")?;
     let is_kept = spans.kind() == Kind::Array && spans.bytes().len() <= MOST;
-    // Masked text may be longer than the original.
+    // A text with masked secrets may be longer than the original.
     is_kept.then(|| redact::redacted(&spans, 4 * MOST))
 }
 

@@ -17,31 +17,31 @@ use crate::ring::RingLimits;
 pub struct Settings {
     /// Whether spans are recorded. Metrics are always counted.
     pub tracing: bool,
-    /// The ring of recent traces; `None` for no ring.
+    /// The limits of the ring of recent traces; `None` for no ring.
     pub ring: Option<RingLimits>,
-    /// Print each finished trace to the standard error stream.
+    /// Whether to print each finished trace to the standard error stream.
     pub console: bool,
-    /// Append ended spans to a file.
+    /// The file that gets all ended spans.
     pub file: Option<FileSettings>,
     /// Which traces are sampled.
     pub sampling: Sampling,
-    /// What is read of messages and sent with them.
+    /// Which context is read from messages and sent with them.
     pub propagators: Propagators,
-    /// More resource attributes; `service.name` among them replaces `fanlight`.
+    /// Further resource attributes. A `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
     /// Limits of metrics.
     pub metrics: MetricLimits,
-    /// `service.version`.
+    /// The value of `service.version`.
     pub service_version: String,
-    /// Most spans that wait for the console, and for the file.
+    /// The limit of the spans that wait for the console, and of those that wait for the file.
     pub span_queue: usize,
-    /// The number of log lines that were dropped, which the log counts.
+    /// The log's counter of dropped log lines.
     pub dropped_log_lines: Arc<AtomicU64>,
 }
 
 #[cfg(any(test, feature = "test-support"))]
 impl Default for Settings {
-    /// Only the ring.
+    /// Only the ring is on.
     fn default() -> Self {
         Self {
             tracing: true,
@@ -59,10 +59,10 @@ impl Default for Settings {
     }
 }
 
-/// `--trace-file`.
+/// The settings of `--trace-file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSettings {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
     /// The size in bytes at which the file is rotated.
     pub max_bytes: u64,
@@ -73,16 +73,17 @@ pub struct FileSettings {
 /// How spans are queued and batched for an exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSettings {
-    /// Most spans in the queue; further ones are dropped and counted.
+    /// The limit of the queue. Further spans are dropped and counted.
     pub queue: usize,
-    /// Most spans in one export.
+    /// The limit of the spans in one export.
     pub size: usize,
-    /// How long spans wait for a batch to fill.
+    /// How long spans wait until a batch is full.
     pub delay: Duration,
 }
 
 impl Default for BatchSettings {
-    /// The defaults of OpenTelemetry: 2048 spans, 512 in a batch, five seconds.
+    /// The defaults of OpenTelemetry: a queue of 2048 spans, batches of 512, and a delay of five
+    /// seconds.
     fn default() -> Self {
         Self {
             queue: 2048,
@@ -92,7 +93,7 @@ impl Default for BatchSettings {
     }
 }
 
-/// What is read of messages and sent with them, by the names of `OTEL_PROPAGATORS`.
+/// Which context is read from messages and sent with them, by the names of `OTEL_PROPAGATORS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Propagators {
     /// `tracecontext`
@@ -102,7 +103,7 @@ pub struct Propagators {
 }
 
 impl Default for Propagators {
-    /// Both, as OpenTelemetry has it.
+    /// Both are on, as in OpenTelemetry.
     fn default() -> Self {
         Self {
             trace_context: true,
@@ -112,7 +113,7 @@ impl Default for Propagators {
 }
 
 impl Propagators {
-    /// What of a received context is used.
+    /// The part of a received context that is used.
     pub(crate) fn of(self, found: Inbound) -> Inbound {
         let baggage = found.baggage.filter(|_| self.baggage);
         match self.trace_context {
@@ -124,7 +125,7 @@ impl Propagators {
         }
     }
 
-    /// The context of headers that is forwarded where nothing is recorded.
+    /// The context in headers that is forwarded if nothing is recorded.
     pub(crate) fn header(self, carriers: &Carriers<'_>) -> Option<HeaderContext> {
         let found = HeaderContext::read(carriers).filter(|_| self.trace_context)?;
         Some(HeaderContext {
@@ -152,7 +153,8 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// Whether a span of the trace is sampled; `above` is whether its parent is, if there is one.
+    /// Whether a span of the trace is sampled. `above` is whether its parent is sampled; `None`
+    /// without a parent.
     pub(crate) fn samples(self, above: Option<bool>, trace_id: TraceId) -> bool {
         match (self, above) {
             (Self::AlwaysOn, _) | (Self::ParentBasedAlwaysOn, None) => true,
@@ -168,7 +170,8 @@ impl Sampling {
     }
 }
 
-/// By the rule of the SDK, so that every process with this ratio samples the same traces.
+/// Whether the trace is among this ratio of all traces. The SDK's rule decides, so every process
+/// with this ratio samples the same traces.
 fn is_among(ratio: f64, trace_id: TraceId) -> bool {
     let sampler = Sampler::TraceIdRatioBased(ratio);
     let result = sampler.should_sample(None, trace_id, "", &SpanKind::Internal, &[], &[]);

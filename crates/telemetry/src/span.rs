@@ -1,4 +1,5 @@
-//! The spans: of a received message, of a sent message, of connecting a backend, of a copy that goes to a mirror.
+//! The spans of a received message, of a sent message, of connecting a server, and of a copy that
+//! goes to a mirror.
 //!
 //! A span that is dropped without an outcome was given up, and is recorded as abandoned.
 
@@ -22,10 +23,11 @@ use crate::stored::{self, SessionId};
 use crate::subject::Verdict;
 use crate::{content, metrics::names, server_spans};
 
-/// The span of a received message, from its arrival until the last frame of its response is sent (kind SERVER).
+/// The span of a received message (kind SERVER). It lasts from the message's arrival until the last
+/// frame of the response is sent.
 #[derive(Debug)]
 pub struct ServerSpan {
-    /// The span, or the context that is forwarded where nothing is recorded.
+    /// The span, or the context that is forwarded if nothing is recorded.
     parent: Parent,
     timer: Option<Timer>,
     from_backend: bool,
@@ -54,7 +56,8 @@ impl ServerSpan {
         within: Option<&ActiveSpan>,
     ) -> ActiveSpan {
         let mut inbound = recorder.propagators.of(Inbound::read(&message.carriers));
-        // A request of a backend within a call belongs to that call, even if the backend names another trace.
+        // A server's request within a call belongs to that call, even if the server names another
+        // trace.
         if let (Some(remote), Some(span)) = (&inbound.parent, within)
             && remote.trace_id() != span.record().trace_id()
         {
@@ -75,7 +78,7 @@ impl ServerSpan {
             (None, Some(span)) => Ancestor::Active(span),
             (None, None) => Ancestor::None,
         };
-        // Requests of backends have no headers of a client.
+        // Requests of servers have no headers of a client.
         let forwarded = if recorder.is_delivered || within.is_some() {
             None
         } else {
@@ -121,13 +124,13 @@ impl ServerSpan {
         self.parent.clone()
     }
 
-    /// The parent of work that ends before this span, borrowed.
+    /// The parent of work that ends before this span, as a reference.
     #[must_use]
     pub fn within(&self) -> &Parent {
         &self.parent
     }
 
-    /// The trace context with which another process carries on with the message.
+    /// The trace context with which another process continues to work on the message.
     #[must_use]
     pub fn propagation(&self) -> Propagation {
         match (self.parent.active_span(), self.parent.forwarded()) {
@@ -137,7 +140,7 @@ impl ServerSpan {
         }
     }
 
-    /// The transport of the message, to be set once; a message from a backend has it already.
+    /// Sets the transport of the message, once. A message from a server has it already.
     pub fn set_network(&mut self, network: Network) {
         if self.from_backend {
             return;
@@ -151,23 +154,24 @@ impl ServerSpan {
         }
     }
 
-    /// The transport of the message, once it is set.
+    /// The transport of the message, if it is set.
     #[must_use]
     pub fn network(&self) -> Option<Network> {
         self.network
     }
 
-    /// The negotiated revision, to be set once.
+    /// Sets the negotiated revision, once.
     pub fn set_revision(&mut self, revision: Revision) {
         set_revision(self.parent.record(), self.timer.as_mut(), revision);
     }
 
-    /// The id of its session, to be set once. Only a digest is shown.
+    /// Sets the id of the message's session, once. Only a digest is shown.
     pub fn set_session(&self, id: &str) {
         set_session(self.parent.record(), id);
     }
 
-    /// The client that it comes from, to be set once; called only if the span is recorded.
+    /// Sets the client that sent the message, once. `client` is called only if the span is
+    /// recorded.
     pub fn set_client(&self, client: impl FnOnce() -> Option<Arc<ClientName>>) {
         if let Some(span) = self.parent.record() {
             let client = client();
@@ -175,7 +179,7 @@ impl ServerSpan {
         }
     }
 
-    /// The path of the endpoint that the request came to.
+    /// Sets the path of the endpoint that received the request.
     pub fn set_endpoint(&self, path: &Arc<str>) {
         if let Some(span) = self.parent.record() {
             let path = Arc::clone(path);
@@ -183,14 +187,15 @@ impl ServerSpan {
         }
     }
 
-    /// The `params` of the message, whose content is recorded if the backend that the call goes to is configured so.
+    /// Keeps the `params` of the message. Their content is recorded if the configuration of the
+    /// call's server says so.
     pub fn keep_content(&mut self, method: &Method, params: Option<&Json>) {
         if self.parent.record().is_some() && content::has_content(method) {
             self.call = params.map(|params| (method.clone(), params.clone()));
         }
     }
 
-    /// How `answer` ends the span. The names in a list become labels of metrics.
+    /// How `answer` ends the span. This also makes the names in a list labels of metrics.
     #[must_use]
     pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
@@ -211,7 +216,7 @@ impl ServerSpan {
         }
     }
 
-    /// Ends the span: the last frame has been sent, or never will be.
+    /// Ends the span. The last frame has been sent, or never will be.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
@@ -235,7 +240,8 @@ impl Drop for ServerSpan {
     }
 }
 
-/// The span of a sent message, until its response has arrived (kind CLIENT). One per attempt.
+/// The span of a sent message (kind CLIENT). It lasts until the response has arrived. Each attempt
+/// has its own span.
 #[derive(Debug)]
 pub struct ClientSpan {
     span: Option<ActiveSpan>,
@@ -279,7 +285,7 @@ impl ClientSpan {
         message: &Departure<'_>,
         began: Moment,
     ) -> Self {
-        // Messages to clients are not counted: `mcp.client.operation.duration` is by backend.
+        // Messages to clients are not counted: `mcp.client.operation.duration` counts by server.
         let timer = backend.and_then(|backend| {
             let registry = Arc::clone(backend.shared().registry.as_ref()?);
             Some(Timer::start(
@@ -315,7 +321,7 @@ impl ClientSpan {
         }
     }
 
-    /// The parent of work for this message: a request of the backend, a connection.
+    /// The parent of work for this message: a request of the server, or a connection.
     #[must_use]
     pub fn parent(&self) -> Parent {
         self.span
@@ -323,7 +329,7 @@ impl ClientSpan {
             .map_or_else(|| self.within.clone(), |span| Parent::active(span.clone()))
     }
 
-    /// The negotiated revision, to be set once.
+    /// Sets the negotiated revision, once.
     pub fn set_revision(&mut self, revision: Revision) {
         set_revision(
             self.span.as_ref().map(ActiveSpan::record),
@@ -332,12 +338,12 @@ impl ClientSpan {
         );
     }
 
-    /// The id of the session with the receiver, to be set once. Only a digest is shown.
+    /// Sets the id of the session with the receiver, once. Only a digest is shown.
     pub fn set_session(&self, id: &str) {
         set_session(self.span.as_ref().map(ActiveSpan::record), id);
     }
 
-    /// Records the arguments in the `params` of a call, if that is switched on.
+    /// Records the arguments in the `params` of a call, if this is switched on.
     pub fn record_arguments_in(&self, method: &Method, params: &Json) {
         if let (Some(span), Some(backend)) = (&self.span, &self.backend) {
             content::record_arguments(span.record(), backend.shared().content, method, params);
@@ -367,12 +373,12 @@ impl ClientSpan {
         self.finish(&verdict.outcome());
     }
 
-    /// Ends the span: the response has arrived, or never will.
+    /// Ends the span. The response has arrived, or never will.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
 
-    /// Keeps the spans that the server returned, where results are recorded.
+    /// Keeps the spans that the server returned, if results are recorded.
     fn record_server_spans(&self, answer: &Response) {
         let (Some(span), Some(backend)) = (&self.span, &self.backend) else {
             return;
@@ -405,7 +411,7 @@ impl Drop for ClientSpan {
     }
 }
 
-/// The span of connecting a backend (kind INTERNAL).
+/// The span of connecting a server (kind INTERNAL).
 #[derive(Debug)]
 pub struct ConnectSpan {
     span: Option<ActiveSpan>,
@@ -424,7 +430,7 @@ impl ConnectSpan {
             .map_or_else(Parent::default, Parent::active)
     }
 
-    /// Ends the span: the backend is connected, or is not.
+    /// Ends the span: the server is connected, or is not.
     pub fn finish(mut self, outcome: &Outcome<'_>) {
         self.end(outcome);
     }
@@ -440,7 +446,8 @@ impl Drop for ConnectSpan {
     }
 }
 
-/// The span of a copy of a request, from when it is sent to a mirror until the answers have been compared (kind INTERNAL).
+/// The span of a copied request (kind INTERNAL). It lasts from the sending to a mirror until the
+/// answers have been compared.
 #[derive(Debug)]
 pub struct MirrorSpan {
     span: Option<ActiveSpan>,
@@ -459,7 +466,7 @@ impl MirrorSpan {
             .map_or_else(Parent::default, Parent::active)
     }
 
-    /// Ends the span: this has become of the copy.
+    /// Ends the span with the result of the copy.
     pub fn finish(mut self, outcome: &str) {
         if let Some(span) = &self.span {
             span.record()
@@ -475,9 +482,9 @@ impl Drop for MirrorSpan {
     }
 }
 
-/// Ends a span. Timer and span are taken from their owner, so that only the first end counts.
+/// Ends a span. The caller takes timer and span from their owner, so only the first end counts.
 fn end(timer: Option<Timer>, span: Option<ActiveSpan>, outcome: &Outcome<'_>) {
-    // One duration for both.
+    // The timer and the span use the same duration.
     let began = span
         .as_ref()
         .map(|span| span.record().start.began)

@@ -1,5 +1,5 @@
-//! A recorded span as a span of the OpenTelemetry SDK, made for readers: with its name, and attributes by the names of
-//! the conventions.
+//! A recorded span as a span of the OpenTelemetry SDK, for readers. It has its name, and attributes
+//! with the names of the conventions.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::stored::StoredId;
 use crate::subject::Subject;
 use crate::text::truncated;
 
-/// Longest name of a tool, prompt or method in a span's name, in characters.
+/// The limit of the name of a tool, prompt or method in a span's name, in characters.
 const LONGEST_NAME: usize = 128;
 
 impl Record {
-    /// The span for the SDK.
+    /// Makes the span for the SDK.
     pub(crate) fn to_span_data(&self) -> SpanData {
         let fields = self.fields();
         let start_time = self.start.began.wall();
@@ -55,8 +55,8 @@ impl Record {
         }
     }
 
-    /// `{method} {tool or prompt}`, else the method (conventions for MCP, Span name). Never a URI; a malformed method is
-    /// `_OTHER`.
+    /// The name of the span: `{method} {tool or prompt}`, or else the method (conventions for MCP,
+    /// Span name). It never contains a URI. A malformed method becomes `_OTHER`.
     pub(crate) fn name(&self) -> Cow<'static, str> {
         let Some(method) = &self.start.method else {
             return self.name_without_method().into();
@@ -160,7 +160,7 @@ impl Record {
         out
     }
 
-    /// Whether the span has failed: not if the sender of the message has made the mistake.
+    /// Whether the span has failed. A SERVER span has not failed if the sender made the mistake.
     fn is_failure(&self, fields: &SpanFields) -> bool {
         fields
             .error

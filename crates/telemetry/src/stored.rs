@@ -1,4 +1,4 @@
-//! Values of a message as a span stores them: truncated, without secrets, in little memory.
+//! Values of a message as a span stores them: shortened, without secrets, and in little memory.
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use crate::message::Id;
 use crate::subject::{Subject, Target};
 use crate::text::truncated;
 
-/// Longest value of an attribute that a peer chooses, in characters. No option: collectors cut long values as well, and
-/// what is to be seen whole is recorded content, which has one.
+/// The limit of an attribute's value that a peer chooses, in characters. There is no option:
+/// collectors cut long values as well. Recorded content, which people want to see whole, has an
+/// option of its own.
 pub(crate) const LONGEST_VALUE: usize = 512;
-/// How many bytes of the digest of a session's id are shown.
+/// How many bytes of the digest of a session id are shown.
 const SHOWN_SESSION: usize = 8;
 
 /// The id of a request.
@@ -23,11 +24,12 @@ pub(crate) enum StoredId {
     Text(SmolStr),
 }
 
-/// The id of a session, a secret. Its digest takes longer than all else of a span, so it is computed only for readers.
+/// The id of a session, which is a secret. Computing its digest takes longer than everything else
+/// about a span, so only readers compute it.
 pub(crate) struct SessionId(pub(crate) SmolStr);
 
 impl SessionId {
-    /// The first bytes of its SHA-256 digest, in hexadecimal.
+    /// The first bytes of the SHA-256 digest of the id, in hexadecimal.
     pub(crate) fn shown(&self) -> String {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, self.0.as_bytes());
         HEXLOWER.encode(digest.as_ref().get(..SHOWN_SESSION).unwrap_or_default())
@@ -69,7 +71,7 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
     }
 }
 
-/// The URI without user info, query and fragment, which could hold secrets.
+/// The URI without user information, query and fragment, which could contain secrets.
 #[must_use]
 pub fn recorded_uri(uri: &str) -> SmolStr {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());

@@ -10,30 +10,31 @@ use crate::error_type::{ErrorType, Outcome};
 use crate::redact;
 use crate::text::truncated;
 
-/// Most characters of a line that are looked at: more than a span stores, so that no secret is cut in two before it is found.
+/// The limit of the characters of a line that are examined. It is above the length that a span
+/// stores, so a secret is never cut in two before it is found.
 const LONGEST_LINE: usize = 2048;
 
 /// The tool, prompt or resource that a message names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Named<T> {
-    /// Nothing.
+    /// The message names none of these.
     #[default]
     None,
     /// A tool.
     Tool(T),
     /// A prompt.
     Prompt(T),
-    /// A resource. Its query and user info are not recorded, and it is not part of the name of a span.
+    /// A resource. Spans record it without query and user information, and not in their name.
     Resource(T),
 }
 
-/// What a message names, owned; names of the usual length need no allocation.
+/// The subject of a message, owned. Names of the usual length need no allocation.
 pub type Subject = Named<SmolStr>;
-/// What a message names, borrowed.
+/// The subject of a message, borrowed.
 pub type Target<'a> = Named<&'a str>;
 
 impl<T> Named<T> {
-    /// The name or URI.
+    /// The name or URI of the subject.
     pub(crate) fn text(&self) -> Option<&T> {
         match self {
             Self::None => None,
@@ -43,13 +44,13 @@ impl<T> Named<T> {
 }
 
 impl Subject {
-    /// Of a message with these `params`.
+    /// The subject of a message with these `params`.
     #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Self {
         Self::found(method, |key| params?.peek(key))
     }
 
-    /// Of a message whose `params` have these members.
+    /// The subject of a message. `member` reads the members of its `params`.
     pub fn found<'a>(method: &Method, member: impl Fn(&'static str) -> Option<Value<'a>>) -> Self {
         let text = |key| Some(SmolStr::from(member(key)?.as_str()?));
         let found = match method {
@@ -63,7 +64,7 @@ impl Subject {
         found.unwrap_or_default()
     }
 
-    /// Borrowed.
+    /// The subject, borrowed.
     #[must_use]
     pub fn target(&self) -> Target<'_> {
         match self {
@@ -80,7 +81,7 @@ impl Subject {
 pub struct Verdict(Option<(ErrorType, Option<String>)>);
 
 impl Verdict {
-    /// Of the response to a request for `method`.
+    /// The verdict on the response to a request for `method`.
     #[must_use]
     pub fn of(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
@@ -99,7 +100,7 @@ impl Verdict {
         Self(is_tool_error.then(|| (ErrorType::ToolError, first_line(answer))))
     }
 
-    /// Of an error of Fanlight.
+    /// The verdict on an error of Fanlight.
     #[must_use]
     pub fn of_error(error: &RpcError) -> Self {
         Self(Some((
@@ -108,7 +109,7 @@ impl Verdict {
         )))
     }
 
-    /// The outcome of the span once the response has been sent.
+    /// The outcome of the span, for after the response has been sent.
     #[must_use]
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.0 {
@@ -121,7 +122,7 @@ impl Verdict {
     }
 }
 
-/// The first line of what the result of a tool says, without secrets.
+/// The first line of text in the result of a tool call, without secrets.
 fn first_line(answer: &Response) -> Option<String> {
     let content = answer.result()?.get("content")?;
     let is_text = |block: &Json| {

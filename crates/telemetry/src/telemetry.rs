@@ -1,4 +1,4 @@
-//! The handle by which the request path records spans, and the guard that ends telemetry.
+//! The handle with which requests record spans, and the guard that ends telemetry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::running::RunningRequest;
 use crate::settings::Propagators;
 use crate::span::ServerSpan;
 
-/// Records spans and metrics. Cheap to clone; one that is off records nothing and allocates nothing.
+/// Records spans and metrics. Cheap to clone. Telemetry that is off records nothing and allocates
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry(Option<Arc<Shared>>);
 
@@ -51,7 +52,7 @@ impl Telemetry {
         })))
     }
 
-    /// The span of a message received from a client.
+    /// Begins the span of a message received from a client.
     #[must_use]
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let registry = self.metrics().cloned();
@@ -75,15 +76,15 @@ impl Telemetry {
         ServerSpan::new(parent, registry, None, message)
     }
 
-    /// The parent of work that no request asked for, such as connecting at the start or refreshing a catalogue. Its
-    /// spans begin traces of their own.
+    /// The parent of work that belongs to no request, such as connecting at the start or refreshing
+    /// a catalogue. Its spans begin traces of their own.
     #[must_use]
     pub fn root(&self) -> Parent {
         let recorder = self.0.as_ref().and_then(|shared| shared.recorder.clone());
         recorder.map_or_else(Parent::default, Parent::root)
     }
 
-    /// The telemetry of one backend, made once per backend.
+    /// The telemetry of one server. The caller creates it once per server.
     #[must_use]
     pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
         BackendTelemetry::new(
@@ -92,7 +93,7 @@ impl Telemetry {
         )
     }
 
-    /// The running requests of clients, those that began first in front; none if spans are not recorded.
+    /// The running requests of clients, oldest first. Empty if spans are not recorded.
     #[must_use]
     pub fn running(&self) -> Vec<RunningRequest> {
         self.recorder()
@@ -100,7 +101,8 @@ impl Telemetry {
             .unwrap_or_default()
     }
 
-    /// Cancels the running request with this span, in hexadecimal; returns its name, if there is one.
+    /// Cancels the running request whose span has this id, in hexadecimal. Returns the name of the
+    /// request, if it was running.
     #[must_use]
     pub fn cancel(&self, span_id: &str) -> Option<String> {
         self.recorder()?.running.cancel(span_id)
@@ -122,7 +124,7 @@ impl Telemetry {
         self.0.as_ref().map(|shared| &shared.metrics)
     }
 
-    /// The resource of all spans and metrics; OTLP-JSON names it.
+    /// The resource of all spans and metrics. OTLP-JSON contains it.
     #[must_use]
     pub fn resource(&self) -> Option<&Resource> {
         self.0.as_ref().map(|shared| &shared.resource)
@@ -147,8 +149,8 @@ impl Guard {
         Self(recorder)
     }
 
-    /// Delivers queued spans and ends, within about `bound`. Returns whether all were delivered. Spans that end
-    /// afterwards are lost.
+    /// Delivers queued spans and ends, within about `bound`. Returns whether all spans were
+    /// delivered. Spans that end afterwards are lost.
     pub async fn shutdown(self, bound: Duration) -> bool {
         let Some(recorder) = self.0 else { return true };
         // The SDK blocks, and its exporter needs this runtime meanwhile.

@@ -1,6 +1,6 @@
-//! Text of peers, bounded.
+//! Shortens texts of peers.
 
-/// The first `longest` characters.
+/// The first `longest` characters of a text.
 pub(crate) fn truncated(text: &str, longest: usize) -> &str {
     if text.len() <= longest {
         return text;

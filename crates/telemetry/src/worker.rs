@@ -1,4 +1,4 @@
-//! A thread that writes ended spans, behind a bounded queue.
+//! A thread that writes ended spans from a bounded queue.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,7 +11,7 @@ use opentelemetry_sdk::trace::SpanData;
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 
-/// Most spans that are written at once.
+/// The limit of the spans that are written at once.
 const BATCH: usize = 256;
 
 /// Writes spans.
@@ -20,7 +20,7 @@ pub(crate) trait Write: Send + 'static {
     fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()>;
 }
 
-/// The thread and its queue. On drop, the queue is written and the thread ends.
+/// The thread and its queue. On drop the thread writes the queue and ends.
 #[derive(Debug)]
 pub(crate) struct Worker {
     /// `None` after shutdown.
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, behind a queue of `capacity` spans; `name` is at most 15 characters long.
+    /// Starts the thread, with a queue for `capacity` spans. `name` may have at most 15 characters.
     pub(crate) fn start(
         name: &str,
         writer: impl Write,
@@ -45,7 +45,7 @@ impl Worker {
             .name(name.to_owned())
             .spawn(move || {
                 run(writer, &spans, &counted);
-                // Fails if nothing waits for the end.
+                // This fails if nobody waits for the end.
                 let _ = ended.send(());
             })?;
         Ok(Self {
@@ -56,7 +56,7 @@ impl Worker {
         })
     }
 
-    /// Queues a span; drops and counts it if the queue is full.
+    /// Queues a span. If the queue is full, the span is dropped and counted.
     pub(crate) fn offer(&self, span: &Arc<Record>) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = queue
@@ -67,7 +67,8 @@ impl Worker {
         }
     }
 
-    /// Closes the queue and waits until it is written, at most until `deadline`. Returns whether it was.
+    /// Closes the queue and waits until it is written, but not longer than until `deadline`.
+    /// Returns whether it was written.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);

@@ -710,7 +710,7 @@ async fn trace_file_has_lines_of_otlp_json_and_rotates() {
         let entry = entry.unwrap();
         names.push(entry.file_name().into_string().unwrap());
         for line in std::fs::read_to_string(entry.path()).unwrap().lines() {
-            // The types of OTLP read exactly its JSON encoding.
+            // The types of OTLP accept exactly the JSON encoding of OTLP.
             let request: ExportTraceServiceRequest = serde_json::from_str(line).unwrap();
             for span in &request.resource_spans[0].scope_spans[0].spans {
                 assert_eq!(hex(&span.trace_id), &SAMPLED[3..35]);

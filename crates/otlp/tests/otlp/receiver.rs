@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// One request.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// The path.

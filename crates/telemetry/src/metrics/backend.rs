@@ -1,4 +1,4 @@
-//! The counters of one backend.
+//! The counters of one server.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,9 +8,9 @@ use super::family::{Point, Values, label};
 /// The direction of bytes, seen from Fanlight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards Fanlight.
+    /// To Fanlight.
     Receive,
-    /// Away from it.
+    /// From Fanlight.
     Transmit,
 }
 
@@ -23,24 +23,24 @@ impl Direction {
     }
 }
 
-/// What became of the copy of a request for a mirror.
+/// The result of a copied request that went to a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorOutcome {
-    /// The mirror answered the same.
+    /// The mirror gave the same answer.
     Same,
-    /// It answered something else.
+    /// The mirror gave a different answer.
     Different,
-    /// It did not answer.
+    /// The mirror did not answer.
     Failed,
-    /// The copy was not sent: too many were on their way, or it was too large.
+    /// The copy was not sent, because too many copies were under way or because it was too large.
     Dropped,
 }
 
 impl MirrorOutcome {
-    /// All of them, in their order.
+    /// All results. A counter's index is the position of its result.
     pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Failed, Self::Dropped];
 
-    /// Its name for operators.
+    /// The name of the result for operators.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,14 +52,14 @@ impl MirrorOutcome {
     }
 }
 
-/// A backend as labels name it.
+/// The values of the labels that name a server.
 #[derive(Debug)]
 pub(super) struct NamedBackend {
     pub(super) name: String,
     pub(super) address: Option<(Arc<str>, u16)>,
 }
 
-/// The counters of one backend.
+/// The counters of one server.
 #[derive(Debug)]
 pub struct BackendMetrics {
     index: u16,
@@ -68,12 +68,12 @@ pub struct BackendMetrics {
     address: RwLock<Option<(Arc<str>, u16)>>,
     is_configured: AtomicBool,
     up: AtomicBool,
-    /// Of one that has several endpoints: those that can be used, and the others.
+    /// How many endpoints can be used and how many cannot, of a server with several endpoints.
     endpoints: [AtomicU64; 2],
     restarts: AtomicU64,
     reconnects: AtomicU64,
     ejections: AtomicU64,
-    /// Of one that has a mirror: what became of the copies, in the order of [`MirrorOutcome::ALL`].
+    /// How often each result of [`MirrorOutcome::ALL`] occurred, of a server with a mirror.
     mirrored: [AtomicU64; 4],
     failed_connections: AtomicU64,
     dropped_lines: AtomicU64,
@@ -101,13 +101,13 @@ impl BackendMetrics {
         }
     }
 
-    /// Counters outside of the registry, where nothing is counted.
+    /// Counters outside of the registry, for use where nothing is counted.
     #[must_use]
     pub fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
     }
 
-    /// Sets whether the configuration in force has it.
+    /// Sets whether the current configuration has the server.
     pub fn set_configured(&self, is_configured: bool) {
         self.is_configured.store(is_configured, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl BackendMetrics {
         *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
-    /// How labels name it.
+    /// The labels that name the server.
     pub(super) fn named(&self) -> NamedBackend {
         let address = self
             .address
@@ -133,12 +133,13 @@ impl BackendMetrics {
         self.is_configured.load(Ordering::Relaxed)
     }
 
-    /// Sets whether it can be used.
+    /// Sets whether the server can be used.
     pub fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed);
     }
 
-    /// Sets how many of its several endpoints are connected, and how many are not: it can be used while any is.
+    /// Sets how many of the server's endpoints are connected, and how many are not. The server can
+    /// be used while any endpoint is connected.
     pub fn set_endpoints(&self, up: usize, down: usize) {
         self.set_up(up > 0);
         for (count, value) in self.endpoints.iter().zip([up, down]) {
@@ -146,7 +147,7 @@ impl BackendMetrics {
         }
     }
 
-    /// The number of its endpoints by their state; none of one that has no several.
+    /// How many endpoints are in each state. Empty unless the server has several endpoints.
     pub(super) fn endpoints(&self) -> Vec<Point> {
         let [up, down] = self
             .endpoints
@@ -180,7 +181,8 @@ impl BackendMetrics {
         }
     }
 
-    /// What became of the copies for its mirror; nothing if it has had none.
+    /// How often each result occurred for copies to the mirror. Empty if the server has had no
+    /// copies.
     pub(super) fn mirror(&self) -> Vec<Point> {
         let counts = self.mirrored.each_ref().map(count);
         let point = |(outcome, count): (MirrorOutcome, i64)| {
@@ -202,38 +204,39 @@ impl BackendMetrics {
         }
     }
 
-    /// Its process was restarted.
+    /// Counts a restart of the server's process.
     pub fn restarted(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It was reconnected.
+    /// Counts that the server was connected again.
     pub fn reconnected(&self) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It was taken out of use: it did not answer a check, or its last calls.
+    /// Counts that Fanlight stopped using the server, because the server did not answer a check or
+    /// its last calls.
     pub fn ejected(&self) {
         self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An attempt to connect to it failed.
+    /// Counts an attempt to connect to the server that failed.
     pub fn connect_failed(&self) {
         self.failed_connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many lines of its standard error were dropped.
+    /// Counts dropped lines of the server's standard error.
     pub fn lines_dropped(&self, lines: u64) {
         self.dropped_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
-    /// Lines of its standard error that were dropped.
+    /// How many lines of the server's standard error were dropped.
     #[must_use]
     pub fn dropped_lines(&self) -> i64 {
         count(&self.dropped_lines)
     }
 
-    /// Counts bytes of messages from or to it.
+    /// Counts the bytes of messages from or to the server.
     pub fn io(&self, direction: Direction, count: u64) {
         match direction {
             Direction::Receive => &self.received,

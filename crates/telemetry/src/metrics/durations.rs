@@ -1,9 +1,11 @@
-//! How many durations fall into each of fixed ranges, which are finer than the buckets of the conventions: most tools answer
-//! within the first of those.
+//! Counts durations by range.
+//!
+//! The ranges are finer than the buckets of the conventions, because most tools answer within the
+//! first of those buckets.
 
 use std::time::Duration;
 
-/// Upper bounds of the ranges in nanoseconds. Each bound of [`super::BOUNDS`] is among them.
+/// The upper bounds of the ranges in nanoseconds. They include each bound of [`super::BOUNDS`].
 pub(super) const LIMITS: [u64; 52] = nanos([
     10,
     15,
@@ -59,7 +61,7 @@ pub(super) const LIMITS: [u64; 52] = nanos([
     300_000_000,
 ]);
 
-/// The number of ranges; the last is above all of [`LIMITS`].
+/// The number of ranges. The last range is above all [`LIMITS`].
 pub(super) const RANGES: usize = LIMITS.len() + 1;
 
 const fn nanos<const N: usize>(mut micros: [u64; N]) -> [u64; N] {
@@ -71,12 +73,12 @@ const fn nanos<const N: usize>(mut micros: [u64; N]) -> [u64; N] {
     micros
 }
 
-/// The range of a duration in nanoseconds.
+/// The index of the range of a duration in nanoseconds.
 pub(super) fn range_of(nanos: u64) -> usize {
     LIMITS.partition_point(|limit| *limit < nanos)
 }
 
-/// How many durations fall into each range.
+/// How many durations are in each range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Durations(pub(super) [u64; RANGES]);
 
@@ -91,7 +93,7 @@ impl Durations {
         self.0.iter().sum()
     }
 
-    /// Adds those of `other`.
+    /// Adds the counts of `other`.
     pub(super) fn add(&mut self, other: &Self) {
         self.0
             .iter_mut()
@@ -99,7 +101,7 @@ impl Durations {
             .for_each(|(sum, one)| *sum += one);
     }
 
-    /// The ranges in which there are more than in `earlier`, each with the difference.
+    /// The ranges in which there are more durations than in `earlier`, each with the difference.
     pub(super) fn since(&self, earlier: &Self) -> impl Iterator<Item = (usize, u64)> {
         let differences = self
             .0
@@ -109,7 +111,8 @@ impl Durations {
         differences.enumerate().filter(|(_, count)| *count > 0)
     }
 
-    /// How many fall into each of the ranges that end at `limits`, which are among [`LIMITS`], and above all of them.
+    /// How many durations are in each of the ranges that end at `limits`, and then how many are
+    /// above all of them. `limits` must be some of [`LIMITS`].
     pub(super) fn within(&self, limits: &[u64]) -> impl Iterator<Item = u64> {
         let mut counts = vec![0; limits.len() + 1];
         for (range, count) in self.0.iter().enumerate() {
@@ -124,13 +127,14 @@ impl Durations {
         counts.into_iter()
     }
 
-    /// The quantile `of` the durations, interpolated within a range; `None` without durations.
+    /// The quantile `of` the durations, interpolated within a range. `None` if there are no
+    /// durations.
     pub(super) fn quantile(&self, of: f64) -> Option<Duration> {
         let total = self.count();
         if total == 0 {
             return None;
         }
-        // Counts stay far below 2^52.
+        // Counts stay far below 2^52, so the conversion is exact.
         let wanted = of * total as f64;
         let (mut below, mut lower) = (0.0, 0.0);
         for (count, limit) in self.0.iter().zip(LIMITS) {

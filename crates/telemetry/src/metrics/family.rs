@@ -1,57 +1,57 @@
-//! The metrics by name: description, and values at one moment.
+//! The metrics by name, each with its description and with its values at one moment.
 
 /// The names of labels.
 pub mod label {
     use crate::names;
 
-    /// The backend as the configuration calls it.
+    /// The server, by its name in the configuration.
     pub const BACKEND: &str = names::BACKEND_NAME;
     /// The method, or `_OTHER`.
     pub const METHOD: &str = names::MCP_METHOD_NAME;
-    /// The tool, if it is in the catalogue, or `_OTHER`.
+    /// The tool. `_OTHER` if it is not in the catalogue.
     pub const TOOL: &str = names::GEN_AI_TOOL_NAME;
-    /// The prompt, likewise.
+    /// The prompt. `_OTHER` if it is not in the catalogue.
     pub const PROMPT: &str = names::GEN_AI_PROMPT_NAME;
-    /// The class of error; absent on success.
+    /// The class of error. Successful messages lack it.
     pub const ERROR: &str = names::ERROR_TYPE;
-    /// The code of the JSON-RPC error in the response, if it is one that is known.
+    /// The known code of the JSON-RPC error in the response.
     pub const STATUS: &str = names::RPC_RESPONSE_STATUS_CODE;
-    /// `execute_tool` on tool calls.
+    /// Always `execute_tool`. Only tool calls have it.
     pub const OPERATION: &str = names::GEN_AI_OPERATION_NAME;
-    /// `http`.
+    /// Always `http`.
     pub const PROTOCOL: &str = names::NETWORK_PROTOCOL_NAME;
     /// The version of HTTP.
     pub const PROTOCOL_VERSION: &str = names::NETWORK_PROTOCOL_VERSION;
-    /// The backend's host.
+    /// The host of the server.
     pub const ADDRESS: &str = names::SERVER_ADDRESS;
-    /// The backend's port.
+    /// The port of the server.
     pub const PORT: &str = names::SERVER_PORT;
     /// The negotiated revision.
     pub const REVISION: &str = names::MCP_PROTOCOL_VERSION;
-    /// `tcp` or `pipe`.
+    /// The transport: `tcp` or `pipe`.
     pub const TRANSPORT: &str = names::NETWORK_TRANSPORT;
-    /// `receive` or `transmit`.
+    /// The direction: `receive` or `transmit`.
     pub const DIRECTION: &str = "network.io.direction";
-    /// `up` or `down`.
+    /// The state: `up` or `down`.
     pub const STATE: &str = "state";
-    /// Why spans were dropped.
+    /// The reason why spans were dropped.
     pub const REASON: &str = "reason";
-    /// What became of something.
+    /// The result of a request or a copy.
     pub const OUTCOME: &str = "outcome";
-    /// On the series that counts all beyond the limit.
+    /// A label of the series that counts everything beyond the limit.
     pub const OVERFLOW: &str = "otel.metric.overflow";
 }
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// How often and how long.
+    /// The number of values, their sum, and their distribution.
     Histogram,
     /// A sum that only grows.
     Counter,
     /// A sum that grows and shrinks.
     UpDownCounter,
-    /// A state.
+    /// A state at one moment.
     Gauge,
 }
 
@@ -71,15 +71,15 @@ impl Shape {
 /// The description of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyInfo {
-    /// Its name in OpenTelemetry.
+    /// The name of the metric in OpenTelemetry.
     pub name: &'static str,
-    /// Its unit (UCUM); annotations in braces.
+    /// The unit (UCUM). Annotations are in braces.
     pub unit: &'static str,
-    /// Its meaning.
+    /// The meaning of the metric.
     pub help: &'static str,
-    /// Its kind.
+    /// The kind of the metric.
     pub shape: Shape,
-    /// The labels it can have.
+    /// The labels that the metric can have.
     pub labels: &'static [&'static str],
 }
 
@@ -100,7 +100,7 @@ const CLIENT_OPERATION: &[&str] = &[
     label::PORT,
 ];
 
-/// All but the address and the port.
+/// The labels of `CLIENT_OPERATION` without the server's address and port.
 const SERVER_OPERATION: &[&str] = CLIENT_OPERATION.split_at(12).0;
 
 const SERVER_SESSION: &[&str] = &[
@@ -172,7 +172,7 @@ families! {
         "How often the configuration in force has changed, counted from 1 at the start.";
 }
 
-/// The labels of a value, by name.
+/// The labels of a value, as pairs of name and value.
 pub type Labels = Vec<(&'static str, String)>;
 /// A value with its labels.
 pub type Point = (Labels, Values);
@@ -180,25 +180,26 @@ pub type Point = (Labels, Values);
 /// The values of one metric at one moment.
 #[derive(Debug)]
 pub struct Family {
-    /// The metric.
+    /// The description of the metric.
     pub info: &'static FamilyInfo,
-    /// Its values.
+    /// The values, each with its labels.
     pub points: Vec<Point>,
 }
 
-/// One value.
+/// A value of a metric.
 #[derive(Debug)]
 pub enum Values {
-    /// Of a counter or gauge.
+    /// The value of a counter or a gauge.
     Integer(i64),
-    /// Of a histogram.
+    /// The values of a histogram.
     Histogram(Counts),
 }
 
 /// The values of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// The values in each bucket, not cumulative; the last bucket is above all of [`BOUNDS`](super::BOUNDS).
+    /// How many values are in each bucket. The buckets are not cumulative, and the last one is
+    /// above all [`BOUNDS`](super::BOUNDS).
     pub buckets: Vec<u64>,
     /// The sum of all values, in seconds.
     pub sum_seconds: f64,

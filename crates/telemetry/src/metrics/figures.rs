@@ -1,4 +1,4 @@
-//! Figures of each backend for operators: requests, errors, durations.
+//! Figures of each server for operators: requests, errors and durations.
 
 use std::time::Duration;
 
@@ -8,31 +8,33 @@ use super::Metrics;
 use super::durations::Durations;
 use crate::error_type::ErrorType;
 
-/// Values of `error.type` that do not count as failures of the backend: the client had given up.
+/// Values of `error.type` that do not count as failures of the server: the client gave up.
 pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
 
-/// Figures of one backend since the start.
+/// The figures of one server since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
-    /// Messages to it that have ended, and those that could not be sent.
+    /// How many messages to the server have ended or could not be sent.
     pub requests: u64,
-    /// Those that failed, without [`GIVEN_UP`] ones and without `server/discover`, which probes the era; and attempts to
-    /// connect that failed.
+    /// How many messages failed and how many attempts to connect failed. This excludes messages
+    /// with an error in [`GIVEN_UP`], and `server/discover`, which only asks for the era of the
+    /// server.
     pub errors: u64,
-    /// Those attempts.
+    /// How many attempts to connect failed.
     pub failed_connections: i64,
-    /// The median of the time from sending a `tools/call` until its response, without connecting; `None` if none was sent.
+    /// The median time between a `tools/call` and its response, without connecting. `None` if no
+    /// call was sent.
     pub median: Option<Duration>,
-    /// The 95th percentile, likewise.
+    /// The 95th percentile of this time.
     pub p95: Option<Duration>,
-    /// Starts of its process after the first.
+    /// How often the server's process was restarted.
     pub restarts: i64,
-    /// Connections to it after the first.
+    /// How often the server was connected again.
     pub reconnects: i64,
 }
 
 impl Metrics {
-    /// The figures of the backend called `name`.
+    /// The figures of the server called `name`.
     #[must_use]
     pub fn figures(&self, name: &str) -> BackendFigures {
         let backend = self.backend(name);
@@ -50,7 +52,7 @@ impl Metrics {
             let count = durations.count();
             figures.requests += count;
             let given_up = matches!(key.error, Some(ErrorType::Abandoned | ErrorType::Cancelled));
-            // Legacy servers rightly refuse the probe for the era.
+            // A legacy server may refuse this question.
             let is_failure = key.error.is_some() && !given_up && key.method != Method::Discover;
             figures.errors += if is_failure { count } else { 0 };
             if key.method == Method::CallTool && !given_up {
@@ -117,7 +119,7 @@ mod tests {
             of(Method::Discover, Some(ErrorType::JsonRpc(-32601))),
             Duration::from_millis(1),
         );
-        // Connecting says nothing of how long calls take.
+        // The time to connect says nothing about the duration of calls.
         metrics
             .client
             .record(of(Method::Initialize, None), Duration::from_secs(200));

@@ -1,4 +1,4 @@
-//! Histograms by label, each a few atomics.
+//! Histograms by label. Each consists of a few atomic numbers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::error_type::ErrorType;
 use crate::message::Transport;
 use crate::names::OTHER;
 
-/// Upper bounds of the buckets in seconds (conventions for MCP).
+/// The upper bounds of the buckets in seconds (conventions for MCP).
 pub const BOUNDS: [f64; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
-/// The labels of a series, without allocations: unknown methods have an empty name.
+/// The labels of a series. They need no allocation: unknown methods have an empty name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) backend: u16,
@@ -33,7 +33,7 @@ pub(crate) struct Key {
     pub(crate) http: Option<&'static str>,
 }
 
-/// What the series of a metric are about, which decides about their labels.
+/// The messages or sessions that a metric counts, which decides about its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     Received,
@@ -62,7 +62,7 @@ impl Default for Histogram {
 pub(crate) struct Series {
     series: RwLock<HashMap<Key, Arc<Histogram>, RandomState>>,
     most: usize,
-    /// Counts for all series beyond `most`.
+    /// The histogram of all series beyond `most`.
     overflow: Histogram,
 }
 
@@ -93,7 +93,7 @@ impl Series {
         }
     }
 
-    /// Calls `each` with every series but that of the overflow.
+    /// Calls `each` with every series except the overflow.
     pub(super) fn for_each(&self, mut each: impl FnMut(&Key, Durations)) {
         for (key, histogram) in self
             .series
@@ -180,7 +180,7 @@ fn labels(about: About, key: &Key, known: &KnownNames, backend: Option<NamedBack
     } else {
         labels_of_message(key, known)
     };
-    // A mistake of the sender is no failure of the receiver (conventions for MCP, Server).
+    // The receiver has not failed if the sender made a mistake (conventions for MCP, Server).
     let is_failure = |error: &ErrorType| about != About::Received || !error.is_mistake_of_sender();
     out.extend(
         key.error
@@ -234,7 +234,7 @@ fn labels_of_message(key: &Key, known: &KnownNames) -> Labels {
 mod tests {
     use super::*;
 
-    /// Otherwise a value could be counted in the wrong bucket.
+    /// Otherwise the wrong bucket could count a value.
     #[test]
     fn every_bound_ends_a_range() {
         for bound in BOUNDS {

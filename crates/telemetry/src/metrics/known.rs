@@ -1,5 +1,6 @@
-//! The names of tools and prompts that may be labels: those seen in lists, limited per backend for the life of the
-//! process.
+//! The names of tools and prompts that may be labels.
+//!
+//! These are names that lists contained. Their number per server is limited until the process ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher as _;
@@ -12,12 +13,13 @@ use crate::names::OTHER;
 use crate::subject::Target;
 use crate::text::truncated;
 
-/// Longest name that becomes a label, in characters.
+/// The limit of a name that becomes a label, in characters.
 const LONGEST: usize = 128;
-/// How many lists of an owner are remembered as read: clients request the same pages repeatedly.
+/// How many recently read lists of an owner are remembered, because clients request the same pages
+/// repeatedly.
 const READ: usize = 16;
 
-/// What a name refers to.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NameKind {
     /// A tool.
@@ -26,17 +28,17 @@ pub enum NameKind {
     Prompt,
 }
 
-/// A name by number; 0 stands for all unknown names.
+/// The number of a name. 0 stands for all unknown names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NameId {
     kind: NameKind,
     number: u32,
 }
 
-/// The names of all backends, by number.
+/// The names of all servers and their numbers.
 #[derive(Debug)]
 pub(crate) struct KnownNames {
-    /// Most names of each kind per owner.
+    /// The limit of the names of each kind per owner.
     most: usize,
     tables: RwLock<Tables>,
     hasher: RandomState,
@@ -45,16 +47,17 @@ pub(crate) struct KnownNames {
 #[derive(Debug, Default)]
 struct Tables {
     texts: Vec<Arc<str>>,
-    /// By the number of the owner, then by kind: a look-up with each message.
+    /// The names by the number of the owner, then by kind. Each message looks up a name here.
     owners: Vec<[OwnerNames; 2]>,
 }
 
-/// The names of one owner.
+/// The names of one owner: a server, or Fanlight.
 #[derive(Debug, Default)]
 struct OwnerNames {
-    /// Names to numbers, which never change.
+    /// The number of each name. It never changes.
     names: HashMap<Arc<str>, u32, RandomState>,
-    /// Hashes of the lists that were read last, oldest first. On a collision, the names of one list are no labels.
+    /// The hashes of the lists that were read last, oldest first. If two hashes collide, the names
+    /// in one of the lists do not become labels.
     read: VecDeque<u64>,
 }
 
@@ -76,7 +79,7 @@ impl KnownNames {
         }
     }
 
-    /// Adds the names in `list`, unless that list was read recently.
+    /// Adds the names in `list`, unless this list was read recently.
     pub(super) fn learn(
         &self,
         owner: u16,

@@ -1,11 +1,13 @@
 //! The metrics: durations of messages, state, and losses.
 //!
-//! A registry of our own instead of prometheus-client or the SDK's: recording is one look-up by a key of small numbers
-//! and three atomic additions, without a vector of labels to allocate and compare; the number of series is bounded, with
-//! an overflow series; and one snapshot serves both the Prometheus text and the OTLP export.
+//! This registry of our own replaces prometheus-client and the SDK's registry. Recording takes one
+//! look-up by a key of small numbers and three atomic additions: there is no vector of labels to
+//! allocate and compare. The number of series is bounded, with an overflow series. One snapshot
+//! serves both the Prometheus text and the OTLP export.
 //!
-//! Every label has a bounded set of values: known methods, known revisions, names of tools and prompts that appear in
-//! lists (limited per backend), a closed list of errors. No URI, user, session or request id.
+//! Every label has a bounded set of values: known methods, known revisions, a closed list of
+//! errors, and the names of tools and prompts in lists (limited per server). No label contains a
+//! URI, a user, a session id or a request id.
 
 mod backend;
 mod durations;
@@ -44,12 +46,13 @@ use histogram::{About, Key, Series};
 use known::KnownNames;
 use tools::ToolHistory;
 
-/// Limits of labels.
+/// Limits of the labels of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricLimits {
-    /// Most tools, and most prompts, of a backend that are labels; others are `_OTHER`.
+    /// How many tools, and how many prompts, of a server are labels. All others are `_OTHER`.
     pub names_per_backend: usize,
-    /// Most series of one histogram; further ones are counted together, as `otel_metric_overflow`.
+    /// How many series a histogram has. All further ones are counted together, as
+    /// `otel_metric_overflow`.
     pub series: usize,
 }
 
@@ -86,7 +89,7 @@ impl DropReason {
     }
 }
 
-/// What is known of the configuration.
+/// The state of the configuration.
 #[derive(Debug, Default)]
 struct ConfigurationMetrics {
     is_usable: AtomicI64,
@@ -99,7 +102,7 @@ pub struct Metrics {
     limits: MetricLimits,
     server: Series,
     client: Series,
-    /// Requests that could not be sent, by their errors.
+    /// Requests that could not be sent, by error.
     unsent: Series,
     server_sessions: Series,
     client_sessions: Series,
@@ -117,7 +120,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics that are all zero.
+    /// Creates metrics that are all zero.
     #[must_use]
     pub fn new(limits: MetricLimits) -> Self {
         Self {
@@ -141,7 +144,7 @@ impl Metrics {
         }
     }
 
-    /// Shows this counter of dropped log lines.
+    /// Adds this counter of dropped log lines to the metrics.
     #[must_use]
     pub fn with_dropped_log_lines(self, counter: Arc<AtomicU64>) -> Self {
         Self {
@@ -150,7 +153,7 @@ impl Metrics {
         }
     }
 
-    /// The counters of the backend called `name`, created on first use.
+    /// The counters of the server called `name`, which are created on first use.
     #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
         let mut backends = self
@@ -165,8 +168,8 @@ impl Metrics {
         Arc::clone(made)
     }
 
-    /// Makes the names in `list`, which `names` reads, labels of `backend`, or without one of messages from clients. A
-    /// list that was read recently is not read again.
+    /// Makes the names in `list` labels of `backend`, or of messages from clients if there is no
+    /// `backend`. `names` reads the list. A list that was read recently is not read again.
     pub fn learn(
         &self,
         backend: Option<&BackendMetrics>,
@@ -178,12 +181,13 @@ impl Metrics {
             .learn(backend.map_or(0, BackendMetrics::index), kind, list, names);
     }
 
-    /// A session began (1) or ended (-1).
+    /// Counts that a session began (1) or ended (-1).
     pub fn sessions(&self, change: i64) {
         self.sessions.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// A session has ended, which lasted so long; `error` is why, unless it was ended properly.
+    /// Counts a session that has ended, and how long it lasted. `error` is the reason; `None` after
+    /// a regular end.
     pub fn session_ended(
         &self,
         side: SessionSide,
@@ -221,12 +225,12 @@ impl Metrics {
         );
     }
 
-    /// A call was suspended (1), or resumed or dropped (-1).
+    /// Counts that a call was suspended (1), or that a suspended call was resumed or dropped (-1).
     pub fn suspended_calls(&self, change: i64) {
         self.suspended_calls.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Counts bytes of messages from or to clients.
+    /// Counts the bytes of messages from or to clients.
     pub fn client_bytes(&self, direction: Direction, count: u64) {
         match direction {
             Direction::Receive => &self.received,
@@ -235,7 +239,7 @@ impl Metrics {
         .fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The configuration has been read and could be used; this generation of it is in force.
+    /// Records that the configuration was read and is valid. Its generation is now in force.
     pub fn configuration_read(&self, generation: u64) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -251,12 +255,13 @@ impl Metrics {
         );
     }
 
-    /// The configuration has been read and could not be used: the one before stays in force.
+    /// Records that the configuration was read and is invalid. The previous one stays in force.
     pub fn configuration_failed(&self) {
         self.configuration.is_usable.store(0, Ordering::Relaxed);
     }
 
-    /// The backend called `name` is no longer configured: its counters are not shown until it is again.
+    /// Hides the counters of the server called `name`, which is no longer configured. They are
+    /// visible again when it is configured again.
     pub fn retire_backend(&self, name: &str) {
         let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
         backends
@@ -272,7 +277,7 @@ impl Metrics {
         }
     }
 
-    /// How many spans were not delivered, by reason.
+    /// How many spans were not delivered for this reason.
     #[must_use]
     pub fn spans_dropped(&self, reason: DropReason) -> u64 {
         self.dropped

@@ -6,7 +6,8 @@ use fanlight_protocol::{Json, Method, Response};
 
 use super::{BackendMetrics, Metrics, NameKind};
 
-/// Learns the names in the response to a list request, from `backend` or, without one, from Fanlight.
+/// Learns the names in the response to a list request. The response comes from `backend`, or from
+/// Fanlight if there is no `backend`.
 pub(crate) fn learn(
     metrics: &Metrics,
     backend: Option<&std::sync::Arc<BackendMetrics>>,
@@ -39,7 +40,7 @@ pub(crate) fn learn(
     );
 }
 
-/// Marks a cached list whose names have been learned.
+/// A mark on a cached list whose names have been learned.
 struct NamesLearned;
 
 fn names_in(list: &Json) -> Vec<String> {
@@ -52,5 +53,6 @@ fn names_in(list: &Json) -> Vec<String> {
         .collect()
 }
 
-/// Most names that are read from one page. No option: `limits.metricNames` bounds the names that metrics tell apart.
+/// The limit of the names that are read from one page. There is no option: `limits.metricNames`
+/// limits how many names metrics distinguish.
 const MOST: usize = 1000;

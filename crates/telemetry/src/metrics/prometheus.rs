@@ -1,5 +1,6 @@
-//! Metrics as Prometheus text (exposition format 0.0.4), named by the rules of OpenTelemetry's Prometheus compatibility:
-//! dots to underscores, units as words at the end, `_total` on counters.
+//! Writes metrics as Prometheus text (exposition format 0.0.4). Names follow the rules of
+//! OpenTelemetry's Prometheus compatibility: dots become underscores, units become words at the
+//! end, and counters get `_total`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +9,7 @@ use opentelemetry_sdk::Resource;
 use super::family::{Counts, Family, FamilyInfo, Labels, Shape, Values};
 use super::histogram::BOUNDS;
 
-/// These metrics, behind the description of what is measured.
+/// Writes the description of the measured resource, and then these metrics.
 pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
     let mut out = String::with_capacity(8192);
     out.push_str("# HELP target_info What is measured.\n# TYPE target_info gauge\n");
@@ -21,7 +22,7 @@ pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
     out
 }
 
-/// These metrics in the Prometheus text exposition format 0.0.4.
+/// Writes these metrics in the Prometheus text exposition format 0.0.4.
 #[must_use]
 pub fn prometheus(families: &[Family]) -> String {
     let mut out = String::new();
@@ -46,14 +47,14 @@ pub fn prometheus(families: &[Family]) -> String {
     out
 }
 
-/// The name that Prometheus knows a metric by.
+/// The name of a metric in Prometheus.
 #[must_use]
 pub(super) fn name(info: &FamilyInfo) -> String {
     let mut name = info.name.replace('.', "_");
     match info.unit {
         "s" => name.push_str("_seconds"),
         "By" => name.push_str("_bytes"),
-        // Annotations in braces are left out, and so is no unit.
+        // Units that are annotations in braces add nothing to the name, like a missing unit.
         _ => {}
     }
     if info.shape == Shape::Counter {

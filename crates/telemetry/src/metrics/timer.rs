@@ -1,4 +1,4 @@
-//! Measures the duration of one message for its histogram.
+//! Measures the duration of a message for its histogram.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +11,27 @@ use crate::error_type::ErrorType;
 use crate::message::{Moment, Network, Transport};
 use crate::subject::Target;
 
-/// Which of the histograms.
+/// The histogram that counts a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Messages received.
+    /// The histogram of received messages.
     Server,
-    /// Messages sent.
+    /// The histogram of sent messages.
     Client,
-    /// Requests that could not be sent, for want of a connection; without durations, and for operators alone.
+    /// Counts requests that could not be sent because there was no connection. It has no durations,
+    /// and only operators see it.
     Unsent,
 }
 
-/// The labels of a backend's messages.
+/// The labels of messages to and from a server.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendLabels {
-    /// The number of the backend in the registry.
+    /// The number of the server in the registry.
     pub(crate) index: u16,
     pub(crate) transport: Transport,
 }
 
-/// The version of HTTP that is spoken with backends.
+/// The version of HTTP that Fanlight speaks with servers.
 pub(crate) const BACKEND_HTTP: &str = "1.1";
 
 impl BackendLabels {
@@ -39,22 +40,23 @@ impl BackendLabels {
     }
 }
 
-/// Whose session has ended.
+/// The kind of a session that has ended.
 #[derive(Clone, Copy, Debug)]
 pub enum SessionSide {
-    /// A client's, over this network.
+    /// A session of a client, over this network.
     Server(Network),
-    /// One with a backend.
+    /// A session with a server.
     Client(BackendLabels),
 }
 
-/// The running timer of a message; requests from clients count as active until it is dropped.
+/// The running timer of a message. A request of a client counts as active until its timer is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Timer {
     metrics: Arc<Metrics>,
     side: Side,
     began: Moment,
-    /// `None` once it is recorded.
+    /// The labels of the message. `None` after it has been counted.
     key: Option<Key>,
 }
 

@@ -1,7 +1,8 @@
 //! Figures of each tool over the last hour.
 //!
-//! A call costs nothing for them: what the histograms have counted is compared with what they had counted at the last full
-//! minute. Minutes without a call are not kept. Metrics bound how many tools they tell apart; others are counted together.
+//! A call costs nothing for these figures: they compare the counts of the histograms with their
+//! counts at the last full minute. Minutes without a call are not kept. Metrics distinguish a
+//! limited number of tools, and count all others together.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -16,35 +17,38 @@ use super::durations::Durations;
 use super::known::NameId;
 use crate::error_type::ErrorType;
 
-/// How many minutes are told apart, the running one among them.
+/// How many minutes are distinguished, including the current one.
 pub const MINUTES: usize = 60;
-/// The minutes of which the rate is the mean.
+/// How many minutes the rate covers.
 const RATE: u64 = 5;
 
-/// Figures of one tool over the last [`MINUTES`].
+/// The figures of one tool over the last [`MINUTES`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolFigures {
-    /// Its backend, as the configuration calls it.
+    /// The name of the server in the configuration.
     pub backend: String,
-    /// The backend's name of it; `_OTHER` for all that metrics do not tell apart.
+    /// The name of the tool at the server. `_OTHER` stands for all tools that metrics do not
+    /// distinguish.
     pub tool: String,
-    /// Calls that have ended, and those that could not be sent; without those that the client gave up.
+    /// How many calls have ended or could not be sent. Calls that the client gave up do not count.
     pub calls: u64,
-    /// Those of them that failed.
+    /// How many of these calls failed.
     pub errors: u64,
-    /// Calls that the client gave up.
+    /// How many calls the client gave up.
     pub given_up: u64,
-    /// Calls in a minute, the mean of the last five.
+    /// Calls per minute: the mean of the last five minutes.
     pub per_minute: f64,
-    /// The median of the time from sending a call until its response, without connecting; `None` if none was sent.
+    /// The median time between a call and its response, without connecting. `None` if no call was
+    /// sent.
     pub median: Option<Duration>,
-    /// The 95th percentile, likewise.
+    /// The 95th percentile of this time.
     pub p95: Option<Duration>,
-    /// The 99th percentile, likewise.
+    /// The 99th percentile of this time.
     pub p99: Option<Duration>,
-    /// How many calls took how long: the ends of the ranges, `None` for the last.
+    /// How many calls are in each range of durations. Each range has its end, and the last one has
+    /// `None`.
     pub ranges: Vec<(Option<Duration>, u64)>,
-    /// Calls and errors of each minute, the oldest first.
+    /// The calls and errors of each minute, oldest first.
     pub minutes: [(u32, u32); MINUTES],
 }
 
@@ -72,10 +76,10 @@ const RANGES: [u64; 20] = [
     300_000_000,
 ];
 
-/// A tool: the index of its backend, and its name.
+/// A tool: the index of its server, and its name.
 type ToolKey = (u16, NameId);
 
-/// What was counted of each tool at full minutes.
+/// The counts of each tool at full minutes.
 #[derive(Debug)]
 pub(super) struct ToolHistory {
     began: Instant,
@@ -84,7 +88,7 @@ pub(super) struct ToolHistory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the running minute.
+    /// The number of the current minute.
     minute: u64,
     tools: HashMap<ToolKey, Entry, RandomState>,
 }
@@ -93,7 +97,7 @@ struct State {
 struct Entry {
     /// The counts at the start of the current minute.
     counted: Totals,
-    /// The minutes before it in which something was counted, the oldest first.
+    /// The earlier minutes in which calls were counted, oldest first.
     minutes: VecDeque<Minute>,
 }
 
@@ -126,12 +130,14 @@ impl Default for ToolHistory {
 }
 
 impl Metrics {
-    /// Closes the running minute of the figures of tools, if it is over. To be called each minute.
+    /// Closes the current minute for the figures of tools, if it is over. The program calls this
+    /// each minute.
     pub fn close_tool_minute(&self) {
         self.close_minute(self.tools.began.elapsed().as_secs() / 60);
     }
 
-    /// The figures of each tool that was called in the last [`MINUTES`], the most called first.
+    /// The figures of each tool that was called in the last [`MINUTES`]. The most frequently called
+    /// tool is first.
     #[must_use]
     pub fn tools(&self) -> Vec<ToolFigures> {
         self.tools_at(self.tools.began.elapsed())
@@ -201,7 +207,7 @@ impl Metrics {
 }
 
 impl State {
-    /// Begins the minute `now`, if another is running.
+    /// Begins the minute `now`, unless it is the current one.
     fn advance(&mut self, now: u64, totals: &HashMap<ToolKey, Totals, RandomState>) {
         if now <= self.minute {
             return;
@@ -225,7 +231,7 @@ impl State {
         self.minute = now;
     }
 
-    /// What was counted of a tool in the last [`MINUTES`]; `None` if nothing was.
+    /// The sums of a tool over the last [`MINUTES`]. `None` if it has no calls in them.
     fn window(&self, key: &ToolKey, total: &Totals) -> Option<Window> {
         let mut window = Window::default();
         let entry = self.tools.get(key);
@@ -246,7 +252,7 @@ impl State {
 }
 
 impl Totals {
-    /// What was counted since `earlier`, as the minute of this number; `None` if nothing was.
+    /// The calls since `earlier`, as the minute with this number. `None` if there are none.
     fn since(&self, earlier: &Self, number: u64) -> Option<Minute> {
         let small = |(range, count)| {
             (
@@ -286,7 +292,7 @@ struct Window {
     calls: u64,
     errors: u64,
     given_up: u64,
-    /// Calls of the last minutes, of which the rate is the mean.
+    /// The calls in the minutes that the rate covers.
     recent: u64,
     durations: Durations,
     minutes: [(u32, u32); MINUTES],
@@ -330,7 +336,7 @@ impl Window {
     }
 
     fn figures(self, backend: String, tool: String, uptime: Duration) -> ToolFigures {
-        // The running minute is not over yet. Of less than a minute no rate is known.
+        // The current minute is not over yet. There is no rate of less than a minute.
         let seconds = (uptime.as_secs_f64() % 60.0 + (RATE - 1) as f64 * 60.0)
             .min(uptime.as_secs_f64())
             .max(60.0);
@@ -365,7 +371,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Metrics that know the tools `read` and `write` of the backend `files`.
+    /// Metrics that know the tools `read` and `write` of the server `files`.
     fn metrics() -> Metrics {
         let metrics = Metrics::new(MetricLimits::default());
         let backend = metrics.backend("files");
@@ -413,7 +419,7 @@ mod tests {
             (read.minutes[58], read.minutes[59], read.minutes[57]),
             ((10, 0), (1, 1), (0, 0))
         );
-        // A call that was given up does not tell how long the tool takes.
+        // A call that the client gave up does not show how long the tool takes.
         assert!(read.p99.unwrap() <= Duration::from_millis(4), "{read:?}");
         assert!(
             write.median.unwrap() > Duration::from_millis(500),
@@ -428,7 +434,7 @@ mod tests {
         };
         assert_eq!(some(read), [(Some(Duration::from_millis(5)), 11)]);
         assert_eq!(some(write), [(Some(Duration::from_secs(1)), 1)]);
-        // An hour later nothing is left of the first minute.
+        // An hour later the first minute is forgotten.
         let later = metrics.tools_at(MINUTE * 60);
         assert_eq!(
             (later.len(), later[0].calls, later[0].minutes[0]),
@@ -473,7 +479,7 @@ mod tests {
         for _ in 0..9 {
             call(&metrics, "read", 1, None);
         }
-        // Nothing is known of the rate in less than a minute.
+        // In the first minute the rate counts as if a whole minute had passed.
         assert_eq!(metrics.tools_at(Duration::from_secs(3))[0].per_minute, 9.0);
         assert_eq!(metrics.tools_at(Duration::from_secs(90))[0].per_minute, 6.0);
         assert_eq!(metrics.tools_at(MINUTE * 30)[0].per_minute, 0.0);

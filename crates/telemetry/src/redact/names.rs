@@ -1,6 +1,6 @@
-//! Names that say that a value is secret.
+//! Recognizes names that say that a value is secret.
 
-/// Parts of secret names, compared in lower case without separators.
+/// Parts of secret names, in lower case and without separators.
 const PARTS: &[&str] = &[
     "password",
     "passwd",
@@ -22,15 +22,15 @@ const PARTS: &[&str] = &[
     "jwt",
 ];
 
-/// Whole words of secret names; too short to be looked for within others.
+/// Whole words of secret names. They are too short to be searched for within other words.
 const WORDS: &[&str] = &[
     "auth", "cvc", "cvv", "key", "mfa", "otp", "pass", "pat", "pin", "pw", "sid", "sig", "totp",
 ];
 
-/// Ends of names that are written as one word.
+/// The last letters of secret names that are written as one word.
 const ENDS: &[&str] = &["auth", "key", "otp", "pass"];
 
-/// Words that end like secret names and are none.
+/// Words with such an ending that are not names of secrets.
 const HARMLESS: &[&str] = &[
     "bypass",
     "compass",
@@ -44,8 +44,8 @@ const HARMLESS: &[&str] = &[
     "turkey",
 ];
 
-/// Whether a value of this name is secret. `-`, `_`, `.`, spaces and changes of case separate words; digits and the `s`
-/// of a plural at their ends do not count.
+/// Whether a value with this name is secret. Words are separated by `-`, `_`, `.`, spaces and
+/// changes of case. Digits and the plural `s` at their ends do not count.
 pub(super) fn is_secret(name: &str) -> bool {
     let plain: String = name
         .chars()
@@ -67,7 +67,7 @@ pub(super) fn is_secret(name: &str) -> bool {
     })
 }
 
-/// The words of a name: `apiKey`, `api_key`, `API-Key` and `api key` are the same two.
+/// The words of a name. `apiKey`, `api_key`, `API-Key` and `api key` have the same two words.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let mut rest = name;
     std::iter::from_fn(move || {

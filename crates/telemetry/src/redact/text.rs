@@ -1,10 +1,11 @@
-//! Secrets within texts: credentials of URLs and of `Authorization`, JWTs, and values behind the name of a secret.
+//! Finds secrets in texts: credentials of URLs and of `Authorization`, JWTs, and values after the
+//! name of a secret.
 
 use super::names::is_secret;
 
 const BLANK: &str = "[redacted]";
 
-/// Characters of the longest name that is looked at.
+/// The limit of a name that is examined, in bytes.
 const LONGEST_NAME: usize = 64;
 
 /// `text` without its secrets; `None` if it has none.
@@ -22,7 +23,7 @@ pub(super) fn without_secrets(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Where the next secret that begins at `from` or later is.
+/// The range of the next secret that begins at `from` or later.
 fn next_secret(text: &str, from: usize) -> Option<(usize, usize)> {
     let rest = text.get(from..)?;
     let mut at = 0;
@@ -41,7 +42,7 @@ fn next_secret(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The next word at `at` or later: letters, digits, `_` and `-`.
+/// The range of the next word at `at` or later. A word consists of letters, digits, `_` and `-`.
 fn word(text: &str, at: usize) -> Option<(usize, usize)> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let start = at + text.get(at..)?.find(is_part)?;
@@ -49,7 +50,7 @@ fn word(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, length.map_or(text.len(), |length| start + length)))
 }
 
-/// `scheme://user:password@host`: what is before the `@`.
+/// The secret in `scheme://user:password@host`: the part before the `@`.
 fn after_scheme(text: &str, _: &str, end: usize) -> Option<(usize, usize)> {
     let start = end + 3;
     let rest = text.get(end..)?.strip_prefix("://")?;
@@ -60,7 +61,7 @@ fn after_scheme(text: &str, _: &str, end: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// `Bearer token`, and the other schemes of `Authorization`.
+/// The credentials after `Bearer` or another scheme of `Authorization`.
 fn after_bearer(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     let is_bearer = ["bearer", "dpop"]
         .iter()
@@ -74,7 +75,8 @@ fn after_bearer(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     let length = token
         .find(|c: char| c.is_whitespace() || "\"'\\,;<>".contains(c))
         .unwrap_or(token.len());
-    // "Basic" is a word as well: credentials are longer than most, and of one alphabet.
+    // "Basic" is also an ordinary word. Credentials are longer than most words, and have a fixed
+    // alphabet.
     let is_base64 = length >= 8
         && token
             .get(..length)?
@@ -83,8 +85,8 @@ fn after_bearer(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     (start > end && (is_bearer || is_base64)).then_some((start, start + length))
 }
 
-/// `name=value` and `name: value`, either in quotes, which may be escaped: a text that is JSON, a query, a connection
-/// string, a header, a variable.
+/// The value in `name=value` or `name: value`. Both may be in quotes, which may be escaped. The
+/// text may be JSON, a query, a connection string, a header or a variable.
 fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     if name.len() > LONGEST_NAME {
         return None;
@@ -97,7 +99,7 @@ fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
         .chars()
         .next()
         .filter(|c| matches!(c, '=' | ':'))?;
-    // A URL is no value.
+    // The rest of a URL is not such a value.
     if rest.get(at..)?.starts_with("://") || !is_secret(name) {
         return None;
     }
@@ -123,7 +125,7 @@ fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
                 .trim_end_matches('\\')
                 .len()
         }),
-        // A header's value may have two words: its scheme and the credentials.
+        // The value of a header may have two words: its scheme and the credentials.
         None if sign == ':' => value.find(['\n', '\r', ',', ';', '"', '}']),
         None => value.find(|c: char| c.is_whitespace() || "&;,\"'#)}\\<>".contains(c)),
     };
@@ -131,7 +133,7 @@ fn after_name(text: &str, name: &str, end: usize) -> Option<(usize, usize)> {
     Some((start, start + length.unwrap_or(value.len())))
 }
 
-/// A JSON Web Token: three parts, the first of which is an object in base64.
+/// A JSON Web Token: three parts, of which the first is a JSON object in base64.
 fn jwt(text: &str, start: usize) -> Option<(usize, usize)> {
     let rest = text.get(start..)?;
     if !rest.starts_with("eyJ") {

@@ -1,5 +1,7 @@
-//! Attempts to connect a backend that are repeated: the last of them stands for all, so that a server that is down for a night
-//! does not push everything else out of the ring.
+//! Repeated attempts to connect a server.
+//!
+//! The last attempt stands for all of them. Otherwise a server that is down for a night would push
+//! everything else out of the ring.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +14,23 @@ use super::{Entry, State};
 use crate::names::Kind;
 use crate::record::Record;
 
-/// A connection that is made again within this time of its last success is repeated, too. No option: a server that ends more
-/// often is one that does not run.
+/// A new connection within this time after the last successful one counts as repeated, too. There
+/// is no option: a server whose connections end more often does not work.
 const SOON: Duration = Duration::from_secs(600);
 
-/// Attempts to connect that one trace stands for.
+/// The attempts to connect for which one trace stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
-    /// How many there were, this one among them.
+    /// How many attempts there were, including the last one.
     pub count: u64,
-    /// When the first began.
+    /// When the first attempt began.
     pub first: SystemTime,
 }
 
-/// The last attempt of each backend.
+/// The last attempt of each server.
 pub(super) type LastAttempts = HashMap<Arc<str>, Attempt, RandomState>;
 
-/// An attempt to connect that no request asked for.
+/// An attempt to connect that belongs to no request.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     backend: Arc<str>,
@@ -38,7 +40,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Of a span that has ended, if it is one.
+    /// The attempt that an ended span stands for, if it is one.
     pub(super) fn of(span: &Record) -> Option<Self> {
         if span.start.kind != Kind::Internal || span.parent.is_some() {
             return None;
@@ -65,7 +67,8 @@ impl Attempt {
 }
 
 impl State {
-    /// Lets the trace `id` stand for the attempt before it, too, if it repeats that; returns what that one had.
+    /// Makes the trace `id` stand also for the attempt before it, if it repeats that attempt.
+    /// Returns the entry of the earlier trace.
     pub(super) fn fold(&mut self, id: TraceId, attempt: Attempt) -> Option<Entry> {
         let last = self
             .connecting

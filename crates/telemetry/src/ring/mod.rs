@@ -1,7 +1,7 @@
-//! The most recent traces, in memory: bounded by number and by size, sampled or not.
+//! The most recent traces in memory, sampled or not. Their number and size are bounded.
 //!
-//! Ending a span takes one short lock, and so does reading, which copies references only. A ring keeps spans as they were
-//! recorded; spans of the SDK are made for readers.
+//! Ending a span takes one short lock. So does reading, which only copies references. The ring
+//! keeps spans as they were recorded; spans of the SDK are made for readers.
 
 mod attempts;
 mod outcome;
@@ -25,15 +25,15 @@ pub use outcome::TraceOutcome;
 pub use query::{Order, Query};
 pub use trace::{ServerSpans, Summary, Trace, attribute, failure};
 
-/// Ids that the feed queues for a slow subscriber before it misses some.
+/// How many ids the feed queues for a slow subscriber. Further ids push out the oldest.
 const FEED: usize = 256;
 
-/// How much the ring holds.
+/// The limits of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLimits {
-    /// Most traces.
+    /// The number of traces.
     pub traces: usize,
-    /// Most bytes, estimated.
+    /// The estimated size in bytes.
     pub bytes: usize,
 }
 
@@ -48,10 +48,10 @@ impl Default for RingLimits {
     }
 }
 
-/// Spans of most traces: of a request, and of the request to the backend.
+/// The number of spans of most traces: one of the request, and one of the request to the server.
 const USUAL: usize = 2;
 
-/// The ring. When it is full, the oldest traces are evicted.
+/// The ring of recent traces. If it is full, it drops the oldest traces.
 #[derive(Debug)]
 pub struct Ring {
     limits: RingLimits,
@@ -62,10 +62,10 @@ pub struct Ring {
 #[derive(Debug, Default)]
 struct State {
     traces: HashMap<TraceId, Entry, RandomState>,
-    /// Oldest first.
+    /// The ids of the traces, oldest first.
     order: VecDeque<TraceId>,
     bytes: usize,
-    /// How many traces there have been.
+    /// How many traces have been added so far.
     count: u64,
     connecting: LastAttempts,
 }
@@ -76,7 +76,7 @@ struct Entry {
     spans: VecDeque<(Arc<Record>, usize)>,
     bytes: usize,
     dropped: u64,
-    /// The attempts to connect that it stands for, if it is one.
+    /// The attempts to connect for which the trace stands, if it is one.
     attempts: Option<Attempts>,
 }
 
@@ -91,34 +91,35 @@ impl Ring {
         }
     }
 
-    /// The ids of traces in which a span ends, as it ends. A slow subscriber misses some, and blocks nothing.
+    /// Subscribes to the ids of traces in which a span ends. A slow subscriber misses some ids, and
+    /// blocks nobody.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TraceId> {
         self.feed.subscribe()
     }
 
-    /// The number of traces in the ring, and of their bytes.
+    /// The number of traces in the ring, and their size in bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let state = self.lock();
         (state.order.len(), state.bytes)
     }
 
-    /// Adds a span of about `size` bytes.
+    /// Adds a span with about `size` bytes.
     pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
         let id = span.trace_id();
-        // Evicted spans are freed after the lock is released.
+        // Dropped spans are freed after the lock is released.
         let evicted = {
             let mut state = self.lock();
             let attempt = Attempt::of(&span);
             let spans = state.add(id, span, size, self.limits.bytes / 8);
             let repeated = attempt.and_then(|attempt| state.fold(id, attempt));
-            // Usually one, which needs no vector.
+            // Usually there is only one, which needs no vector.
             let mut traces = std::iter::from_fn(|| state.evict(&self.limits));
             (spans, repeated, traces.next(), traces.collect::<Vec<_>>())
         };
         drop(evicted);
-        // Fails if there is no subscriber.
+        // This fails if there is no subscriber.
         let _ = self.feed.send(id);
     }
 
@@ -128,7 +129,8 @@ impl Ring {
 }
 
 impl State {
-    /// Adds a span to its trace. A trace keeps its newest spans, at most `most` bytes of them; returns the evicted ones.
+    /// Adds a span to its trace. The trace keeps its newest spans, up to `most` bytes. Returns the
+    /// spans that it drops.
     fn add(
         &mut self,
         id: TraceId,

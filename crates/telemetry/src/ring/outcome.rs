@@ -1,4 +1,4 @@
-//! How traces end, in few words.
+//! How traces end, as a short list of outcomes.
 
 use fanlight_protocol::code;
 
@@ -7,15 +7,15 @@ use crate::error_type::ErrorType;
 /// How a trace has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceOutcome {
-    /// Without an error.
+    /// It ended without an error.
     Ok,
     /// The result of a tool has `isError`.
     ToolError,
-    /// A JSON-RPC error, or a message that could not be used.
+    /// It ended with a JSON-RPC error, or with a message that could not be used.
     ProtocolError,
-    /// The client, or an operator, cancelled it, or its client left.
+    /// The client or an operator cancelled it, or the client left.
     Cancelled,
-    /// Otherwise: no connection, no answer, a limit.
+    /// It failed for another reason: no connection, no answer, or a limit.
     Failed,
 }
 
@@ -29,7 +29,7 @@ impl TraceOutcome {
         Self::Failed,
     ];
 
-    /// Its name in the API.
+    /// The name of the outcome in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl TraceOutcome {
         }
     }
 
-    /// The outcome of this name.
+    /// The outcome with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
@@ -58,7 +58,7 @@ impl TraceOutcome {
                 | ErrorType::Abandoned
                 | ErrorType::JsonRpc(code::CANCELLED_BY_OPERATOR),
             ) => Self::Cancelled,
-            // Fanlight's own, in the place of an answer.
+            // Fanlight sends these errors in place of a server's answer.
             Some(ErrorType::JsonRpc(code::BACKEND_UNAVAILABLE | code::BACKEND_TIMEOUT)) => {
                 Self::Failed
             }

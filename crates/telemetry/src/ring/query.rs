@@ -1,4 +1,4 @@
-//! Queries of the ring: filtered, newest or slowest first.
+//! Queries of the ring, with filters. The newest or the slowest traces come first.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,43 +15,44 @@ use crate::subject::Subject;
 /// A filter of traces; all given conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// One of its spans is of a message to or from this backend.
+    /// One of the spans belongs to a message to or from this server.
     pub backend: Option<String>,
-    /// One of its spans calls this tool, by the name of the client or of the backend.
+    /// One of the spans calls this tool, by the client's or the server's name for it.
     pub tool: Option<String>,
-    /// One of its spans is of this method, or `connect`.
+    /// One of the spans has this method, or is a `connect` span.
     pub method: Option<String>,
-    /// Text in the name or version of its client, ignoring case.
+    /// The name or version of the client contains this text, ignoring case.
     pub client: Option<String>,
-    /// The name of its client's principal.
+    /// The principal of the client has this name.
     pub principal: Option<String>,
-    /// How it has ended.
+    /// The trace has this outcome.
     pub outcome: Option<TraceOutcome>,
-    /// Whether one of its spans failed.
+    /// Whether one of the spans failed.
     pub error: Option<bool>,
-    /// Text in its id, or in the name or an attribute of one of its spans, ignoring case.
+    /// The id, or the name or an attribute of a span, contains this text, ignoring case.
     pub text: Option<String>,
-    /// It began at this time or later.
+    /// The trace began at this time or later.
     pub since: Option<SystemTime>,
-    /// It began before this time.
+    /// The trace began before this time.
     pub until: Option<SystemTime>,
-    /// It lasted as long as this, or longer.
+    /// The trace lasted at least this long.
     pub at_least: Option<Duration>,
-    /// It began before the trace of this number: for the next page, newest first.
+    /// The trace began before the trace with this number. Queries of the next page use it, newest
+    /// first.
     pub before: Option<u64>,
-    /// Most traces to return; 0 for all.
+    /// The limit of the returned traces; 0 returns all.
     pub limit: usize,
-    /// Which come first.
+    /// The order of the returned traces.
     pub order: Order,
 }
 
 /// The order of traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The newest first.
+    /// The newest trace is first.
     #[default]
     Newest,
-    /// Those that lasted longest first.
+    /// The slowest trace is first.
     Slowest,
 }
 
@@ -67,7 +68,7 @@ impl Ring {
         let text = query.text.as_deref().map(str::to_lowercase);
         let fits = |trace: &Trace| text.as_deref().is_none_or(|text| trace.has_text(text));
         let ids: Vec<TraceId> = self.lock().order.iter().rev().copied().collect();
-        // One trace at a time, so that the lock is never held for long.
+        // The lock is taken for each trace, so it is never held for long.
         let matching = ids.into_iter().filter_map(|id| {
             let records = self.lock().traces.get(&id).map(Entry::records)?;
             records.matches(query).then_some((id, records))
@@ -80,7 +81,7 @@ impl Ring {
                 .collect(),
             Order::Slowest => {
                 let mut all: Vec<_> = matching.collect();
-                // Stable: of those that took the same time the newest is first.
+                // The sort is stable: of equally slow traces the newest is first.
                 all.sort_by_cached_key(|(_, records)| Reverse(records.duration()));
                 all.into_iter()
                     .map(|(id, records)| records.to_trace(id))
@@ -91,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// One trace.
+    /// The trace with this id.
     #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
         let records = self.lock().traces.get(&id).map(Entry::records)?;
@@ -99,7 +100,7 @@ impl Ring {
     }
 }
 
-/// The records of a trace, copied while locked.
+/// The records of a trace. They were copied under the lock.
 struct Records {
     number: u64,
     spans: Vec<Arc<Record>>,
@@ -124,7 +125,7 @@ impl Entry {
 }
 
 impl Records {
-    /// Whether all conditions but the text hold, which needs no spans of the SDK.
+    /// Whether all conditions except the text hold. This check needs no spans of the SDK.
     fn matches(&self, query: &Query) -> bool {
         let any = |has: &dyn Fn(&Record) -> bool| self.spans.iter().any(|span| has(span));
         let has = |wanted: &Option<String>, of: fn(&Record, &str) -> bool| {
@@ -152,7 +153,7 @@ impl Records {
         self.spans.iter().map(|span| span.start.began.wall()).min()
     }
 
-    /// From the first start to the last end.
+    /// The time from the first start to the last end.
     fn duration(&self) -> Duration {
         let ends = self
             .spans
@@ -165,7 +166,7 @@ impl Records {
             .unwrap_or_default()
     }
 
-    /// By its first span, else by any that failed.
+    /// The outcome of the first span, or else of any span that failed.
     fn outcome(&self) -> TraceOutcome {
         let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
         let first = self

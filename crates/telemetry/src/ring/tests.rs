@@ -58,7 +58,7 @@ fn record(
     Record::new(start, context, parent, None, None)
 }
 
-/// The fields of a test span; the rest has defaults.
+/// The fields of a test span. All other fields have defaults.
 #[derive(Default)]
 struct Of<'a> {
     parent: u64,
@@ -344,7 +344,7 @@ fn attempt(ring: &Ring, trace: u128, backend: &str, error: Option<ErrorType>) {
     );
     (span.start.kind, span.start.method) = (Kind::Internal, None);
     let outcome = error.map_or(Outcome::Finished, Outcome::failed);
-    // Its handshake ends first.
+    // The handshake ends before its connecting span.
     push(
         ring,
         trace,
@@ -361,7 +361,7 @@ fn attempt(ring: &Ring, trace: u128, backend: &str, error: Option<ErrorType>) {
 
 #[test]
 fn repeated_attempts_to_connect_are_one_trace() {
-    // One place more than is taken in the end, for the attempt that is being made.
+    // The ring has one more place than it needs in the end, for the attempt that is under way.
     let ring = Ring::new(RingLimits {
         traces: 4,
         bytes: usize::MAX,
@@ -381,7 +381,7 @@ fn repeated_attempts_to_connect_are_one_trace() {
     let last = all[1].clone();
     assert!(last.attempts.unwrap().first <= last.spans[1].start_time);
     assert_eq!((last.id, last.spans.len()), (TraceId::from(50), 2));
-    // What is evicted and what is folded is no longer accounted for.
+    // The size no longer includes dropped and merged traces.
     let sizes: usize = ring.lock().traces.values().map(|entry| entry.bytes).sum();
     assert_eq!(ring.size(), (3, sizes));
 }
@@ -402,7 +402,7 @@ fn attempt_that_ends_differently_is_a_trace_of_its_own() {
     assert_eq!(counts, [1, 2, 2]);
 }
 
-/// Ends and pushes a SERVER span of a client that lasted for this long.
+/// Pushes a SERVER span of a client's request that lasted this long.
 fn push_of(
     ring: &Ring,
     trace: u128,
@@ -522,7 +522,7 @@ fn traces_are_found_by_their_outcome() {
         ),
         (Some(ErrorType::Abandoned), TraceOutcome::Cancelled),
         (Some(ErrorType::Timeout), TraceOutcome::Failed),
-        // Fanlight's answer in the place of the server's.
+        // Fanlight sends this error in place of the server's answer.
         (Some(ErrorType::JsonRpc(-31002)), TraceOutcome::Failed),
     ];
     for (trace, (error, _)) in (1..).zip(&errors) {
@@ -548,7 +548,7 @@ fn traces_are_found_by_their_outcome() {
         );
         assert_eq!(TraceOutcome::from_name(outcome.as_str()), Some(outcome));
     }
-    // The answer to the client decides.
+    // The answer to the client decides the outcome.
     push(
         &ring,
         9,

@@ -1,4 +1,4 @@
-//! A trace of the ring, made for readers.
+//! A trace of the ring in a form for readers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,58 +19,59 @@ use crate::names::{
 /// The ended spans of a trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Traces are numbered from 1.
+    /// The number of the trace. Numbers begin at 1.
     pub number: u64,
-    /// Its id.
+    /// The id of the trace.
     pub id: TraceId,
-    /// Its spans in the order they ended.
+    /// The spans, in the order in which they ended.
     pub spans: Vec<Arc<SpanData>>,
-    /// How many earlier spans were evicted.
+    /// How many earlier spans the ring has dropped.
     pub dropped: u64,
-    /// The attempts to connect that it stands for, if it is one.
+    /// The attempts to connect for which the trace stands, if it is one.
     pub attempts: Option<Attempts>,
-    /// How it has ended.
+    /// How the trace ended.
     pub outcome: TraceOutcome,
     /// The spans that servers returned with their answers.
     pub server_spans: Vec<ServerSpans>,
 }
 
-/// Spans that a server returned with its answer.
+/// Spans that a server returned with an answer.
 #[derive(Clone, Debug)]
 pub struct ServerSpans {
-    /// The server, as the configuration calls it.
+    /// The name of the server in the configuration.
     pub backend: String,
-    /// The span of the request that it answered, in hexadecimal.
+    /// The span of the answered request, in hexadecimal.
     pub span_id: String,
-    /// The array `resourceSpans`, as JSON without secrets that something names. Anything may be in it.
+    /// The array `resourceSpans` as JSON, without secrets that a name reveals. The server may have
+    /// sent anything.
     pub resource_spans: Arc<str>,
 }
 
 /// A trace in a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The name of its first span in this process.
+    /// The name of the trace's first span in this process.
     pub name: String,
-    /// When it began.
+    /// When the trace began.
     pub start: SystemTime,
-    /// From the first start to the last end.
+    /// The time from the first start to the last end.
     pub duration: Duration,
-    /// How many spans the ring has.
+    /// How many of the trace's spans are in the ring.
     pub spans: usize,
-    /// The backends of its spans.
+    /// The servers of the spans.
     pub backends: Vec<String>,
-    /// `error.type` of its first span, else of any that failed.
+    /// The `error.type` of the first span, or else of any span that failed.
     pub error: Option<String>,
-    /// What was said of that failure.
+    /// The message of that error.
     pub message: Option<String>,
-    /// The name and the version that its client says it has.
+    /// Name and version that the client gives.
     pub client: Option<String>,
     /// The name of the client's principal.
     pub principal: Option<String>,
 }
 
 impl Trace {
-    /// The trace in a list; `None` without spans.
+    /// The trace as an entry of a list. `None` if it has no spans.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let start = self.spans.iter().map(|span| span.start_time).min()?;
@@ -122,7 +123,8 @@ fn is_top(span: &SpanData) -> bool {
 }
 
 impl Trace {
-    /// Whether its id, or the name or an attribute of one of its spans has this text, which is in lower case.
+    /// Whether the id, or the name or an attribute of a span, contains this text. The text is in
+    /// lower case.
     pub(super) fn has_text(&self, text: &str) -> bool {
         let has = |given: &str| given.to_lowercase().contains(text);
         let has_span = |span: &SpanData| {
@@ -132,8 +134,9 @@ impl Trace {
     }
 }
 
-/// The `error.type` of a failed span, or the code of the error that its sender has caused. A refused `server/discover` is no failure, since it tells the era of a server; if
-/// the connection fails, the span of connecting has the error.
+/// The `error.type` of a failed span, or the code of an error that the sender caused. A refused
+/// `server/discover` is no failure, because it tells the era of a server. If the connection fails,
+/// the span of connecting has the error.
 #[must_use]
 pub fn failure(span: &SpanData) -> Option<&Value> {
     let error =
