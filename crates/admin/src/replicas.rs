@@ -59,6 +59,6 @@ pub struct ReplicaView {
     pub version: String,
     /// When it was started.
     pub since_ms: f64,
-    /// Whether it is shutting down, and finishes running work.
+    /// Whether the replica is shutting down. It then only finishes running work.
     pub is_ending: bool,
 }

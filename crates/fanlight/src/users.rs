@@ -256,7 +256,8 @@ impl Users {
         Ok(self.add_at(server, auth)?.0)
     }
 
-    /// [`Self::add`], and the URL in these settings: users' credentials are only for this place.
+    /// Like [`Self::add`], but returns also the URL in these settings. Users' credentials are only
+    /// for this URL.
     fn add_at(&self, server: &Server, auth: &ServerAuth) -> Result<(&Opened, Url), String> {
         let opened = self.open().map_err(str::to_owned)?;
         let settings = settings(server, auth)?;

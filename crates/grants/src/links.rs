@@ -76,7 +76,7 @@ impl Links {
     #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
-        // If the server has stated no requirements, it is asked when the page is opened.
+        // Without stated requirements, opening the page asks the server for them.
         let wanted = Some(wanted).filter(|wanted| **wanted != Wanted::default());
         let handle = self.handle(&Owner::new(principal, server), wanted)?;
         below(&public_url, &format!("{CONNECT}{handle}"))

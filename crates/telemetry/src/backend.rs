@@ -28,7 +28,7 @@ pub enum TraceContextPolicy {
     Omit,
 }
 
-/// Which content of tool calls is recorded. By default none is.
+/// The content of tool calls that Fanlight records. By default it records none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentPolicy {
     /// Whether to record the arguments of tool calls.
@@ -73,7 +73,7 @@ pub struct BackendInfo {
     pub endpoint: Endpoint,
     /// Whether the server gets trace context.
     pub trace_context: TraceContextPolicy,
-    /// Which content of calls is recorded.
+    /// The content of calls that Fanlight records.
     pub content: ContentPolicy,
 }
 

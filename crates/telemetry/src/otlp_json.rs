@@ -1,7 +1,7 @@
 //! Writes spans as OTLP-JSON (OpenTelemetry Protocol, JSON Protobuf Encoding): ids in hexadecimal,
 //! 64-bit integers as strings, enums as numbers.
 //!
-//! This module does not use opentelemetry-proto, which would link prost and serde and whose JSON
+//! This module does not use opentelemetry-proto. That crate links prost and serde, and its JSON
 //! contains every empty field.
 
 use std::fmt::Write as _;

@@ -113,7 +113,7 @@ pub(crate) struct OptionalFields {
     pub(crate) mirror: Option<String>,
     /// The arguments of a prompt.
     pub(crate) variables: Vec<(String, String)>,
-    /// Which content of the call is recorded, once the call has found its server.
+    /// The content of the call to record. It is known once the call has found its server.
     pub(crate) content: Option<ContentPolicy>,
     pub(crate) message: Option<String>,
     /// The spans that the server returned, as JSON. They are not an attribute, so they are not
@@ -154,7 +154,7 @@ impl Record {
         }
     }
 
-    /// Which content of the call is recorded, if this is known.
+    /// The content of the call to record, once it is known.
     pub(crate) fn content(&self) -> Option<ContentPolicy> {
         self.fields()
             .optional

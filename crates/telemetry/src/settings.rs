@@ -23,9 +23,9 @@ pub struct Settings {
     pub console: bool,
     /// The file that gets all ended spans.
     pub file: Option<FileSettings>,
-    /// Which traces are sampled.
+    /// The rule for which traces are sampled.
     pub sampling: Sampling,
-    /// Which context is read from messages and sent with them.
+    /// The kinds of context that are read from messages and sent with them.
     pub propagators: Propagators,
     /// Further resource attributes. A `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
@@ -93,7 +93,8 @@ impl Default for BatchSettings {
     }
 }
 
-/// Which context is read from messages and sent with them, by the names of `OTEL_PROPAGATORS`.
+/// The kinds of context that are read from messages and sent with them, by the names of
+/// `OTEL_PROPAGATORS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Propagators {
     /// `tracecontext`
@@ -135,7 +136,7 @@ impl Propagators {
     }
 }
 
-/// Which traces are sampled, by the names of `OTEL_TRACES_SAMPLER`.
+/// The rule for which traces are sampled, by the names of `OTEL_TRACES_SAMPLER`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
     /// `always_on`

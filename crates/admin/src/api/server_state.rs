@@ -74,7 +74,8 @@ struct BackendEndpoint {
     state: &'static str,
     /// The reason why it cannot be used.
     error: Option<String>,
-    /// Whether it is no longer among the endpoints, and gets only requests that belong to it.
+    /// Whether the configuration no longer has this endpoint. It then gets only requests that
+    /// belong to it.
     leaving: bool,
     /// Running requests. Absent from event streams, since it always changes.
     #[serde(skip_serializing_if = "Option::is_none")]

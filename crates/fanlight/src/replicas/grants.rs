@@ -28,11 +28,13 @@ static ALL: LazyLock<Script> =
 static OWNERS: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('SMEMBERS', KEYS[1])"));
 
-/// Replaces an entry if it has the expected value. `KEYS`: the owner's entries, the owners, the
-/// entries' expiry times. `ARGV`: name, owner, the expected and the new value (each after `+`, or
-/// empty for none), when the entry expires; the limits of entries and of owners, and whether the
-/// oldest entry gives way at the limit. Returns 1 if it was replaced, 0 if it has another value, -1
-/// if there are too many.
+/// Replaces an entry if it has the expected value. Returns 1 if it was replaced, 0 if it has
+/// another value, and -1 if there are too many.
+///
+/// `KEYS`: the owner's entries, the owners, the entries' expiry times. `ARGV`: first the name, the
+/// owner, the expected value and the new value. Each value follows a `+`, or is empty for none.
+/// Then the time when the entry expires, the limits of entries and of owners, and whether the
+/// oldest entry gives way at the limit.
 ///
 /// If all entries of an owner expire, their keys expire with the last one. Once there are too many
 /// owners, those without entries are removed from the index; their keys are on the same server.

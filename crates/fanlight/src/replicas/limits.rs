@@ -56,7 +56,8 @@ return {0, math.ceil(turn)}
     )
 });
 
-/// Returns what [`TAKE`] has taken. `KEYS`: a limit each. `ARGV`: for each the time that one takes.
+/// Gives back what [`TAKE`] took. `KEYS`: the limits. `ARGV`: for each limit the time that one
+/// request takes.
 static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"

@@ -54,8 +54,8 @@ impl Kind {
         Self::Names,
     ];
 
-    /// Whether it is about users, or about authorization servers for them. Such data cannot be
-    /// recreated without them.
+    /// Whether the data is about users, or about authorization servers for users. Without users,
+    /// such data cannot be recreated.
     #[must_use]
     pub fn is_of_users(self) -> bool {
         match self {

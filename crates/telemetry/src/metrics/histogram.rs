@@ -29,7 +29,7 @@ pub(crate) struct Key {
     pub(crate) error: Option<ErrorType>,
     pub(crate) revision: Option<Revision>,
     pub(crate) transport: Option<Transport>,
-    /// The version of HTTP, if it is known.
+    /// The version of HTTP. `None` over other transports, or while it is unknown.
     pub(crate) http: Option<&'static str>,
 }
 
