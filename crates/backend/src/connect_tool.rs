@@ -9,7 +9,6 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::{ListToolsResult, ResultView as _};
 use fanlight_protocol::{Json, Method, Response};
 
-/// The tool's name at the server.
 pub(crate) const NAME: &str = "connect";
 
 /// The tool list of a server whose user has not signed in. It is private to that user (2026-07-28

@@ -44,7 +44,6 @@ struct Shared<M: Member> {
 }
 
 struct State<M: Member> {
-    /// The number of free permits.
     free: usize,
     waiting: usize,
     next_number: u64,
@@ -63,7 +62,6 @@ struct Count {
     waiting: usize,
 }
 
-/// The requests of one member.
 struct Requests<M: Member> {
     running: usize,
     /// Waiting requests in order of arrival.

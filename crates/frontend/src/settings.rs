@@ -21,7 +21,7 @@ use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
 use crate::session_records::SessionRecords;
 
-/// How clients are served. Sizes are in bytes.
+/// The settings for serving clients. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
     /// The path of the default endpoint, such as `/mcp`, as messages name it.

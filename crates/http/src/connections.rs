@@ -111,7 +111,6 @@ impl Connections {
         }
     }
 
-    /// The number of connections of `peer`.
     #[must_use]
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
         self.lock().open.count(&peer)

@@ -1,6 +1,7 @@
 //! The parts that every HTTP listener needs: an [accept loop](accept) with a connection limit,
 //! fairness among peers and graceful shutdown; TCP and Unix sockets; [TLS](TlsServer); [HTTP/1.1 on
-//! one connection](serve_http1) with timeouts; and a [`Guard`] for `Host` and `Origin`.
+//! one connection](serve_http1) with timeouts; and a [`Guard`] for `Host` and `Origin`. The module
+//! [`client`] sends requests to one server.
 
 mod accept;
 pub mod client;

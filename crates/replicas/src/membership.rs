@@ -29,7 +29,6 @@ use crate::connection::{Shared, SharedError};
 /// How long a process counts as alive after a renewal. A constant: within three seconds, others
 /// must know that it is gone.
 pub const LEASE: Duration = Duration::from_secs(2);
-/// The interval of renewals.
 const RENEWAL: Duration = Duration::from_millis(500);
 /// The interval between checks whether a newly joined process is known here.
 const LOOK: Duration = Duration::from_millis(100);

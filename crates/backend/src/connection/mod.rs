@@ -55,7 +55,6 @@ pub(crate) struct Connection {
     declares_logging: bool,
     /// The log level set at the server; legacy only.
     log_level: Mutex<Option<LogLevel>>,
-    /// The server's dialect of tasks.
     tasks: Option<TaskDialect>,
     /// The known tools, if requests depend on them: for modern HTTP, for legacy servers with tasks,
     /// and for servers whose safe calls are repeated.
@@ -479,7 +478,6 @@ impl Connection {
         self.context.limits.list_pages
     }
 
-    /// The timeouts.
     pub(crate) fn timeouts(&self) -> &BackendTimeouts {
         &self.context.timeouts
     }

@@ -40,7 +40,6 @@ impl Connection {
         self.resources.is_some()
     }
 
-    /// The number of the process.
     pub(crate) fn process(&self) -> ProcessNumber {
         self.context.outlet.process()
     }

@@ -14,7 +14,6 @@ use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::result::ServerDescription;
 
-/// A supervised connection.
 pub(crate) struct SupervisedConnection {
     pub(crate) state: watch::Receiver<State>,
     /// Wakes the supervisor of a client's connection, which connects on demand.

@@ -1,9 +1,9 @@
 //! Requests of a legacy server that do not say which call they belong to.
 //!
-//! They go to the client's listener, or else to the stream of its oldest running call, since a
-//! server may send requests for a call outside of the call's stream. The same rules apply as during
-//! calls: the client must have declared the capability, and the number of open requests and the
-//! time for an answer are limited.
+//! They go to the client's listener, or else to the stream of its oldest running call: a server may
+//! send a call's requests outside of the call's stream. The same rules apply as during calls. The
+//! client must have declared the capability. The number of open requests and the time for an answer
+//! are limited.
 
 use std::sync::Arc;
 

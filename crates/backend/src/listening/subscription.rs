@@ -29,7 +29,6 @@ pub(super) struct BackendSubscription {
     nesting: usize,
 }
 
-/// An event of a subscription.
 pub(super) enum SubscriptionEvent {
     /// The server has agreed to this filter.
     Acknowledged(Json),

@@ -51,7 +51,7 @@ pub(crate) struct TransportContext {
     pub(crate) own_ids: Option<RequestIds>,
 }
 
-/// State that all connections of one backend share.
+/// State that all connections of one server share.
 pub(crate) struct BackendContext {
     pub(crate) name: Arc<str>,
     pub(crate) limits: BackendLimits,

@@ -22,7 +22,6 @@ pub(crate) struct RequestSpan {
     deadline: Option<Arc<PausableDeadline>>,
 }
 
-/// The message that is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct SentMessage<'a> {
     pub(crate) method: &'a Method,

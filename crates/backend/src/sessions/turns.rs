@@ -21,8 +21,8 @@ use super::clients::{Owner, Running, SpareKey};
 use crate::connection::measured::Measured;
 use crate::connection::supervised::InUse;
 
-/// The duration that counts for a process that was not free after its request, because its server
-/// had asked the client or it ended: waiting for it would have been useless. A constant, which only
+/// The duration that counts for a process that its request did not free: the process ended, or its
+/// server had asked the client. Nobody could have waited for such a process, so the duration only
 /// has to be longer than a start.
 const NOT_FREED: Duration = Duration::from_secs(60);
 

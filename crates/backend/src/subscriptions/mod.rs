@@ -103,7 +103,6 @@ pub(crate) struct RegistrySettings {
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
-    /// The recorded subscriptions of sessions.
     pub(crate) records: Arc<dyn SessionSubscriptions>,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
@@ -251,7 +250,6 @@ impl SubscriptionRegistry {
         added
     }
 
-    /// The recorded subscriptions of sessions.
     pub(crate) fn recorded(&self) -> &dyn SessionSubscriptions {
         &*self.records
     }

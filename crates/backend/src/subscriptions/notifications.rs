@@ -48,7 +48,6 @@ pub(crate) fn without_subscription_id(notification: Notification, nesting: usize
     }
 }
 
-/// A notification that a list has changed.
 pub(crate) fn list_changed(method: &Method) -> Option<Notification> {
     parse(&notification_text(method.as_str(), None))
 }

@@ -72,7 +72,6 @@ pub(crate) struct TaskTranslation {
     handles: Arc<HandleSeal>,
     /// Whether all clients share one session at the server, whatever its era.
     shared: bool,
-    /// The budget of waits for tasks.
     waits: Budget<Peer>,
     /// The maximum size of a client's kept capabilities, in bytes.
     max_description: usize,
@@ -146,7 +145,7 @@ impl TaskTranslation {
                 .is_none_or(|connection| connection.tasks().is_some())
     }
 
-    /// Answers a call that it concerns, within the time of a call.
+    /// Answers a call that concerns tasks, within the time limit of a call.
     pub(crate) async fn request(self: &Arc<Self>, call: Call) -> Result<Response, BackendError> {
         let progress = CallProgress::default();
         self.calls

@@ -42,7 +42,6 @@ pub(crate) struct InMemory {
 /// The owners of a server's tasks from the view of one endpoint.
 pub(super) struct AtEndpoint {
     pub(super) owners: Arc<InMemory>,
-    /// The number of the endpoint.
     pub(super) endpoint: u64,
 }
 

@@ -182,7 +182,7 @@ async fn session_that_is_lost_again_is_not_continued() {
     }
 }
 
-/// A server may count the stream of the process that has ended for a while, and allow one alone.
+/// A server may still count the ended process's stream for a while, and allow only one.
 #[tokio::test]
 async fn stream_of_a_continued_session_is_opened_once_the_server_has_noticed_the_end_of_the_last() {
     let refusals = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Requests to HTTP servers that go well, and their cancellation.
+//! Successful requests to HTTP servers, and their cancellation.
 
 use fanlight_backend::{Secret, TransportSettings};
 use fanlight_canonical::BackendClient;

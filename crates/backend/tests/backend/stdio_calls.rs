@@ -1,4 +1,4 @@
-//! Requests to child processes that go well, notifications, and cancellation.
+//! Successful requests to child processes, notifications, and cancellation.
 
 use fanlight_backend::EraChoice;
 use fanlight_canonical::BackendClient;

@@ -30,7 +30,6 @@ type Item = ResponseItem<ServerMessage, Response>;
 
 type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// A request to the core.
 #[derive(Debug)]
 pub(crate) struct CoreRequest<R> {
     /// The operation to run. It has been admitted.

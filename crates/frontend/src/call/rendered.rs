@@ -127,7 +127,6 @@ impl From<RenderedCall> for Responses {
 }
 
 impl Responses {
-    /// Adds a call.
     pub(crate) fn add(&mut self, call: RenderedCall) {
         self.calls.push(call);
     }

@@ -9,7 +9,6 @@ use super::fault;
 use super::notifications::LogGate;
 use super::params::Params;
 
-/// The params of `initialize`.
 #[derive(Clone, Debug)]
 pub(crate) struct InitializeParams {
     /// The agreed revision.

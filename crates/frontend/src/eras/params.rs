@@ -70,7 +70,6 @@ impl Member {
     ];
 }
 
-/// The members of `_meta`.
 #[derive(Clone, Copy)]
 enum MetaMember {
     ProtocolVersion,
@@ -98,7 +97,6 @@ impl MetaMember {
 }
 
 impl Params {
-    /// Reads `params`.
     pub(crate) fn read(params: Option<&Json>) -> Result<Self, RpcError> {
         let Some(params) = params else {
             return Ok(Self::default());

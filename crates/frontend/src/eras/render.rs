@@ -18,7 +18,6 @@ pub(crate) struct Rendering {
     pub(crate) id: Json,
     /// The request's method.
     pub(crate) method: Method,
-    /// The client's revision.
     pub(crate) revision: Revision,
     /// The maximum number of tool parameters that the client mirrors into headers; `None` if it
     /// mirrors none. Such a client must not see tools whose annotations break the rules (2026-07-28

@@ -2,11 +2,11 @@
 //! subject: a session, a suspended call, or a task that Fanlight made. A replica that is ending
 //! forwards requests for new sessions to any other.
 //!
-//! A request travels in an envelope ([`Envelopes`]), which contains everything that the receiver
-//! acts on: the client's request, and the client's identity as the sender has authenticated it. It
-//! is sealed with the replicas' shared keys, for one run of one replica. The seal covers the digest
-//! of the body, a time, and a number that is valid once. Nothing outside of the envelope matters.
-//! So a request that a client makes up or changes is refused.
+//! A request travels in an envelope ([`Envelopes`]). It contains everything that the receiver acts
+//! on: the client's request, and the client's identity as the sender has authenticated it. It is
+//! sealed with the replicas' shared keys, for one run of one replica. The seal covers the digest of
+//! the body, a time, and a number that is valid once. Nothing outside of the envelope matters. So a
+//! request that a client makes up or changes is refused.
 //!
 //! A forwarded request is never forwarded again: the receiver's types have no way to do so.
 

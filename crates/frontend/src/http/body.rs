@@ -55,7 +55,6 @@ impl From<BodyError> for Box<Refusal> {
     }
 }
 
-/// The limits of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct BodyLimits<'a> {
     bytes: usize,

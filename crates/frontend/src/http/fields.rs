@@ -10,7 +10,6 @@ pub(crate) const AUTHORIZATION: &str = "Authorization";
 /// The header fields of a request that the endpoint reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
-    /// All header fields.
     pub(crate) all: &'a HeaderMap,
     pub(crate) accept: Field<'a>,
     pub(crate) content_type: Field<'a>,
@@ -115,7 +114,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The first value.
     pub(crate) fn first(self) -> Option<&'a HeaderValue> {
         match self {
             Self::Absent => None,

@@ -11,7 +11,6 @@ use fanlight_http::{AcceptLimits, Admissions};
 use super::events::listeners::ListenOnlyStreams;
 use crate::settings::FrontendSettings;
 
-/// The limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionLimits {
     /// Time for the head of one request.
@@ -93,7 +92,6 @@ impl ConnectionLimits {
 pub struct LiveLimits {
     each: ArcSwap<ConnectionLimits>,
     admissions: Admissions,
-    /// The limit of listen-only streams.
     streams: ListenOnlyStreams,
 }
 

@@ -149,7 +149,6 @@ pub(crate) fn empty(status: StatusCode) -> Response<ReplyBody> {
     with_status(status, ReplyBody::of(Form::Empty, Pieces::new(), None))
 }
 
-/// A response with a JSON body.
 pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     let ready = if text.len() <= ONE_PIECE {
         smallvec![text.into_bytes()]
@@ -159,7 +158,6 @@ pub(crate) fn json(status: StatusCode, text: Chunks) -> Response<ReplyBody> {
     with_status(status, ReplyBody::of(Form::Json, ready, None))
 }
 
-/// A response with an HTML page.
 pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<ReplyBody> {
     with_status(status, ReplyBody::of(Form::Page, smallvec![html], None))
 }
@@ -532,7 +530,6 @@ impl Refusal {
         &self.error.message
     }
 
-    /// The response.
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut text = Chunks::default();
         text.push(fault::message(self.id.as_ref(), &self.error).into_bytes());

@@ -68,8 +68,8 @@ pub(crate) trait Transport: Send + Sync {
         origin: &Origin<'_>,
     ) -> impl Future<Output = Result<Option<ActiveSession>, Box<Refusal>>> + Send;
 
-    /// How a legacy request continues that is about a task which Fanlight made for this client, if
-    /// this run does not keep both the task and the session. `None` for all other requests.
+    /// How a legacy request continues that is about a task which Fanlight made for this client.
+    /// `None` for all other requests, and if this run keeps both the task and the session.
     fn task_elsewhere(&self, _origin: &Origin<'_>, _request: &Request) -> Option<AboutTask> {
         None
     }

@@ -411,7 +411,6 @@ impl Session {
         *lock(&self.log_level)
     }
 
-    /// Sets the level.
     pub(crate) fn set_log_level(&self, level: Option<LogLevel>) {
         *lock(&self.log_level) = level;
     }

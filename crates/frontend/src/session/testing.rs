@@ -240,7 +240,6 @@ pub(crate) fn on_record(records: &Arc<Records>) -> Arc<Session> {
     session
 }
 
-/// The session at `server`.
 pub(crate) fn at(session: &Session, server: &str) -> SessionAt {
     session
         .context(false)

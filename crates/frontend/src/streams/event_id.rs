@@ -12,7 +12,6 @@ use fanlight_protocol::seal::Tag;
 /// The id of an event, valid only within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
-    /// Whether its stream is a GET stream.
     pub(crate) is_get: bool,
     pub(crate) stream: u64,
     /// The event's position on the stream; 0 is before the first event.

@@ -28,7 +28,6 @@ pub(crate) struct StreamReader {
     reader: u64,
     /// The position of the last event read.
     position: u64,
-    /// The tag of the session's events.
     tag: Tag,
     /// Ends a GET stream although its session goes on.
     until: Option<Pin<Box<WaitForCancellationFutureOwned>>>,

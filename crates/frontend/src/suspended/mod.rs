@@ -61,7 +61,6 @@ impl fmt::Debug for Stage {
 }
 
 impl SuspendableCall {
-    /// A new call.
     pub(crate) fn new(
         call: SuspendedCall,
         filter: Option<NotificationFilter>,

@@ -367,7 +367,6 @@ pub(crate) fn modern_request(id: &str, method: &str, params: &str, meta: &str) -
     )
 }
 
-/// A modern call of a tool.
 pub(crate) fn modern_call(id: &str, tool: &str, meta: &str) -> String {
     modern_request(
         id,
@@ -377,7 +376,6 @@ pub(crate) fn modern_call(id: &str, tool: &str, meta: &str) -> String {
     )
 }
 
-/// A legacy call of a tool.
 pub(crate) fn legacy_call(id: &str, tool: &str, token: &str) -> String {
     let meta = if token.is_empty() {
         String::new()

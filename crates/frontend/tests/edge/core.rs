@@ -19,15 +19,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 /// An event in the core.
 #[derive(Debug)]
 pub(crate) enum Happened {
-    /// A call began.
     Began(Box<Call>),
     /// A call was dropped before it was answered.
     Dropped,
-    /// A call was answered.
     Answered,
     /// A client listens to messages outside of calls.
     Listens(Listen),
-    /// Listening ended.
     ListensNoMore,
     /// The end of a session was reported to the core.
     SessionEnded(SessionKey),

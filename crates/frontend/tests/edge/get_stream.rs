@@ -265,7 +265,7 @@ async fn newest_of_several_streams_gets_new_messages() {
                 .contains(&format!(r#""n":{count}"#))
         );
     }
-    // When it is closed, the other one is the newest.
+    // When the newest stream is closed, the other one is the newest.
     drop(second);
     let mut count = 3;
     let received = loop {

@@ -85,7 +85,8 @@ async fn answer_passes_if_no_capability_is_to_blame() {
             .await["error"]["code"],
         -31002
     );
-    // The client had declared it, but it was not passed on, as with a session that all clients share.
+    // The client declared the capability, but Fanlight withheld it, as for a session that all
+    // clients share.
     let arguments = refuse(roots, &format!(r#""declared":{{}},"result":{FAILED}"#));
     let answer = stdio
         .ask(&call(3, "refuse", &arguments, "", r#"{"roots":{}}"#, ""))

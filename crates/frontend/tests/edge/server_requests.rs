@@ -214,7 +214,7 @@ async fn session_end_is_reported_to_the_core() {
         204
     );
     assert_eq!(server.log.session_ended().await, deleted);
-    // The end of the listener ends what is left.
+    // The end of the listener ends the other session.
     drop(client);
     server.shutdown.cancel();
     assert_eq!(server.log.session_ended().await, left);

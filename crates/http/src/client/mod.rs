@@ -1,12 +1,14 @@
-//! A client for one HTTP/1.1 server without TLS and without a proxy, with a pool of connections for
-//! each worker thread.
+//! A client for one HTTP/1.1 server, without TLS and without a proxy. Each worker thread has a pool
+//! of connections.
 //!
 //! hyper expects a connection to be a separate task. Each request would then wake that task, and
 //! its response would wake the request's task. Here the future that waits for a response drives the
-//! connection (`connection`), the pool's reaper drives idle connections (`pool`), and the rest of a
-//! long body is read from the socket without hyper (`body`). This saves two task switches per call,
-//! and a copy of a long body. A long event stream is read without hyper from its first byte, so
-//! that it keeps no buffers (`head_gate`, `socket_body`).
+//! connection (`connection`), and the pool's reaper drives idle connections (`pool`). This saves
+//! two task switches per call.
+//!
+//! The rest of a long body is read from the socket without hyper, which saves a copy (`body`). A
+//! long event stream is read without hyper from its first byte, so that it keeps no buffers
+//! (`head_gate`, `socket_body`).
 //!
 //! The invariant that `fuzz/fuzz_targets/http_pool.rs` tries to break: **a response never contains
 //! a byte that the server sent for another request.** It follows from these rules, each stated

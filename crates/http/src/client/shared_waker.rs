@@ -34,7 +34,7 @@ pub(crate) struct SharedWaker {
     /// between is lost.
     phase: AtomicU8,
     /// The task that polled last. **Every** poll that ends pending registers it again, even one
-    /// that finds nothing to do: an event of another thread may have taken it before its wake-up is
+    /// that finds nothing to do. An event of another thread may have taken it before its wake-up is
     /// visible here.
     task: AtomicWaker,
 }

@@ -14,7 +14,6 @@ thread_local! {
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The number of workers.
 static WORKERS: AtomicUsize = AtomicUsize::new(1);
 
 /// Makes the current thread worker `number`, from 0, of `workers`. To be called at the start of the

@@ -30,7 +30,6 @@ pub struct SocketSender {
 /// The sockets of a listener.
 #[derive(Debug)]
 pub struct SocketReceiver {
-    /// The first socket.
     pub(crate) first: Option<Arc<ListeningSocket>>,
     exchanges: mpsc::Receiver<Exchange>,
 }

@@ -15,7 +15,6 @@ use crate::request::server_request::{OpenServerRequests, PendingServerRequest};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
 
-/// The outcome of a request.
 pub(super) type Outcome = Result<Response, BackendError>;
 
 /// One unanswered request.

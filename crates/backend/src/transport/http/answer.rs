@@ -54,7 +54,7 @@ impl HttpTransport {
         }
     }
 
-    /// Reads an answer that is all of the body.
+    /// Reads an answer that fills the whole body.
     pub(super) fn read_json(
         &self,
         http: &mut HttpResponse,

@@ -72,7 +72,6 @@ pub(super) struct Target {
     path: Uri,
 }
 
-/// A request.
 #[derive(Clone)]
 pub(super) struct HttpRequest {
     pub(super) method: Method,

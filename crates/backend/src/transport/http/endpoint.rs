@@ -259,8 +259,8 @@ impl HttpEndpoint {
         })
     }
 
-    /// Requests the server's root over TLS without checking the certificate. Nothing secret is sent, and only
-    /// the handshake matters.
+    /// Requests the server's root over TLS without checking the certificate. Nothing secret is
+    /// sent, and only the handshake matters.
     async fn try_tls(&self) -> Option<reqwest::Result<reqwest::Response>> {
         let mut url = self.target.url().clone();
         let builder = reqwest::Client::builder()

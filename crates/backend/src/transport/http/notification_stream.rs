@@ -13,10 +13,8 @@ use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
 };
 
-/// The state of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamState {
-    /// It is open.
     Open {
         /// Whether messages may have been missed since it was last open.
         missed: bool,

@@ -80,7 +80,6 @@ fn agree(feed: &Feed) {
     feed.acknowledge(feed.seen.params().get("notifications").unwrap().as_text());
 }
 
-/// The stream of this session.
 async fn stream_of(feeds: &mut Feeds, session: &str) -> Feed {
     loop {
         let feed = feeds.next().await;

@@ -26,7 +26,6 @@ use crate::streams::{
 type Item = ResponseItem<Chunks, Answer>;
 
 impl<C: Core> Endpoint<C> {
-    /// Answers a request.
     pub(super) async fn answer_request(
         &self,
         request: Box<StartedRequest>,
