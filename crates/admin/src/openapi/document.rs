@@ -7,13 +7,13 @@ use super::operations::Operations;
 use crate::access::Needs;
 use crate::api::ROUTES;
 
-/// The path for whatever is not served.
+/// The path of the route that answers all unknown paths.
 const NOTHING: &str = "/api/{*rest}";
 
-/// Schemas of answers that have more members than they name: options, and reports of what has changed.
+/// Schemas of answers that may have further members: options, and reports of changes.
 const OPEN: [&str; 2] = ["InForce", "Reloaded"];
 
-/// The description, with what all operations have in common.
+/// The description, with the parts that all operations have in common.
 fn document() -> Value {
     let mut document = serde_json::to_value(Operations::openapi()).unwrap();
     document["components"]["securitySchemes"] = json!({
@@ -43,7 +43,7 @@ fn document() -> Value {
     document
 }
 
-/// Requires the members that may be null: they are null where they could be absent.
+/// Makes all members required that may be null. An unknown member is null and never absent.
 fn require_nullable(schema: &mut Value) {
     let Some(members) = schema["properties"].as_object() else {
         return;
@@ -67,22 +67,22 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Adds who may, and how others are refused.
+/// Adds the required role and the refusals.
 fn add_common(operation: &mut Value, needs: Needs) {
     let refusal = |text: &str| json!({"description": text, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
     let responses = operation["responses"].as_object_mut().unwrap();
     responses.insert(
         "403".to_owned(),
-        refusal("The role is missing, or a page of another origin asks."),
+        refusal("The operator lacks the role, or a page of another origin sends the request."),
     );
     let Needs::Role(role) = needs else { return };
     responses.insert(
         "401".to_owned(),
-        refusal("The request shows nobody, or nobody who is known."),
+        refusal("The request has no credentials, or unknown ones."),
     );
     responses.insert(
         "429".to_owned(),
-        refusal("Too many wrong credentials came from this peer; `Retry-After` has the seconds."),
+        refusal("This peer sent too many wrong credentials; `Retry-After` is the number of seconds to wait."),
     );
     // Without `admin.token` and `admin.roles`, everybody on this machine is an operator.
     operation["security"] = json!([{"token": []}, {"session": []}, {}]);

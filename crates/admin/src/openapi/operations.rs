@@ -18,8 +18,8 @@ use crate::reply::Error;
     info(
         title = "Fanlight's API for operators",
         version = "1",
-        description = "What the page of the admin listener uses. Members may be added. Members that end in `Ms` are \
-                       milliseconds; points in time count from the Unix epoch. Unknown values are null.",
+        description = "The API that the page of the admin listener uses. Later versions may add members. Members that end in \
+                       `Ms` are milliseconds; points in time count from the Unix epoch. Unknown values are null.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     servers((url = "http://127.0.0.1:8081", description = "The default address of the admin listener")),
@@ -43,15 +43,15 @@ fn overview() {}
         ("method" = Option<String>, Query, description = "Traces with a message of this method; `connect` for connections to servers"),
         ("client" = Option<String>, Query, description = "Traces of clients with this text in their name or version"),
         ("principal" = Option<String>, Query, description = "Traces of clients whose identity has this name"),
-        ("outcome" = Option<traces::Outcome>, Query, description = "Traces that ended like this"),
+        ("outcome" = Option<traces::Outcome>, Query, description = "Traces with this outcome"),
         ("error" = Option<bool>, Query, description = "Traces with a failed span, or without"),
         ("text" = Option<String>, Query, description = "Traces with this text in their id, or in the name or an attribute of a span"),
         ("since" = Option<f64>, Query, description = "Traces that began at this time or later, in milliseconds"),
         ("until" = Option<f64>, Query, description = "Traces that began before this time, in milliseconds"),
-        ("minMs" = Option<f64>, Query, description = "Traces that lasted so many milliseconds or more"),
-        ("sort" = Option<String>, Query, description = "`newest` first, if absent, or `slowest`"),
-        ("before" = Option<u64>, Query, description = "Traces that began before the one of this `number`; with `newest` alone"),
-        ("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 500 at most"),
+        ("minMs" = Option<f64>, Query, description = "Traces that lasted at least this many milliseconds"),
+        ("sort" = Option<String>, Query, description = "The traces that come first: `newest` (default) or `slowest`"),
+        ("before" = Option<u64>, Query, description = "Traces that began before the trace with this `number`; only with `newest`"),
+        ("limit" = Option<u64>, Query, description = "The limit of the list: 100 by default, at most 500"),
     ),
     responses(
         (status = 200, description = "The traces", body = traces::Traces),
@@ -64,13 +64,13 @@ fn traces_list() {}
     params(("id" = String, Path, description = "The id of the trace: 32 hexadecimal digits")),
     responses(
         (status = 200, description = "The trace", body = texts::Otlp),
-        (status = 404, description = "There is none, or it has been evicted", body = Error),
+        (status = 404, description = "There is no such trace, or it was dropped", body = Error),
     ))]
 fn trace() {}
 
 /// The running requests of clients, oldest first.
 #[utoipa::path(get, path = "/api/calls",
-    params(("limit" = Option<u64>, Query, description = "At most so many: 100 if absent, 1000 at most")),
+    params(("limit" = Option<u64>, Query, description = "The limit of the list: 100 by default, at most 1000")),
     responses(
         (status = 200, description = "The requests", body = client_calls::ClientCalls),
         (status = 400, description = "A parameter cannot be read", body = Error),
@@ -98,9 +98,9 @@ fn approvals() {}
         ("answer" = String, Path, description = "`approve` or `refuse`"),
     ),
     responses(
-        (status = 200, description = "The answer is in force", body = approvals::Answered),
-        (status = 404, description = "There is no such question, or no such answer", body = Error),
-        (status = 409, description = "It was decided already", body = Error),
+        (status = 200, description = "The answer has taken effect", body = approvals::Answered),
+        (status = 404, description = "There is no such question or answer", body = Error),
+        (status = 409, description = "Somebody has already decided", body = Error),
     ))]
 fn answer_approval() {}
 
@@ -110,37 +110,37 @@ fn answer_approval() {}
         ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
         ("tool" = Option<String>, Query, description = "Entries about this tool, prompt or resource: `server/name` or `name`; `*` stands for any characters"),
         ("server" = Option<String>, Query, description = "Entries about this server"),
-        ("action" = Option<String>, Query, description = "Entries about this method, or change by an operator"),
+        ("action" = Option<String>, Query, description = "Entries about this method or this kind of change by an operator"),
         ("outcome" = Option<String>, Query, description = "Entries with this outcome"),
-        ("task" = Option<String>, Query, description = "The call that began the task of this id, and what was asked about it"),
-        ("since" = Option<f64>, Query, description = "Entries of this time or later, in milliseconds"),
-        ("until" = Option<f64>, Query, description = "Entries of this time or earlier, in milliseconds"),
-        ("limit" = Option<usize>, Query, description = "Entries at most: 100, or up to 1000"),
+        ("task" = Option<String>, Query, description = "The call that began the task with this id, and requests about the task"),
+        ("since" = Option<f64>, Query, description = "Entries from this time on, in milliseconds"),
+        ("until" = Option<f64>, Query, description = "Entries up to this time, in milliseconds"),
+        ("limit" = Option<usize>, Query, description = "The limit of the list: 100 by default, at most 1000"),
     ),
     responses(
         (status = 200, description = "The entries", body = audit::AuditEntries),
-        (status = 503, description = "The record cannot be read", body = Error),
+        (status = 503, description = "The audit log cannot be read", body = Error),
     ))]
 fn audit_entries() {}
 
-/// The usage of each client by day, from the matching entries; the filters are those of
+/// The usage of each client by day, from the matching entries. The filters are the same as for
 /// `/api/audit`.
 #[utoipa::path(get, path = "/api/usage",
     params(
         ("principal" = Option<String>, Query, description = "Entries with this text in the principal or its name"),
         ("tool" = Option<String>, Query, description = "Entries about this tool, prompt or resource"),
-        ("since" = Option<f64>, Query, description = "Entries of this time or later, in milliseconds"),
-        ("until" = Option<f64>, Query, description = "Entries of this time or earlier, in milliseconds"),
+        ("since" = Option<f64>, Query, description = "Entries from this time on, in milliseconds"),
+        ("until" = Option<f64>, Query, description = "Entries up to this time, in milliseconds"),
     ),
     responses(
         (status = 200, description = "The table", body = audit::UsageTable),
-        (status = 503, description = "The record cannot be read", body = Error),
+        (status = 503, description = "The audit log cannot be read", body = Error),
     ))]
 fn usage_table() {}
 
 /// The rate limits: allowed, queued and refused requests, and the heaviest users.
 #[utoipa::path(get, path = "/api/limits",
-    params(("nearest" = Option<usize>, Query, description = "Of each limit at most so many of those who have used most: 10, or up to 100")),
+    params(("nearest" = Option<usize>, Query, description = "How many of its heaviest users each limit lists: 10 by default, at most 100")),
     responses(
         (status = 200, description = "The limits", body = limits::LimitStates),
         (status = 400, description = "A parameter cannot be read", body = Error),
@@ -157,14 +157,14 @@ fn pinned() {}
     responses(
         (status = 200, description = "It is approved", body = pins::PinApproved),
         (status = 404, description = "There is none", body = Error),
-        (status = 503, description = "What was approved cannot be written", body = Error),
+        (status = 503, description = "The approval cannot be written", body = Error),
     ))]
 fn approve_pinned() {}
 
 /// Users' connections to servers whose users sign in.
 #[utoipa::path(get, path = "/api/connections", responses(
     (status = 200, description = "The connections", body = connections::Connections),
-    (status = 503, description = "What is kept of users cannot be read", body = Error),
+    (status = 503, description = "The data of users cannot be read", body = Error),
 ))]
 fn connections() {}
 
@@ -174,13 +174,13 @@ fn connections() {}
     responses(
         (status = 200, description = "It has ended", body = connections::ConnectionEnded),
         (status = 404, description = "There is none", body = Error),
-        (status = 503, description = "What is kept of users cannot be read or changed", body = Error),
+        (status = 503, description = "The data of users cannot be read or changed", body = Error),
     ))]
 fn end_connection() {}
 
 /// How often each tool was called in the last hour, the most called first.
 #[utoipa::path(get, path = "/api/tools/statistics",
-    params(("limit" = Option<u64>, Query, description = "At most so many tools: 100 if absent, 1000 at most")),
+    params(("limit" = Option<u64>, Query, description = "The limit of tools: 100 by default, at most 1000")),
     responses(
         (status = 200, description = "The figures", body = tools::ToolStatistics),
         (status = 400, description = "A parameter cannot be read", body = Error),
@@ -190,8 +190,8 @@ fn tool_statistics() {}
 /// The merged lists, with the server of each entry.
 #[utoipa::path(get, path = "/api/catalogue",
     params(
-        ("kind" = Option<String>, Query, description = "`tools`, `resources`, `resourceTemplates`, `prompts` or `skills`; all if absent"),
-        ("endpoint" = Option<String>, Query, description = "The path of an endpoint, whose clients see these lists"),
+        ("kind" = Option<String>, Query, description = "`tools`, `resources`, `resourceTemplates`, `prompts` or `skills`; all by default"),
+        ("endpoint" = Option<String>, Query, description = "The path of the endpoint whose clients see these lists"),
     ),
     responses(
         (status = 200, description = "The lists", body = catalogue::Catalogue),
@@ -205,7 +205,7 @@ fn endpoints() {}
 
 /// Sessions of clients up to 2025-11-25, and suspended calls of clients of 2026-07-28.
 #[utoipa::path(get, path = "/api/sessions",
-    params(("limit" = Option<u64>, Query, description = "At most so many of each: 200 if absent")),
+    params(("limit" = Option<u64>, Query, description = "The limit of each list: 200 by default")),
     responses(
         (status = 200, description = "The sessions and calls", body = sessions::Sessions),
         (status = 400, description = "A parameter cannot be read", body = Error),
@@ -238,14 +238,14 @@ fn backend() {}
 #[utoipa::path(get, path = "/api/backends/{name}/log",
     params(
         ("name" = String, Path, description = "The server, by its name in the configuration"),
-        ("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come"),
+        ("follow" = Option<String>, Query, description = "If present, the answer is a stream of events `line` with these lines and all further ones"),
     ),
     responses(
         (status = 200, description = "The last lines", content(
             (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
         (status = 404, description = "No server has this name", body = Error),
-        (status = 503, description = "As many streams are open as are allowed", body = Error),
+        (status = 503, description = "The limit of open streams is reached", body = Error),
     ))]
 fn backend_log() {}
 
@@ -253,25 +253,25 @@ fn backend_log() {}
 #[utoipa::path(get, path = "/api/servers/{name}/log",
     params(
         ("name" = String, Path, description = "The server, by its name in the configuration"),
-        ("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come"),
+        ("follow" = Option<String>, Query, description = "If present, the answer is a stream of events `line` with these lines and all further ones"),
     ),
     responses(
         (status = 200, description = "The last lines", content(
             (server_log::ServerLog = "application/json"), (String = "text/event-stream"),
         )),
         (status = 404, description = "No server has this name", body = Error),
-        (status = 503, description = "As many streams are open as are allowed", body = Error),
+        (status = 503, description = "The limit of open streams is reached", body = Error),
     ))]
 fn server_log() {}
 
 /// The logs of all servers' processes, oldest line first.
 #[utoipa::path(get, path = "/api/log",
-    params(("follow" = Option<String>, Query, description = "If present, events `line` have these lines and those to come")),
+    params(("follow" = Option<String>, Query, description = "If present, the answer is a stream of events `line` with these lines and all further ones")),
     responses(
         (status = 200, description = "The last lines", content(
             (server_log::AllLogs = "application/json"), (String = "text/event-stream"),
         )),
-        (status = 503, description = "As many streams are open as are allowed", body = Error),
+        (status = 503, description = "The limit of open streams is reached", body = Error),
     ))]
 fn all_logs() {}
 
@@ -279,7 +279,7 @@ fn all_logs() {}
 #[utoipa::path(get, path = "/api/events",
     responses(
         (status = 200, description = "The stream", content_type = "text/event-stream", body = String),
-        (status = 503, description = "As many streams are open as are allowed", body = Error),
+        (status = 503, description = "The limit of open streams is reached", body = Error),
     ))]
 fn events() {}
 
@@ -293,7 +293,7 @@ fn events() {}
             (texts::Called = "application/json"), (String = "text/event-stream"),
         )),
         (status = 400, description = "The body cannot be used", body = Error),
-        (status = 503, description = "The operator attends as many calls as are allowed", body = Error),
+        (status = 503, description = "The limit of calls that this operator attends is reached", body = Error),
     ))]
 fn call_one() {}
 
@@ -302,7 +302,7 @@ fn call_one() {}
     responses(
         (status = 200, description = "The server gets the answer", body = answers::CallChanged),
         (status = 400, description = "The body cannot be used", body = Error),
-        (status = 404, description = "The question is not open, or the call is of someone else", body = Error),
+        (status = 404, description = "The question is not open, or another operator attends the call", body = Error),
     ))]
 fn answer_call() {}
 
@@ -311,7 +311,7 @@ fn answer_call() {}
     responses(
         (status = 200, description = "It is cancelled", body = answers::CallChanged),
         (status = 400, description = "The body cannot be used", body = Error),
-        (status = 404, description = "No such call of this operator runs", body = Error),
+        (status = 404, description = "This operator has no such running call", body = Error),
     ))]
 fn cancel_call() {}
 
@@ -327,8 +327,8 @@ fn end_session() {}
 /// Reloads the configuration.
 #[utoipa::path(post, path = "/api/reload",
     responses(
-        (status = 200, description = "It is in force, or has not changed", body = texts::Reloaded),
-        (status = 422, description = "It cannot be used; nothing has changed", body = texts::Reloaded),
+        (status = 200, description = "The configuration is in force, or has not changed", body = texts::Reloaded),
+        (status = 422, description = "The configuration is invalid; nothing has changed", body = texts::Reloaded),
     ))]
 fn reload() {}
 
@@ -340,7 +340,7 @@ fn reload() {}
     ),
     responses(
         (status = 200, description = "Done", body = operations::ServerChanged),
-        (status = 404, description = "It is not configured, or, to be restarted, not enabled", body = Error),
+        (status = 404, description = "The server is not configured, or a server to restart is not enabled", body = Error),
     ))]
 fn server() {}
 
@@ -372,7 +372,7 @@ fn begin_sign_in() {}
 #[utoipa::path(post, path = "/api/session/issuer/answer", request_body = requests::IssuerAnswer,
     responses(
         (status = 200, description = "Signed in", body = session::Session),
-        (status = 401, description = "This browser has not begun it, or the issuer's answer is not accepted", body = Error),
+        (status = 401, description = "This browser did not begin the sign-in, or the issuer's answer is invalid", body = Error),
         (status = 404, description = "No issuer is configured", body = Error),
     ))]
 fn finish_sign_in() {}
