@@ -439,7 +439,7 @@ impl Backend {
         self.pool.base().state.clone()
     }
 
-    /// Whether it keeps anything that clients wait for or that would be lost with it.
+    /// Whether clients wait for anything here, or would lose anything with it.
     pub(crate) fn is_needed(&self) -> bool {
         self.pool.is_needed()
     }

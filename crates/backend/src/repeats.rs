@@ -1,10 +1,10 @@
 //! Repeats a request that may have run, if that is harmless: `retry: safe`.
 //!
 //! Requests are safe if they only read by definition (lists, `resources/read`,
-//! `completion/complete`, `tasks/get`). So are calls of tools that declare that they change nothing
-//! (`readOnlyHint`), or nothing more the second time (`idempotentHint`; 2026-07-28 server/tools,
-//! ToolAnnotations). The specification trusts these hints only from trusted servers; the option
-//! declares a server trusted.
+//! `completion/complete`, `tasks/get`). So are calls of tools whose hints promise that a call
+//! changes nothing (`readOnlyHint`), or nothing more the second time (`idempotentHint`; 2026-07-28
+//! server/tools, ToolAnnotations). The specification trusts these hints only from trusted servers;
+//! the option declares a server trusted.
 //!
 //! A request is repeated once, within the rest of its time, if its client has received nothing of
 //! it. At most a fifth of all safe requests are repeated, so that a server that fails under load

@@ -41,7 +41,7 @@ pub(super) struct SharedSubscription<'a> {
     backoff: Backoff,
     /// The generation whose demand the server refused.
     refused: Option<u64>,
-    /// The generation in which the server refused even the part that it accepted before.
+    /// The generation in which the server refused even what it had accepted before.
     given_up: Option<u64>,
     unsupported: bool,
     /// Whether notifications may have been missed.

@@ -214,8 +214,7 @@ impl OpenServerRequests {
         self.open.is_empty() && self.delayed.is_none()
     }
 
-    /// Drops all requests; returns the replies that tell the server that the client cannot be
-    /// asked.
+    /// Drops all requests. Returns the replies to the server: the client cannot be asked.
     pub(crate) fn refuse_all(&mut self, why: &str) -> Vec<Bytes> {
         let delayed = self.delayed.take().map(|(text, _)| text);
         let refused = self

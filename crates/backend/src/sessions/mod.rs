@@ -11,8 +11,8 @@
 //! (`clients`). Unused connections are closed after a while, or at the limit.
 //!
 //! A session that an HTTP server opened for a client's session can be recorded with it
-//! (`ServerSessions`). Another process that continues the client's session uses that record for its
-//! connection, without `initialize`.
+//! (`ServerSessions`). If another process continues the client's session, it opens its connection
+//! from that record, without `initialize`.
 
 mod clients;
 pub(crate) mod dispatcher;

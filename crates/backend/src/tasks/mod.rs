@@ -78,7 +78,8 @@ pub(crate) struct TaskTranslation {
     /// The maximum number of inputs that one task may ask for.
     task_inputs: usize,
     owners: Arc<dyn SessionTaskOwners>,
-    /// Results that a modern server returned at once to 2025-11-25 clients that asked for a task.
+    /// Results for 2025-11-25 clients that asked for a task while their modern server answered at
+    /// once.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
     /// The clients for which a legacy server was asked for tasks: their sessions there have the
     /// tasks.

@@ -16,7 +16,8 @@ const MAX_OWNERS: usize = 16;
 /// The owners of tasks. A task of another client ([`Caller::owns_what_is_of`]) is treated as if it
 /// did not exist.
 ///
-/// No method waits: an implementation that replicas share answers from the owners that it has seen.
+/// No method waits. An implementation that replicas share therefore answers from the owners it has
+/// seen so far.
 pub(crate) trait SessionTaskOwners: Send + Sync {
     /// Records an owner of a task: the task was made for `owner`, or `owner` asked for it and its
     /// maker is unknown. The record counts in `peer`'s share.
@@ -74,8 +75,7 @@ impl InMemory {
             .any(|(_, owners)| owners.iter().any(is_at))
     }
 
-    /// The endpoint with a caller's task, if known: the one that made it, or the last one that had
-    /// it.
+    /// The endpoint with a caller's task, if known: its maker, or the last endpoint that had it.
     pub(crate) fn endpoint_of(&self, task: &str, caller: &Caller) -> Option<u64> {
         let owners = self.owners.get(&task.to_owned())?;
         let own = owners

@@ -96,7 +96,7 @@ fn challenge(status: u16) -> Reply {
     )
 }
 
-/// A modern server that accepts only these tokens, and reports whose each call was.
+/// A modern server that accepts only these tokens, and reports the token of each call.
 fn accepting(tokens: &'static [&'static str]) -> impl Fn(&Seen) -> Reply + Send + Sync + 'static {
     move |seen| {
         let token = seen

@@ -208,7 +208,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Forbids connections that are made by sending, which Landlock does not see.
+    /// Forbids connecting by sending (TCP Fast Open): Landlock does not see such connections.
     fn forbid_fast_open(&mut self) -> Result<(), Error> {
         for (call, flags) in [
             (libc::SYS_sendto, 3),
@@ -255,7 +255,7 @@ impl Rules {
                 self.add(libc::SYS_fcntl, [is(1, libc::F_SETOWN), is(2, owner)])?;
             }
         }
-        // Their targets are in memory, or come from elsewhere.
+        // A filter cannot read the targets of these calls: they are in memory, or a descriptor.
         self.add(libc::SYS_fcntl, [is(1, F_SETOWN_EX)])?;
         self.add(libc::SYS_ioctl, [is(1, FIOSETOWN)])?;
         self.add(libc::SYS_ioctl, [is(1, SIOCSPGRP)])?;

@@ -1,9 +1,8 @@
 //! A legacy client's call. The server's notifications and requests go out on the call's own stream.
 //! The client's answers arrive as separate messages, through its session.
 //!
-//! Cancelling or dropping a call ends its server requests: the server gets an error that says that
-//! the client cannot be asked. After the server's answer to the call, the client can still answer
-//! them.
+//! Cancelling or dropping a call ends its server requests: the server gets the error that the
+//! client cannot be asked. After the server's answer to the call, the client can still answer them.
 //!
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 

@@ -246,7 +246,8 @@ fn inner(object: &Json) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// An identity for a server that gives none, for clients whose revision requires one.
+/// Fanlight's identity. It stands in for a server without one if the client's revision requires
+/// one.
 fn own_identity() -> Json {
     let mut object = ObjectBuilder::new();
     object

@@ -111,8 +111,8 @@ fn with_server_info(response: &Response, server: &Json, added: Bytes, id: &Json)
     }
 }
 
-/// The list of tools without those that a client which mirrors parameters must not see; `None` if
-/// there are none, as almost always. A cached list is checked only once.
+/// The list of tools for a client that mirrors parameters: without the tools that it must not see.
+/// `None` if there are no such tools, as almost always. A cached list is checked only once.
 fn mirrorable(response: &Response, result: &Json, limit: usize) -> Option<Response> {
     let look = || without_invalid_tools(result, limit).map(|valid| response.with_body(&valid));
     match response.derived() {

@@ -20,7 +20,7 @@ use super::serve::Serve;
 use super::workers::Workers;
 use crate::settings::FrontendSettings;
 
-/// The interval of [`Serve::clean_up`], which is the accuracy of timeouts that it checks. A
+/// The interval of [`Serve::clean_up`]. The timeouts that it checks are as inaccurate as this. A
 /// constant, since it is much shorter than any of them.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(10);
 

@@ -122,8 +122,7 @@ pub(crate) struct Refusal {
     pub(crate) required_scopes: Option<Box<[Arc<str>]>>,
     /// The time after which the client may retry, if it sent too many requests.
     pub(crate) retry_after: Option<Duration>,
-    /// The message's subject and the run that keeps it, if that is another run. That run may
-    /// answer.
+    /// The message's subject and its keeper, if that is another run. That run may answer.
     pub(crate) kept_by: Option<(Kept, ProcessRun)>,
 }
 

@@ -1,4 +1,4 @@
-//! Session records, from which another replica can take over a session whose replica has ended.
+//! Session records. With them, another replica can take over a session whose replica has ended.
 //!
 //! A record is sealed for the session's holder. It contains no credentials of the client or for
 //! servers: a take-over happens for a request, with the identity that this request proves. Requests

@@ -47,7 +47,7 @@ impl ServerRequests {
     }
 
     /// Adds a request; returns its number and the message to send. `None` at the limit; the server
-    /// then gets an error that says that the client cannot be asked.
+    /// then gets the error that the client cannot be asked.
     pub(crate) fn open(&self, request: ServerRequest) -> Option<(u64, Json)> {
         let mut table = self.lock();
         if table.open.len() >= self.limit {

@@ -1,6 +1,6 @@
-//! `requestState`: the state that a client carries from an answer that asks for input to the
-//! request with that input. It is sealed, so that clients can neither read nor change it. It is
-//! bound to its request, its principal and its endpoint.
+//! `requestState`: an answer that asks for input gives this state to the client, which returns it
+//! with the input. It is sealed, so that clients can neither read nor change it. It is bound to its
+//! request, its principal and its endpoint.
 //!
 //! Source: 2026-07-28 basic/patterns/mrtr, Server Requirements 4 and 5.
 

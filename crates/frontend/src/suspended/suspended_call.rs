@@ -195,7 +195,7 @@ impl SuspendedCall {
         (self.method.as_str().to_owned(), name, asked.collect())
     }
 
-    /// Drops the server requests, which tells the server that the client cannot be asked.
+    /// Drops the server requests. The server learns that the client cannot be asked.
     pub(super) fn refuse_server_requests(&mut self) {
         self.requests.clear();
     }

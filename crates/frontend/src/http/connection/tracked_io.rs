@@ -36,7 +36,8 @@ impl<S> TrackedIo<S> {
         }
     }
 
-    /// Records only reads of `inner`, which is TLS over a [`TrackedSocket`] that records writes.
+    /// For `inner`, TLS over a [`TrackedSocket`]. Records only reads, since the socket records
+    /// writes.
     pub(super) fn over_tls(inner: S, activity: Arc<Activity>) -> Self {
         Self {
             records_writes: false,
