@@ -14,7 +14,8 @@ pub(crate) struct NotificationFilter {
     pub(crate) logs: LogGate,
     /// The client's era, which determines the notifications it knows.
     pub(crate) era: Era,
-    /// Whether guardrails judge results, including the results of tasks, before the client gets them.
+    /// Whether guardrails judge results, including the results of tasks, before the client gets
+    /// them.
     pub(crate) judges_results: bool,
 }
 

@@ -1,4 +1,5 @@
-//! HTTP for clients: the Streamable HTTP transport of both eras, and the deprecated HTTP+SSE transport.
+//! HTTP for clients: the Streamable HTTP transport of both eras, and the deprecated HTTP+SSE
+//! transport.
 
 mod activity;
 mod arrived;

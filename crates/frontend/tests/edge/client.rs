@@ -284,7 +284,8 @@ impl Client {
         self.events.pop_front()
     }
 
-    /// Opens a session of `revision` for a client that supports roots and elicitation; returns its id.
+    /// Opens a session of `revision` for a client that supports roots and elicitation; returns its
+    /// id.
     pub(crate) async fn open(&mut self, revision: &str) -> String {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{"roots":{{}},"elicitation":{{}}}},"clientInfo":{{"name":"c","version":"1"}}}}}}"#

@@ -87,7 +87,8 @@ async fn request_without_a_known_session_is_refused() {
         );
     }
     let session = ("Mcp-Session-Id", id.as_str());
-    // Any legacy revision is accepted, even if another was negotiated; an unknown or modern one is refused.
+    // Any legacy revision is accepted, even if another was negotiated; an unknown or modern one is
+    // refused.
     assert_eq!(
         client
             .post(&[session, ("MCP-Protocol-Version", "2024-11-05")], PING)

@@ -1,4 +1,5 @@
-//! Modern clients over HTTP: the checks of requests, the fields added to results, the HTTP status of errors.
+//! Modern clients over HTTP: the checks of requests, the fields added to results, the HTTP status
+//! of errors.
 
 use crate::client::{Client, Server, listen, modern_call, modern_headers, modern_request};
 use crate::core::{TestCore, told};

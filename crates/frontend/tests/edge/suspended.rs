@@ -1,5 +1,5 @@
-//! Requests of legacy servers to modern clients: the call is suspended until the client sends the input
-//! in a new request.
+//! Requests of legacy servers to modern clients: the call is suspended until the client sends the
+//! input in a new request.
 
 use std::time::Duration;
 

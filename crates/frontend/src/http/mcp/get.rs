@@ -18,8 +18,8 @@ use crate::eras::{era, modern};
 use crate::ingress::Origin;
 use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
 
-/// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method
-/// Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
+/// The HTTP methods for modern clients: "HTTP GET or DELETE to the MCP endpoint: respond with 405
+/// Method Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
 const MODERN_METHODS: &str = "POST, OPTIONS";
 
 impl<C: Core> Endpoint<C> {
