@@ -135,7 +135,7 @@ impl Admin {
         self.live.load()
     }
 
-    /// Writes an event to the audit log. A failure has no consequences.
+    /// Writes an event to the audit log, and ignores a failure.
     fn note(&self, event: &AuditEvent<'_>) {
         let _ = self.subject.record.record(event);
     }
@@ -176,7 +176,7 @@ pub async fn serve_admin(
                 Some(Err(_)) | None => return,
             };
             let connection = OperatorConnection(Arc::new(facts_of(&opened)));
-            // By then the settings in force may be another address's, and demand less of a client.
+            // After the end, the settings may be for another address and require less of a client.
             let has_ended = ending.clone();
             let service =
                 service_fn(move |mut request: Request<Incoming>| {

@@ -17,7 +17,8 @@ pub(crate) const MAX_LENGTH: usize = 16 << 10;
 /// them. Other bearer credentials are access tokens.
 pub(crate) const KEY_PREFIX: &str = "fanlight_";
 
-/// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes, otherwise unverified.
+/// The credentials of one request: a `token68` (RFC 9110, 11.2) of at most [`MAX_LENGTH`] bytes,
+/// otherwise unverified.
 #[derive(Clone, Copy)]
 pub(crate) struct Bearer<'a> {
     text: &'a str,

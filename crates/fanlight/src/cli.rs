@@ -324,7 +324,8 @@ pub(crate) struct NewKeyArgs {
     /// The clients' scopes [default: all]
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',')]
     pub(crate) scopes: Vec<String>,
-    /// When the key expires: after a time such as 90d or 12h, on a day in UTC such as 2027-01-31, or never
+    /// When the key expires: after a time such as 90d or 12h, on a day in UTC such as 2027-01-31,
+    /// or never
     #[arg(long, value_name = "WHEN")]
     pub(crate) expires: Option<String>,
     /// Paths of the endpoints that the key is good for, such as /mcp/readers [default: all]

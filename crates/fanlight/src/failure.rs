@@ -67,7 +67,8 @@ impl Failure {
         }
     }
 
-    /// A second signal stopped the process immediately: exit status 130, the convention of shells for SIGINT.
+    /// A second signal stopped the process immediately: exit status 130, the convention of shells
+    /// for SIGINT.
     pub(crate) fn interrupted() -> Self {
         Self {
             message: "stopped immediately; child servers were killed".into(),

@@ -321,7 +321,8 @@ struct ClientListener {
 }
 
 impl ClientListener {
-    /// Opens the address of the option `--listen`, else of the configuration, unless the service manager has passed a socket.
+    /// Opens the address of the option `--listen`, else of the configuration, unless the service
+    /// manager has passed a socket.
     fn open(
         plan: &mut Plan<'_>,
         option: Option<&ListenAddress>,

@@ -34,7 +34,8 @@ use crate::protection;
 /// The default time limit for a process that starts silently, since a first start may install it.
 const PROCESS_START: Duration = Duration::from_secs(90);
 
-/// The size limit of a mirror's message: twice the limit of a copy, since nobody waits for the answers. There is no option for either.
+/// The size limit of a mirror's message: twice the limit of a copy, since nobody waits for the
+/// answers. There is no option for either.
 const MIRROR_MESSAGE: usize = 2 << 20;
 
 pub(crate) fn list_limits(config: &Config) -> ListLimits {
@@ -215,7 +216,8 @@ pub(crate) fn backend_settings(
             } else {
                 config.limits.backend_sessions
             },
-            // All of them can run at the same time. Over stdio each is a process, which has a limit of its own.
+            // All of them can run at the same time. Over stdio each is a process, which has a limit
+            // of its own.
             request_sessions: if is_process {
                 0
             } else {
@@ -268,7 +270,8 @@ pub(crate) fn backend_settings(
     }
 }
 
-/// The hosts and origins that clients may name, and the URL of the listener at `address`. The URL is the configured one, or for a local listener the address.
+/// The hosts and origins that clients may name, and the URL of the listener at `address`. The URL
+/// is the configured one, or for a local listener the address.
 pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
     let url = match (&config.public_url, address) {
         (Some(url), _) => PublicUrl::parse(url),
@@ -285,7 +288,8 @@ pub(crate) fn client_guard(config: &Config, address: &ListenAddress) -> Guard {
     .with_trusted_proxies(TrustedProxies::new(config.trusted_proxies.clone()))
 }
 
-/// The settings of the client edge, without worker threads and authentication, and with an audit log of its own. Calls that outlast the shutdown end with the servers.
+/// The settings of the client edge, without worker threads and authentication, and with an audit
+/// log of its own. Calls that outlast the shutdown end with the servers.
 pub(crate) fn frontend_settings(
     config: &Config,
     telemetry: &Telemetry,

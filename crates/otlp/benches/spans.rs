@@ -1,5 +1,5 @@
-//! The cost of telemetry for a call: a span for the received message and one for the sent message, with the attributes of a tool
-//! call over HTTP, and the outgoing trace context.
+//! The cost of telemetry for a call: a span for the received message and one for the sent message,
+//! with the attributes of a tool call over HTTP, and the outgoing trace context.
 //!
 //! `cargo bench -p fanlight-otlp`
 

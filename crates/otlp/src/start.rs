@@ -61,8 +61,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Delivers queued spans and the last metrics, within about `bound`. Returns whether everything was delivered.
-    /// Spans that end afterwards are lost.
+    /// Delivers queued spans and the last metrics, within about `bound`. Returns whether everything
+    /// was delivered. Spans that end afterwards are lost.
     pub async fn shutdown(self, bound: Duration) -> bool {
         let metrics = async {
             match self.push {

@@ -31,8 +31,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Parses a `traceparent` and its `tracestate`. A malformed `tracestate` is ignored; a malformed `traceparent` gives
-    /// `None` (W3C Trace Context, 4.3).
+    /// Parses a `traceparent` and its `tracestate`. A malformed `tracestate` is ignored; a
+    /// malformed `traceparent` gives `None` (W3C Trace Context, 4.3).
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (trace_id, span_id, flags) = parse_traceparent(traceparent)?;
@@ -153,7 +153,8 @@ impl fmt::Debug for Traceparent {
     }
 }
 
-/// Whether `text` may be forwarded as `baggage`: printable ASCII within the size limit. Its members are not parsed.
+/// Whether `text` may be forwarded as `baggage`: printable ASCII within the size limit. Its members
+/// are not parsed.
 pub(crate) fn is_baggage(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_BAGGAGE_BYTES

@@ -1,4 +1,5 @@
-//! A minimal MCP client over HTTP, of either era, for commands that inspect a gateway or a server from outside.
+//! A minimal MCP client over HTTP, of either era, for commands that inspect a gateway or a server
+//! from outside.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ const MOST_SENT: usize = 4;
 /// The limit of characters shown of a server's URL.
 const LONGEST_SHOWN: usize = 500;
 
-/// The `traceparent` values of a request. They name different spans, which shows which one the gateway used.
+/// The `traceparent` values of a request. They name different spans, which shows which one the
+/// gateway used.
 #[derive(Clone, Copy)]
 pub(super) struct TraceParents<'a> {
     pub(super) meta: &'a str,

@@ -1,4 +1,5 @@
-//! Logging to standard error; standard output belongs to results and, with `stdio`, to the protocol.
+//! Logging to standard error; standard output belongs to results and, with `stdio`, to the
+//! protocol.
 
 mod queue;
 

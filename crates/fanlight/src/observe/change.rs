@@ -1,4 +1,5 @@
-//! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running gateway.
+//! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running
+//! gateway.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};

@@ -58,8 +58,8 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row for each trace. If the table is too wide, times are in whole seconds and ids are shortened as
-/// far as they stay unique.
+/// A row for each trace. If the table is too wide, times are in whole seconds and ids are shortened
+/// as far as they stay unique.
 fn shown(traces: &[&Value], width: usize) -> String {
     let mut columns = columns(traces, clock, 32);
     if columns::width(&columns) > width {

@@ -31,7 +31,8 @@ const CONTINUED: &str = "continued";
 /// The purpose of the seal on questions.
 const PURPOSE: &[u8] = b"approval in common: ";
 
-/// The beginning of all scripts. `one` returns the entry of an id, `all` all entries, without expired ones. `KEYS`: entries by id, the approvers' view of them by id.
+/// The beginning of all scripts. `one` returns the entry of an id, `all` all entries, without
+/// expired ones. `KEYS`: entries by id, the approvers' view of them by id.
 const ENTRIES: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -94,7 +95,7 @@ end
 if count >= tonumber(ARGV[6]) or own >= tonumber(ARGV[7]) or entries[ARGV[3]] then return {'many', '', '0'} end
 keep(ARGV[3], {call = ARGV[1], owner = ARGV[2], status = 'open', expires = now + ARGV[8], waiter = ARGV[4], waits = now + ARGV[9]})
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
--- None lasts for longer than until its answer and then once more.
+-- A question lasts at most until its answer, and then as long again.
 redis.call('PEXPIRE', KEYS[1], 2 * ARGV[8])
 redis.call('PEXPIRE', KEYS[2], 2 * ARGV[8])
 return {'waiting', ARGV[3], ARGV[8]}

@@ -22,12 +22,12 @@ const CLIENT_DIGITS: usize = 16;
 /// Limits warnings about refusals by Valkey.
 static REFUSALS: LogLimit = LogLimit::new(1);
 
-/// Takes one from each limit, or from none: the generic cell rate algorithm, as in
+/// Takes one request from each limit, or from none: the generic cell rate algorithm, as in
 /// `fanlight_fair::Rate`, with the server's clock. Returns 0 and the wait until the turn, or 1 and
-/// the time until one more could be taken, in microseconds.
+/// the time until one more request could be taken, in microseconds.
 ///
-/// `KEYS`: a limit each. `ARGV`: for each the time that one takes, the burst, and the longest wait
-/// for a turn.
+/// `KEYS`: the limits. `ARGV`: for each limit the time that one request takes, the burst, and the
+/// longest wait for a turn.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -38,7 +38,7 @@ for i, key in ipairs(KEYS) do
   local part, most, queue = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
   local before = tonumber(redis.call('GET', key) or '0')
   if before > now + part * most + queue then
-    -- More than can be taken: the clock was set back, or is another server's.
+    -- No requests can have used this much: the clock was set back, or the server has changed.
     before = now
   end
   used[i] = math.max(before, now) + part
@@ -160,7 +160,8 @@ impl Replicas {
     }
 }
 
-/// The quota that a request has taken from limits on the same server. Dropping this returns the quota, unless the request has kept it.
+/// The quota that a request has taken from limits on the same server. Dropping this returns the
+/// quota, unless the request has kept it.
 struct Taken<'a> {
     replicas: &'a Replicas,
     limits: Vec<CommonLimit>,

@@ -25,7 +25,8 @@ const AT_ONCE: usize = 64;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Writes, prolongs, removes or releases the record of a session that this replica owns. A given
-/// record is written first. Returns the previous owner: an empty text if there was no record, `released` if it had been released.
+/// record is written first. Returns the previous owner: an empty text if there was no record,
+/// `released` if it had been released.
 static CHANGE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -42,7 +43,7 @@ elseif is_own and ARGV[2] == 'forget' then
   local has_moved = redis.call('HEXISTS', KEYS[1], 'claim') == 1
   redis.call('DEL', KEYS[1])
   if has_moved then
-    -- A run that kept it before, and does not know yet that others have, would take it for one that was lost.
+    -- An earlier owner may not know that the session has moved. Without this mark it would take the record for a lost one.
     redis.call('HSET', KEYS[1], 'owner', 'ended')
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
@@ -57,7 +58,8 @@ return owner or ''
     )
 });
 
-/// Makes this replica the owner of a session that was released, or that belongs to the given replica, which has ended. Repeating a claim whose answer was lost succeeds again.
+/// Makes this replica the owner of a session that was released, or that belongs to the given
+/// replica, which has ended. Repeating a claim whose answer was lost succeeds again.
 static CLAIM: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"

@@ -1,4 +1,5 @@
-//! Secrets in the keyring of the system: the Secret Service, the keychain of macOS, the credential manager of Windows.
+//! Secrets in the keyring of the system: the Secret Service, the keychain of macOS, the credential
+//! manager of Windows.
 
 use std::sync::mpsc;
 use std::thread;
@@ -41,7 +42,8 @@ impl Keyring for SystemKeyring {
     }
 }
 
-/// Runs `work` in a separate thread, and abandons the thread after a time limit: nobody may be there to unlock the keyring.
+/// Runs `work` in a separate thread, and abandons the thread after a time limit: nobody may be
+/// there to unlock the keyring.
 fn within_limit<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {

@@ -4,8 +4,9 @@
 //! A copy is sent after the request itself was answered, so that it delays nobody. It is sent only
 //! if the request is *safe*: both servers declare that running it twice does no harm, as for
 //! `retry: safe`. A copy belongs to no session and declares no capabilities that let a server ask a
-//! client. Everything that the mirror sends besides its answer is dropped. A copy has the mirror's own credentials. If these differ between users, it has the caller's. Nothing is sent for
-//! a principal without credentials.
+//! client. Everything that the mirror sends besides its answer is dropped. A copy has the mirror's
+//! own credentials. If these differ between users, it has the caller's. Nothing is sent for a
+//! principal without credentials.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

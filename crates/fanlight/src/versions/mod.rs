@@ -1,7 +1,9 @@
-//! A server with other versions: a canary that serves a share of its clients, and a mirror that gets copies of its requests.
+//! A server with other versions: a canary that serves a share of its clients, and a mirror that
+//! gets copies of its requests.
 //!
-//! Each version is a server of its own, with its own connections, processes, credentials and limits. To the core all of them are
-//! the one server whose name clients know: rights, limits, pins and the record go by that.
+//! Each version is a server of its own, with its own connections, processes, credentials and limits.
+//! The core sees only one server, under the name that clients know: rights, limits, pins and the
+//! audit log use this name.
 //!
 //! | from | to the canary | to the mirror |
 //! |---|---|---|
@@ -9,12 +11,13 @@
 //! | any other client | nothing | copies of a share of the safe requests, once they are answered (`copies`) |
 //! | Fanlight itself | nothing: the core listens to it and reads its lists itself | copies, as of clients |
 //!
-//! A canary that is down fails its clients: a call that may have run is not sent to another server, and lists of the one version
-//! do not go with calls of the other. Its share is taken back by the configuration, or by switching its entry off.
+//! If a canary is down, calls of its clients fail. A call that may have run must not be sent to
+//! another server, and lists of one version do not fit calls of the other. The configuration can
+//! take the share back, and so can an operator who switches the canary off.
 //!
-//! `tower`'s `balance`, `load` and `steer` choose among equals, by load or by a function of the request. They are not used: here
-//! a client stays at its version with its sessions, tasks, subscriptions and lists, and a copy has neither a caller nor a place
-//! in the answer.
+//! The modules `balance`, `load` and `steer` of `tower` choose among equal services, by load or by
+//! the request. They are not used: here a client stays at its version with its sessions, tasks,
+//! subscriptions and lists. A copy has no caller, and its answer is not used.
 
 mod copies;
 

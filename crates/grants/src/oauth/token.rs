@@ -71,7 +71,8 @@ pub const REFRESH_TOKEN: &str = "urn:ietf:params:oauth:token-type:refresh_token"
 /// The type of any other JWT.
 pub const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
-/// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed authorization, 4).
+/// The type of an identity assertion for another authorization server (ext-auth, enterprise-managed
+/// authorization, 4).
 pub const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
 /// Tokens. Store them sealed.
@@ -97,7 +98,7 @@ pub struct TokenSet {
 /// The way of sending an access token to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenKind {
-    /// Alone (RFC 6750).
+    /// As a bearer token, without a proof (RFC 6750).
     Bearer,
     /// With a DPoP proof (RFC 9449).
     Dpop,

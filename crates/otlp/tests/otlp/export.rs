@@ -1,7 +1,7 @@
 //! Spans, metrics and log records at a collector, decoded from the Protobuf of real requests.
 //!
-//! This build of the crate has the exporter's features `http-json` and `reqwest-client`. If the exporter chose, they would change its
-//! protocol and panic on its thread.
+//! This build of the crate has the exporter's features `http-json` and `reqwest-client`. If the
+//! exporter chose, they would change its protocol and panic on its thread.
 
 use std::time::Duration;
 

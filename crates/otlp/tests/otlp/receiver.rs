@@ -36,7 +36,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a receiver that answers with `status`. Requests beyond the capacity of `requests` are dropped.
+    /// Starts a receiver that answers with `status`. Requests beyond the capacity of `requests` are
+    /// dropped.
     pub(crate) async fn start(status: StatusCode) -> Self {
         Self::answering(move |_| (status, Bytes::new())).await
     }

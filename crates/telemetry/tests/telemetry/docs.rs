@@ -1,4 +1,5 @@
-//! docs/tracing.md and docs/reference/metrics.md list exactly what the code records. `UPDATE_GENERATED=1` writes the table of metrics.
+//! docs/tracing.md and docs/reference/metrics.md list exactly what the code records.
+//! `UPDATE_GENERATED=1` writes the table of metrics.
 
 use fanlight_telemetry::ErrorType;
 use fanlight_telemetry::metrics::{FAMILIES, Metrics};

@@ -19,7 +19,8 @@ impl MissingCapabilities {
         }
     }
 
-    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if there were none.
+    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if
+    /// there were none.
     pub(super) fn required(&self) -> Option<Json> {
         required_capabilities(&self.missing)
     }

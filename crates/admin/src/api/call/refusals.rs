@@ -54,7 +54,8 @@ impl Refusals {
         response
     }
 
-    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if there were none.
+    /// The `ClientCapabilities` that a client must declare for the refused requests; `None` if
+    /// there were none.
     pub(super) fn required(&self) -> Option<Json> {
         self.missing.required()
     }
