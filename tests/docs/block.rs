@@ -12,7 +12,7 @@
 //!
 //! A block of the language `text` shows output, a synopsis (`fanlight run [OPTIONS]`) or a drawing, and has none of these words.
 
-/// Names and descriptions of what a test lacks for a block.
+/// Things that a block needs and a test lacks: names and descriptions.
 const NEEDS: &[(&str, &str)] = &[
     ("client", "a desktop client or an editor"),
     ("cluster", "a Kubernetes cluster"),

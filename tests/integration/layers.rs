@@ -209,7 +209,7 @@ fn grants_and_authentication_reach_no_edge() {
     );
 }
 
-/// What the frontend and the page of operators have in common.
+/// The crates below both the front end and the operators' page.
 const BELOW_FRONTEND: &[&str] = &[
     "fanlight-config",
     "fanlight-fair",

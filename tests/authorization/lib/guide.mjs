@@ -1,5 +1,5 @@
 // docs/guide-team.md as a reader follows it: its configurations in turn in one file, its commands,
-// and clients that use the result. Free local addresses replace those of the page.
+// and clients that use the result. Free local addresses replace the page's addresses.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

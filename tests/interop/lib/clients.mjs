@@ -26,8 +26,7 @@ export const eraFaceToFace = (server, client) => (server.modern ? client.era : '
 export const isLegacyTwinOf = (client) => (other) => other.sdk === client.sdk && other.era === 'legacy';
 
 /**
- * The client whose SDK has tasks (those of 2025-11-25): the results of its tasks are those that the other clients must
- * get.
+ * The client whose SDK has tasks of 2025-11-25. The other clients must get the same results as its tasks.
  */
 export const clientWithTasks = CLIENTS.find((client) => client.tasks);
 

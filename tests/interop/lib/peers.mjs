@@ -18,8 +18,8 @@ export function peerCommands(root, ports) {
 }
 
 /**
- * The peers as servers under test (see servers.mjs). `transports` are those of Fanlight that its clients use; `sse` is
- * the HTTP+SSE transport of 2024-11-05. `direct` is the target for clients without Fanlight.
+ * The peers as servers under test (see servers.mjs). `transports` are Fanlight's transports for its
+ * clients; `sse` is the HTTP+SSE transport of 2024-11-05. `direct` is the target for clients without Fanlight.
  */
 export function peerServers(root, ports) {
   const url = (peer, where = '/mcp') => `http://127.0.0.1:${ports[peer]}${where}`;

@@ -38,8 +38,8 @@ const unknownTool = call('no-such-tool', {}, 'refusal');
 
 /**
  * Every server: {name, modern, merged, config, steps}. `modern` servers have both eras, the others only the legacy one.
- * Those with an equal `merged` are behind one Fanlight; the second transport of a server is tested alone, since it has
- * the URIs of the first. Clients of an equal `peer` take turns. `conditionalTools` are listed only for clients with the
+ * Servers with an equal `merged` are behind one Fanlight. A server's second transport is tested alone, since it has the
+ * URIs of the first. Clients of an equal `peer` take turns. `conditionalTools` are listed only for clients with the
  * capabilities that they need.
  */
 export function servers(root, fixture, ports) {

@@ -31,9 +31,7 @@ export class ModernClient {
   }
 }
 
-/**
- * A client of the legacy era, with a session. Its response to a server request has a span below that of the request.
- */
+/** A client of the legacy era, with a session. Its response to a server request has a span below the request's span. */
 export class LegacyClient {
   #headers = {};
   #lastId = 0;

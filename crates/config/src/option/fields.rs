@@ -85,7 +85,7 @@ impl<'t> Fields<'t> {
         self.get_or_null(key).filter(|entry| !entry.value.is_null())
     }
 
-    /// The entry of this key, unless it is absent. Of a duplicate key, which is an error, the last
+    /// The entry of this key, unless it is absent. A duplicate key, which is an error, yields its last
     /// entry.
     pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
         debug_assert!(self.section.find(key).is_some(), "{key} is not defined");

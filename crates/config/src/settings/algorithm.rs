@@ -1,7 +1,7 @@
-//! Algorithms of signatures.
+//! Signature algorithms.
 
-/// An algorithm of asymmetric signatures (RFC 7518, 3.1; RFC 8037, 3.1). There is no other: with `none` anybody can sign,
-/// and with HMAC everybody who can verify.
+/// An asymmetric signature algorithm (RFC 7518, 3.1; RFC 8037, 3.1). Others are not supported: with
+/// `none` anybody can sign, and with HMAC everybody who can verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -25,7 +25,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Each algorithm with its name as `alg`.
+    /// Each algorithm with its `alg` name.
     pub const NAMES: [(&str, Self); 9] = [
         ("RS256", Self::Rs256),
         ("RS384", Self::Rs384),
@@ -38,7 +38,7 @@ impl Algorithm {
         ("EdDSA", Self::EdDsa),
     ];
 
-    /// Their names as `alg`, sorted.
+    /// The `alg` names, sorted.
     #[must_use]
     pub fn names() -> [&'static str; 9] {
         let mut names = Self::NAMES.map(|(name, _)| name);
@@ -46,7 +46,7 @@ impl Algorithm {
         names
     }
 
-    /// The algorithm with this name as `alg`.
+    /// The algorithm with this `alg` name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         // RFC 9864 deprecates the name `EdDSA` in favour of this one.

@@ -1,16 +1,17 @@
-//! The endpoints of a server that has several.
+//! The endpoints of a server with several.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::settings::transport::origin_of;
 
-/// Where a server is that can be reached at several places, each of which serves the same: its replicas.
+/// The endpoints of a server that several places serve alike: its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Their URLs, in the order of the file; none for a server that is reached as its transport says, and nowhere else.
+    /// The URLs in the file's order; empty for a server with only its transport's URL.
     pub urls: Vec<EndpointUrl>,
-    /// How often the hosts of the URLs are looked up, each of whose addresses is an endpoint. `None` if each URL is one.
+    /// The interval of looking up the URLs' hosts, each of whose addresses is an endpoint. `None`
+    /// if each URL is one endpoint.
     pub resolve: Option<Duration>,
     /// The zone whose endpoints are preferred.
     pub zone: Option<String>,
@@ -19,9 +20,9 @@ pub struct Endpoints {
 /// The URL of an endpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointUrl {
-    /// As the URL of a transport.
+    /// The URL, as in a transport.
     pub url: String,
-    /// The zone that it is in, if that is said.
+    /// The endpoint's zone, if it is configured.
     pub zone: Option<String>,
 }
 

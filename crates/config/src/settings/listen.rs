@@ -1,14 +1,14 @@
-//! Where a listener listens.
+//! The address of a listener.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What the path of a Unix socket is written after.
+/// The prefix of a Unix socket's path.
 const UNIX: &str = "unix:";
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     /// An address and a port of TCP.
@@ -17,12 +17,12 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// A text that is no [`ListenAddress`].
+/// The error of a text that is no [`ListenAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAnAddress;
 
 impl ListenAddress {
-    /// The address and the port, of TCP.
+    /// The TCP address and port.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
@@ -31,7 +31,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether only processes of this machine reach it.
+    /// Whether only processes of this machine can reach it.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -59,7 +59,8 @@ impl FromStr for ListenAddress {
                 Err(NotAnAddress)
             };
         }
-        // A port without an address is one of this machine alone: who wants to be reached from others says so.
+        // A port without an address is only for this machine; the listener of a gateway for other
+        // machines needs an explicit address.
         let port = text
             .strip_prefix("localhost:")
             .or_else(|| text.strip_prefix(':'))
@@ -71,7 +72,7 @@ impl FromStr for ListenAddress {
     }
 }
 
-/// A port in decimal digits alone: `+80` is none.
+/// A port in decimal digits only: `+80` is none.
 fn parsed_port(text: &str) -> Option<u16> {
     text.parse()
         .ok()

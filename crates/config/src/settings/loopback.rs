@@ -1,8 +1,8 @@
-//! Hosts of URLs that are this machine.
+//! Hosts of URLs that mean this machine.
 
 use std::net::IpAddr;
 
-/// Whether the host of a URL is this machine, whoever resolves it.
+/// Whether a URL's host means this machine, whoever resolves it.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host

@@ -1,5 +1,5 @@
-//! Settings that the configuration file and the edges have in common: secrets, where a listener listens, how a server is reached
-//! and spoken to, what its process gets, where Valkey is, algorithms of signatures, and reading files that the configuration names.
+//! Settings that the configuration file and other crates share: secrets, addresses of listeners, transports and eras of servers,
+//! confinement of their processes, the address of Valkey, signature algorithms, and reading files that the configuration names.
 
 mod algorithm;
 mod endpoints;

@@ -1,6 +1,7 @@
-//! The environment variables that hold secrets of Fanlight itself.
+//! The environment variables with Fanlight's own secrets.
 
-/// Whether a variable is Fanlight's own, or holds what authenticates it to its collector: no process of a server gets it.
+/// Whether a variable is Fanlight's own, or has its credentials for the collector. No server's
+/// process gets it.
 #[must_use]
 pub fn is_own_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();

@@ -4,12 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// The bytes of a regular file; of one that is larger than `most`, one byte more than that.
+/// The bytes of a regular file; of a larger file than `most`, one byte more.
 ///
 /// # Errors
 ///
-/// If it cannot be read. A pipe, a device and a folder are refused: one that is never written to would be waited for, and
-/// one without an end would never be read.
+/// The file cannot be read. Pipes, devices and folders are refused: reading one without a writer would wait, and reading an endless
+/// one would never finish.
 pub fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {
@@ -23,7 +23,7 @@ pub fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens without waiting for the other end of a pipe, and never makes a terminal the process's own.
+/// Opens without waiting for a pipe's other end, and never makes a terminal the process's own.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,38 +1,39 @@
-//! What the processes of a server are confined to.
+//! The confinement of a server's processes.
 
 use std::path::PathBuf;
 
-/// What a process of a server is confined to. What is absent is not restricted.
+/// The confinement of a server's process. Absent members restrict nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Files and ports that it can reach.
+    /// The reachable files and ports.
     pub landlock: Option<Landlock>,
-    /// Bytes of private memory of each of its processes.
+    /// The most bytes of private memory of each process.
     pub memory: Option<u64>,
-    /// Processes and threads of its user, on the whole machine.
+    /// The most processes and threads of its user on the whole machine.
     pub processes: Option<u64>,
-    /// Files that each of its processes may have open.
+    /// The most open files of each process.
     pub files: Option<u64>,
-    /// The name or number of the user that it runs as.
+    /// The name or number of the process's user.
     pub user: Option<String>,
 }
 
-/// Files and TCP ports that a process and its descendants can reach, enforced by the kernel.
+/// The files and TCP ports that a process and its descendants can reach; the kernel enforces this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Landlock {
-    /// Files, and folders with all they hold, that can be read and executed.
+    /// Readable and executable files, and folders with their contents.
     pub read: Vec<PathBuf>,
-    /// Files, and folders with all they hold, that can be read, executed and changed.
+    /// Readable, executable and writable files, and folders with their contents.
     pub write: Vec<PathBuf>,
-    /// TCP ports that can be connected to; `None` for any.
+    /// TCP ports to which it may connect; `None` for any.
     pub connect: Option<Vec<u16>>,
-    /// TCP ports that can be listened on; `None` for any.
+    /// TCP ports on which it may listen; `None` for any.
     pub bind: Option<Vec<u16>>,
-    /// Files and folders that stay out of reach although they are in one of [`SYSTEM_FOLDERS`] that can be read.
+    /// Files and folders that stay out of reach although a readable one of [`SYSTEM_FOLDERS`]
+    /// contains them.
     pub except: Vec<PathBuf>,
 }
 
-/// Where systems have their programs, libraries and settings.
+/// The folders with a system's programs, libraries and settings.
 pub const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
 impl Sandbox {

@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 #[derive(Clone)]
 pub struct Secret {
     text: Zeroizing<String>,
-    /// What the configuration says in its place, such as `Bearer ${TOKEN}`; `None` if it says the text itself.
+    /// The configuration's text for it, such as `Bearer ${TOKEN}`; `None` if the configuration has
+    /// the secret itself.
     reference: Option<Zeroizing<String>>,
 }
 
@@ -30,7 +31,7 @@ impl Secret {
         }
     }
 
-    /// Hides the text that a reference to variables stands for.
+    /// Hides the value of a reference to variables.
     #[must_use]
     pub fn referred_to(reference: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
@@ -39,7 +40,8 @@ impl Secret {
         }
     }
 
-    /// Whether the configuration says the same in its place, though a reference may stand for another text now.
+    /// Whether the configuration has the same text for both, although a reference may mean another
+    /// value now.
     #[must_use]
     pub fn is_written_as(&self, other: &Self) -> bool {
         match (&self.reference, &other.reference) {
@@ -49,7 +51,8 @@ impl Secret {
         }
     }
 
-    /// What the configuration says in its place: to be hidden like the text, which it may be.
+    /// The configuration's text for it, which must be hidden as well, since it may be the secret
+    /// itself.
     #[must_use]
     pub fn as_written(&self) -> &str {
         self.reference.as_ref().unwrap_or(&self.text)

@@ -1,4 +1,4 @@
-//! How a server is reached.
+//! The transport to a server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use url::Url;
 
 use crate::settings::Secret;
 
-/// How a server is reached. `Debug` shows no argument, no value of a variable or header, and no URL path.
+/// The transport to a server. `Debug` shows no argument, no value of a variable or header, and no
+/// URL path.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Transport {
     /// A child process that speaks over its standard input and output.
@@ -18,38 +19,39 @@ pub enum Transport {
         args: Vec<String>,
         /// Variables set in addition to the inherited ones, in the order of the file.
         env: Vec<(String, Secret)>,
-        /// Its working directory; Fanlight's own if absent. A relative one in the file is relative to the file's folder.
+        /// Its working directory; Fanlight's own if absent. In the file it may be relative to the
+        /// file's folder.
         cwd: Option<PathBuf>,
     },
-    /// A Streamable HTTP server. One of the deprecated HTTP+SSE transport is recognised.
+    /// A Streamable HTTP server. Fanlight recognizes one with the deprecated HTTP+SSE transport.
     Http {
-        /// Its endpoint; `http` or `https`, with a host.
+        /// The endpoint: `http` or `https`, with a host.
         url: String,
-        /// Headers sent with each request, in the order of the file; names in lower case. Those that the protocol itself
-        /// defines are ignored.
+        /// Headers of each request, in the file's order, with names in lower case. Headers of the
+        /// protocol itself are ignored.
         headers: Vec<(String, Secret)>,
     },
-    /// A server that is said to be of the deprecated HTTP+SSE transport of 2024-11-05. Should it be none, it is reached as
-    /// [`Transport::Http`] is.
+    /// A server that is configured for the deprecated HTTP+SSE transport of 2024-11-05. If it has
+    /// another transport, it is treated like [`Transport::Http`].
     Sse {
-        /// Where its event stream is; as for [`Transport::Http`].
+        /// The URL of its event stream, as for [`Transport::Http`].
         url: String,
-        /// Headers sent with each request; as for [`Transport::Http`].
+        /// Headers of each request, as for [`Transport::Http`].
         headers: Vec<(String, Secret)>,
     },
-    /// Its entry in the configuration needs a value that is not there, such as a variable that is not set. The server cannot
-    /// be used, others can.
+    /// A server whose configuration lacks a value, such as an unset variable. It cannot be used,
+    /// other servers can.
     Incomplete {
-        /// Whether it would be a process.
+        /// Whether the server would be a process.
         is_process: bool,
-        /// What is missing, for operators.
+        /// The missing value, for operators.
         why: String,
     },
 }
 
 impl Transport {
-    /// Whether a server that is reached in one of the two ways is reached in the other as well, though the secrets that
-    /// headers refer to may have been rotated.
+    /// Whether both transports lead to the same server, although the secrets in headers may have
+    /// been rotated.
     #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         match (self, other) {
@@ -80,7 +82,7 @@ impl Transport {
         }
     }
 
-    /// The same at another URL, if it is reached over HTTP.
+    /// The same transport at another URL, if it uses HTTP.
     #[must_use]
     pub fn at(self, url: &str) -> Self {
         match self {
@@ -96,7 +98,7 @@ impl Transport {
         }
     }
 
-    /// The headers sent with each request, to a server that is reached over HTTP.
+    /// The headers of each request, if the transport uses HTTP.
     #[must_use]
     pub fn headers(&self) -> Option<&[(String, Secret)]> {
         match self {
@@ -139,7 +141,7 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Scheme, host and port of a URL; user information, path and query may hold secrets.
+/// The scheme, host and port of a URL; user information, path and query may contain secrets.
 #[must_use]
 pub fn origin_of(url: &str) -> String {
     match Url::parse(url) {

@@ -1,4 +1,4 @@
-//! Where Valkey is, which keeps what several processes share.
+//! The address of Valkey, which keeps the state that several processes share.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use url::Url;
 
 use crate::settings::Secret;
 
-/// The port of Valkey where a URL names none.
+/// The default port of Valkey.
 const PORT: u16 = 6379;
-/// The port of a sentinel where a URL names none.
+/// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// The servers of a Valkey, and how they are spoken to. `Debug` shows no password.
+/// The servers of a Valkey and the connection to them. `Debug` shows no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ValkeyUrl {
-    /// How the servers belong together.
+    /// The relation between the servers.
     pub kind: ValkeyKind,
-    /// Whether they are spoken to over TLS.
+    /// Whether connections use TLS.
     pub is_tls: bool,
-    /// Host and port of each, one at least.
+    /// The host and port of each server; at least one.
     pub hosts: Vec<(String, u16)>,
-    /// The user of its access list.
+    /// The user in Valkey's access list.
     pub user: Option<String>,
     /// The password.
     pub password: Option<Secret>,
@@ -28,29 +28,29 @@ pub struct ValkeyUrl {
     pub database: u32,
 }
 
-/// How the servers of a Valkey belong together.
+/// The relation between a Valkey's servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValkeyKind {
-    /// There is one.
+    /// A single server.
     Single,
-    /// A cluster, of which some are named.
+    /// A cluster, some of whose servers are listed.
     Cluster,
-    /// Sentinels, which say which server is the primary of this name.
+    /// Sentinels, which know the primary of this name.
     Sentinel(String),
 }
 
-/// A text that is no [`ValkeyUrl`].
+/// The error of a text that is no [`ValkeyUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAValkeyUrl;
 
 impl ValkeyUrl {
-    /// The servers that `text` names: `valkey://[user:password@]host[:port][/database]`, with `valkeys` for TLS and `+cluster` or
-    /// `+sentinel` after the scheme. Those two have several hosts, separated by commas, and `/name` of the primary after
-    /// sentinels. `redis` and `rediss` mean the same as `valkey` and `valkeys`.
+    /// The servers in `text`: `valkey://[user:password@]host[:port][/database]`, with `valkeys` for TLS and `+cluster` or `+sentinel`
+    /// after the scheme. Clusters and sentinels have several hosts, separated by commas; sentinels also have `/name` of the primary.
+    /// `redis` and `rediss` mean the same as `valkey` and `valkeys`.
     ///
     /// # Errors
     ///
-    /// If it is no such text.
+    /// The text is none of these.
     pub fn parse(text: &str) -> Result<Self, NotAValkeyUrl> {
         Self::parsed(text).ok_or(NotAValkeyUrl)
     }
@@ -123,7 +123,7 @@ fn host_of(text: &str, default_port: u16) -> Option<(String, u16)> {
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
-    // 80 is what `http` leaves out.
+    // `http` leaves out the port 80.
     let port = url.port().unwrap_or(if text.ends_with(":80") {
         80
     } else {
@@ -149,7 +149,7 @@ fn credentials_of(text: &str) -> Option<(Option<String>, Option<Secret>)> {
 }
 
 impl fmt::Display for ValkeyUrl {
-    /// The URL without user and password.
+    /// Writes the URL without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, path) = match &self.kind {
             ValkeyKind::Single if self.database == 0 => ("", String::new()),
