@@ -35,10 +35,7 @@ async fn assert_nobody(setting: &SignInSetting, browser: &mut Browser, refused: 
     let page = browser
         .open(&format!("http://{}/connections", setting.gateway.mcp))
         .await;
-    assert!(
-        !page.text.contains("known to this gateway"),
-        "{what}: {page:?}"
-    );
+    assert!(!page.text.contains("knows you"), "{what}: {page:?}");
     assert!(
         setting.authorization.asked("/authorize").is_empty(),
         "{what}"
@@ -186,10 +183,7 @@ async fn user_other_than_the_caller_cannot_sign_in() {
     let (mut browser, ann) = (Browser::default(), provider.access_token("ann"));
     provider.signs_in("bob");
     let page = setting.identified(&mut browser, &ann).await;
-    assert!(
-        !page.text.contains("known to this gateway as ann"),
-        "{page:?}"
-    );
+    assert!(!page.text.contains("knows you as ann"), "{page:?}");
     // Bob's browser cannot accept Ann's link.
     let refused = browser.submit(&page, &[("action", "accept")]).await;
     assert_eq!(refused.status, 401, "{refused:?}");
@@ -205,24 +199,11 @@ async fn cookies_of_a_known_browser_are_worth_nothing_one_by_one() {
         .identified(&mut browser, &provider.access_token("ann"))
         .await;
     let url = format!("http://{}/connections", setting.gateway.mcp);
-    assert!(
-        browser
-            .open(&url)
-            .await
-            .text
-            .contains("known to this gateway as ann")
-    );
+    assert!(browser.open(&url).await.text.contains("knows you as ann"));
     for name in browser.cookie_names() {
         let mut thief = Browser::default();
         thief.steal(&browser, &name);
-        assert!(
-            !thief
-                .open(&url)
-                .await
-                .text
-                .contains("known to this gateway"),
-            "{name}"
-        );
+        assert!(!thief.open(&url).await.text.contains("knows you"), "{name}");
     }
 }
 

@@ -613,7 +613,7 @@ async fn nobody_signs_in_to_a_server_by_its_url_that_is_reached_in_the_clear() {
         let output = within("the command", command.output()).await.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && said.contains("it has to be https"),
+            !output.status.success() && said.contains("it must be https"),
             "{arguments:?}: {said}"
         );
     }

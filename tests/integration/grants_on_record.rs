@@ -324,7 +324,7 @@ async fn purge_puts_the_end_of_each_connection_on_record() {
     let output = state("purge").await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("cannot be had"),
+        !output.status.success() && said.contains("cannot read the key"),
         "{said}"
     );
     fs::remove_file(&note).unwrap();
@@ -372,7 +372,7 @@ async fn purge_removes_nobody_unnamed_where_the_record_is_required() {
     let output = run(&["state", "purge"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("not removed"),
+        !output.status.success() && said.contains("nothing was removed"),
         "{said}"
     );
     fs::write(&config, &text).unwrap();

@@ -33,7 +33,7 @@ async fn user_shows_at_the_issuer_of_the_tokens_that_a_link_is_theirs() {
     );
     let page = setting.identified(&mut browser, &ann).await;
     assert!(
-        page.status == 200 && page.text.contains("known to this gateway as ann"),
+        page.status == 200 && page.text.contains("knows you as ann"),
         "{page:?}"
     );
     let sent = browser.submit(&page, &[]).await;
@@ -84,7 +84,7 @@ async fn fanlight_registers_itself_where_it_has_no_client() {
             .identified(&mut Browser::default(), &provider.access_token("ann"))
             .await;
         assert!(
-            page.text.contains("known to this gateway as ann"),
+            page.text.contains("knows you as ann"),
             "{page:?}\n{}",
             setting.gateway.log.text()
         );
@@ -104,7 +104,7 @@ async fn user_sees_connections_after_signing_in() {
     let sent = browser.submit(&page, &[("action", "identify")]).await;
     let page = browser.follow(sent).await;
     assert!(
-        page.url == connections(&setting) && page.text.contains("known to this gateway as ann"),
+        page.url == connections(&setting) && page.text.contains("knows you as ann"),
         "{page:?}"
     );
     let sent = browser.submit(&page, &[("action", "connect")]).await;
@@ -131,7 +131,7 @@ async fn pending_sign_in_at_an_identity_provider_survives_a_restart() {
     setting.restart().await;
     let page = browser.follow(sent).await;
     assert!(
-        page.text.contains("known to this gateway as ann"),
+        page.text.contains("knows you as ann"),
         "{page:?}\n{}",
         setting.gateway.log.text()
     );
@@ -148,7 +148,7 @@ async fn browser_is_known_no_longer_than_the_key_that_has_shown_it() {
             .open(&connections(&setting))
             .await
             .text
-            .contains("known to this gateway as ann")
+            .contains("knows you as ann")
     );
     let others = KEYS
         .lines()
@@ -158,7 +158,7 @@ async fn browser_is_known_no_longer_than_the_key_that_has_shown_it() {
     fs::write(setting.folder.path().join("keys.yaml"), others).unwrap();
     setting.gateway.reload().await;
     let page = browser.open(&connections(&setting)).await;
-    assert!(!page.text.contains("known to this gateway"), "{page:?}");
+    assert!(!page.text.contains("knows you"), "{page:?}");
 }
 
 #[tokio::test]
@@ -174,13 +174,7 @@ async fn browser_is_known_no_longer_than_users_sign_in_there() {
             .identified(&mut browser, &provider.access_token("ann"))
             .await;
         let url = connections(&setting);
-        assert!(
-            browser
-                .open(&url)
-                .await
-                .text
-                .contains("known to this gateway as ann")
-        );
+        assert!(browser.open(&url).await.text.contains("knows you as ann"));
         let stays = to.contains("keys");
         match from {
             // Only another issuer is accepted.
@@ -193,7 +187,7 @@ async fn browser_is_known_no_longer_than_users_sign_in_there() {
         }
         let page = browser.open(&url).await;
         assert_eq!(
-            page.text.contains("known to this gateway as ann"),
+            page.text.contains("knows you as ann"),
             stays,
             "{from}: {page:?}"
         );

@@ -396,7 +396,7 @@ async fn damaged_store_is_set_aside_and_the_rest_of_the_folder_stays() {
     let key = fs::read(place.state().join("key")).unwrap();
     fs::write(place.store(), vec![0xff; 20_000]).unwrap();
     let gateway = Gateway::start(&config).await;
-    gateway.log.line_with("the damaged file is set aside").await;
+    gateway.log.line_with("the damaged file was renamed").await;
     assert!(ask(&gateway, "tools/list", "").await.contains("\"t\""));
     assert!(gateway.terminate().await.success());
     let names = fs::read_dir(place.state())

@@ -530,7 +530,7 @@ async fn grants_can_be_removed_while_the_keyring_is_locked() {
     let output = run(&setting, &["state", "export"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("cannot be had"),
+        !output.status.success() && said.contains("cannot read the key"),
         "{said}"
     );
     let output = run(&setting, &["state", "purge"]).await;

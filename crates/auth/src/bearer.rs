@@ -47,7 +47,7 @@ impl<'a> Bearer<'a> {
         };
         if fields.next().is_some() {
             return Err(Denial::Malformed(
-                "there is more than one Authorization header".into(),
+                "there are several Authorization headers".into(),
             ));
         }
         let is_malformed = || Denial::Malformed("the Authorization header is malformed".into());

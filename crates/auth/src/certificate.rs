@@ -111,7 +111,7 @@ fn read(
             CertificateName::SanDns => {
                 "the client certificate must have one DNS name among its subject alternative names"
             }
-            CertificateName::Subject => "the client certificate has no subject that can be used",
+            CertificateName::Subject => "the client certificate has no usable subject",
         };
         Denial::Invalid(what.into())
     };

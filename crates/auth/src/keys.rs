@@ -148,9 +148,7 @@ impl Keys {
     /// The identity of a key.
     pub(crate) fn identity(&self, key: &str) -> Result<Arc<Identity>, Denial> {
         if !is_whole(key) {
-            return Err(Denial::Invalid(
-                "this key is mistyped, or was not copied whole".into(),
-            ));
+            return Err(Denial::Invalid("this key is mistyped or incomplete".into()));
         }
         let unknown = || Denial::Invalid("this key is unknown, or has been revoked".into());
         let identity = self.0.get(&digest(key)).ok_or_else(unknown)?;

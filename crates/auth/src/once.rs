@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The other processes cannot be asked, so it is unknown whether a value was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what all processes have in common cannot be reached")]
+#[error("the data that all replicas share cannot be reached")]
 pub struct NotKnown;
 
 /// Remembers used values for all processes.

@@ -107,15 +107,14 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     };
     if fields.next().is_some() {
         return Err(Denial::Malformed(
-            "the header with the user, or that with the groups, is there twice".into(),
+            "the header with the user or the groups occurs twice".into(),
         ));
     }
     let text = std::str::from_utf8(field.as_bytes())
         .ok()
         .filter(|text| !text.chars().any(char::is_control));
-    let malformed = || {
-        Denial::Malformed("the header with the user, or that with the groups, is not text".into())
-    };
+    let malformed =
+        || Denial::Malformed("the header with the user or the groups is not text".into());
     text.map(|text| Some(trimmed(text))).ok_or_else(malformed)
 }
 
@@ -136,7 +135,7 @@ fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
         .collect();
     if groups.len() > MAX_GROUPS || groups.iter().any(|group| group.len() > MAX_NAME) {
         return Err(Denial::Malformed(
-            "the user has too many groups, or one with a name that is too long".into(),
+            "the user has too many groups, or a group with too long a name".into(),
         ));
     }
     Ok(groups)

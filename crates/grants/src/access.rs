@@ -255,7 +255,7 @@ impl UserAccess {
         };
         let bound = || {
             NoAccess::Unavailable(
-                "the user's token is worth nothing without a proof of Fanlight's".to_owned(),
+                "the user's token needs a proof that only Fanlight can make".to_owned(),
             )
         };
         held.bare(prefix).ok_or_else(bound)
@@ -369,7 +369,7 @@ impl UserAccess {
         let wanted = challenge.scopes.clone().unwrap_or_default();
         // Without this check, a user could be sent from sign-in to sign-in.
         if held.include(&wanted) {
-            let reason = "the server wants scopes that its user has granted already, or does not say which it wants";
+            let reason = "the server asks for scopes that its user has already granted, or does not name the scopes";
             return NoAccess::Unavailable(reason.to_owned());
         }
         NoAccess::SignIn(Box::new(Wanted {
@@ -525,8 +525,7 @@ impl Shared {
 
 /// The outcome of work that others may wait for, too.
 async fn finished(mut working: watch::Receiver<Option<Outcome>>) -> Outcome {
-    let lost =
-        || NoAccess::Unavailable("the renewal of a user's credentials was given up".to_owned());
+    let lost = || NoAccess::Unavailable("gave up the renewal of a user's credentials".to_owned());
     let outcome = working
         .wait_for(Option::is_some)
         .await

@@ -57,8 +57,10 @@ impl UserConnection {
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let state = match (self.is_kept(), self.wants_key) {
-            (true, _) if self.is_outdated => "not in use: the server's entry has changed since",
-            (true, true) => "your key is kept",
+            (true, _) if self.is_outdated => {
+                "not in use: the server's configuration has changed since"
+            }
+            (true, true) => "your key is stored",
             (true, false) => "signed in",
             (false, true) => "no key",
             (false, false) => "not signed in",
@@ -193,7 +195,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
     };
     let identify = |(owner, connection): (Owner, UserConnection)| (owner, connection.wants_key);
     let left: HashSet<_> = left.into_iter().map(identify).collect();
-    let end = GrantChangeEnd::because("what was kept of all users is removed");
+    let end = GrantChangeEnd::because("the stored data of all users is removed");
     let gone = known
         .into_iter()
         .map(identify)
@@ -203,7 +205,7 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
     if unnamed > 0 {
         let records = if unnamed == 1 { "record" } else { "records" };
         let reason = format!(
-            "what was kept of all users is removed: {unnamed} {records} of users whom no key can name"
+            "the stored data of all users is removed: {unnamed} {records} of users whom no key can name"
         );
         grants.signed_out(&Owner::nobody(""), &GrantChangeEnd::because(&reason));
     }

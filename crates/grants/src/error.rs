@@ -12,12 +12,12 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
     /// The server is unknown, or its users do not sign in.
-    #[error("this server has no users that sign in")]
+    #[error("users do not sign in to this server")]
     NoServer,
     /// There is no client for the authorization server, and it does not register any.
     #[error(
-        "the authorization server {issuer} registers no programs by itself: the operator has to register one there, with the \
-         redirect URI {redirect_uri}, and to write its id into the configuration (auth.clientId)"
+        "the authorization server {issuer} does not register clients automatically: the operator has to register a \
+         client there, with the redirect URI {redirect_uri}, and to write its id into the configuration (auth.clientId)"
     )]
     NoClient {
         /// The authorization server.
@@ -41,7 +41,7 @@ pub enum SignInError {
     #[error("this could not be recorded, so it was not carried out; the operator's log says why")]
     NotRecorded,
     /// A peer did not answer correctly; the log has details.
-    #[error("the sign-in cannot be carried out now; the operator's log says why")]
+    #[error("the sign-in is not possible now; Fanlight's log says why")]
     Failed {
         /// The reason for the log.
         reason: String,
@@ -63,7 +63,7 @@ pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
             SignInError::Refused(format!("{code}{explanation}"))
         }
         error => {
-            warn!(server, %error, "a user's sign-in cannot be carried out");
+            warn!(server, %error, "a user's sign-in failed");
             SignInError::Failed {
                 reason: error.to_string(),
             }
@@ -74,19 +74,19 @@ pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
 /// The error if browsers cannot be sent back to this gateway.
 pub(crate) fn unusable() -> SignInError {
     SignInError::Failed {
-        reason: "publicUrl is not usable".to_owned(),
+        reason: "publicUrl cannot be used".to_owned(),
     }
 }
 
 /// The error if the store's keys cannot be used.
 pub(crate) fn unsealed() -> SignInError {
     SignInError::Failed {
-        reason: "the keys of the store cannot seal".to_owned(),
+        reason: "the keys of the store cannot encrypt".to_owned(),
     }
 }
 
 pub(crate) fn unkept(error: &StoreError) -> SignInError {
-    warn!(%error, "a user's sign-in cannot be carried out");
+    warn!(%error, "a user's sign-in failed");
     SignInError::Failed {
         reason: error.to_string(),
     }

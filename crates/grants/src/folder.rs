@@ -43,8 +43,8 @@ impl Folder {
             .mode(0o700)
             .create(path)
             .map_err(|error| format!("cannot make the folder {shown}: {error}"))?;
-        let metadata =
-            fs::metadata(path).map_err(|error| format!("cannot look at {shown}: {error}"))?;
+        let metadata = fs::metadata(path)
+            .map_err(|error| format!("cannot read the permissions of {shown}: {error}"))?;
         check(&metadata).map_err(|problem| {
             format!("the folder {shown} {problem}; make it Fanlight's user's own, for example by `chmod 700 {shown}`")
         })?;
@@ -91,7 +91,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 read(&path.join(KEY), KEY_BYTES)?
                     .filter(is_key)
-                    .ok_or_else(|| "it has just been replaced".to_owned())
+                    .ok_or_else(|| "another process has just replaced it".to_owned())
             }
             Err(error) => Err(error.to_string()),
         }
@@ -143,7 +143,7 @@ impl Folder {
 
 /// Removes an unusable key. Data sealed with it is ignored from then on.
 fn replace_key(folder: &Path, why: &str) -> Result<(), String> {
-    warn!(folder = %folder.display(), why, "key in stateDir replaced: what was kept is lost, but what is sealed with `keys` or with a key in the keyring");
+    warn!(folder = %folder.display(), why, "key in stateDir replaced: stored data is lost, except data encrypted with `keys` or with a key in the keyring");
     fs::remove_file(folder.join(KEY)).map_err(|error| error.to_string())
 }
 
@@ -185,7 +185,7 @@ fn check(metadata: &Metadata) -> Result<(), String> {
     match metadata.mode() & OTHERS {
         0 => Ok(()),
         _ => Err(format!(
-            "is open to other users (mode {:o})",
+            "is accessible to other users (mode {:o})",
             metadata.mode() & 0o7777
         )),
     }

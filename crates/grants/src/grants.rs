@@ -330,7 +330,7 @@ impl Grants {
         });
         done.await.unwrap_or_else(|_| {
             Err(SignInError::Failed {
-                reason: "it was broken off".to_owned(),
+                reason: "it was interrupted".to_owned(),
             })
         })
     }

@@ -66,9 +66,9 @@ impl Keyring for NoKeyring {
 pub enum SealingKeyError {
     /// The key is in the keyring and unavailable.
     #[error(
-        "the key for what users have granted is in the system's keyring as {name:?}, and cannot be had: {reason}; unlock the \
-         keyring and start Fanlight again, or, if the key is lost for good, remove sealing-key and grants.redb in {}, and users \
-         sign in again",
+        "cannot read the key for users' grants, which is in the system's keyring as {name:?}: \
+         {reason}; unlock the keyring and start Fanlight again. If the key is lost for good, \
+         remove sealing-key and grants.redb in {}; users then have to sign in again",
         folder.display()
     )]
     Away {
@@ -134,7 +134,7 @@ pub(crate) fn keys_of(
             Err(reason) => {
                 warn!(
                     name = note.name,
-                    reason, "what was sealed with the key in the keyring cannot be opened now"
+                    reason, "data encrypted with the key in the keyring cannot be read now"
                 );
                 (in_file().0, KeyPlace::Configuration)
             }
@@ -163,7 +163,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
         Err(reason) => {
             info!(
                 reason,
-                "the key that seals what users have granted is in a file of stateDir, since there is no keyring"
+                "the key for users' grants is in a file in stateDir, since there is no keyring"
             );
             // This choice is not noted: until there are records, a keyring may appear.
             return Ok(None);
@@ -178,7 +178,7 @@ fn made(folder: &Folder, keyring: &dyn Keyring) -> Result<Option<Key>, SealingKe
     }
     // Another process has made the choice meanwhile.
     let note = noted(folder)?
-        .ok_or_else(|| SealingKeyError::Note("it has just been removed".to_owned()))?;
+        .ok_or_else(|| SealingKeyError::Note("another process has just removed it".to_owned()))?;
     let key = |note: Note| {
         note.key(keyring).map_err(|reason| SealingKeyError::Away {
             name: note.name,
@@ -225,7 +225,7 @@ fn noted(folder: &Folder) -> Result<Option<Option<Note>>, SealingKeyError> {
         }
     });
     read.map(Some)
-        .ok_or_else(|| SealingKeyError::Note("it is not as it was written".to_owned()))
+        .ok_or_else(|| SealingKeyError::Note("it is malformed".to_owned()))
 }
 
 impl Note {
@@ -240,7 +240,7 @@ impl Note {
             .ok()
             .and_then(|key| Key::try_from(key).ok());
         key.filter(|key| check(key) == self.check)
-            .ok_or_else(|| "it has another there".to_owned())
+            .ok_or_else(|| "the keyring has another key under this name".to_owned())
     }
 }
 

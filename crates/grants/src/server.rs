@@ -177,7 +177,7 @@ impl Server {
             .chain([(&grant.tokens.access_token, "access_token")])
         {
             if let Err(error) = client.revoke(token, kind).await {
-                warn!(server = self.name(), kind, %error, "a token of a user who has signed out cannot be given back");
+                warn!(server = self.name(), kind, %error, "cannot revoke the token of a user who has signed out");
             }
         }
     }

@@ -12,9 +12,7 @@ use reqwest::{RequestBuilder, Url, redirect};
 /// The reason why an issuer has not answered. It is only logged; clients do not learn it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error(
-        "{0} is not a URL that may be used: https, or http where the issuer is on this machine"
-    )]
+    #[error("{0} cannot be used: the URL must be https, or http if the issuer is on this machine")]
     Url(String),
     #[error("no answer: {0}")]
     Transport(String),
@@ -28,17 +26,17 @@ pub(crate) enum FetchError {
     Malformed,
     #[error("there are more than {0} keys")]
     TooManyKeys(usize),
-    #[error("there is no key that can be used")]
+    #[error("there is no usable key")]
     NoKeys,
-    #[error("no metadata by RFC 8414 or OpenID Connect Discovery: {0}")]
+    #[error("no metadata found by RFC 8414 or OpenID Connect Discovery: {0}")]
     NoMetadata(Box<Self>),
-    #[error("the metadata are those of another issuer")]
+    #[error("the metadata belong to another issuer")]
     OtherIssuer,
-    #[error("the metadata do not say where {0} is")]
+    #[error("the metadata lack {0}")]
     Missing(&'static str),
     #[error("too many requests wait for the issuer")]
     Busy,
-    #[error("it has failed just before")]
+    #[error("a request has failed a moment ago")]
     JustFailed,
 }
 

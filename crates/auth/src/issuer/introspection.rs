@@ -113,12 +113,11 @@ impl Introspection {
         let had_failed = self.has_failed.swap(answer.is_err(), Ordering::Relaxed);
         match &answer {
             Err(error) if !had_failed => {
-                tracing::warn!(issuer = self.issuer, %error, "an issuer cannot be asked about tokens");
+                tracing::warn!(issuer = self.issuer, %error, "cannot ask an issuer about tokens");
             }
-            Ok(_) if had_failed => tracing::info!(
-                issuer = self.issuer,
-                "an issuer can be asked about tokens again"
-            ),
+            Ok(_) if had_failed => {
+                tracing::info!(issuer = self.issuer, "an issuer answers about tokens again")
+            }
             _ => {}
         }
         answer
@@ -137,7 +136,7 @@ impl Introspection {
             Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
                 tracing::debug!(
                     issuer = self.issuer,
-                    "an issuer refused to be asked about a token: 400"
+                    "an issuer refused a request about a token: 400"
                 );
                 return Ok(None);
             }

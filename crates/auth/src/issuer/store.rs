@@ -173,14 +173,14 @@ impl KeyStore {
             }
             Err(error) => {
                 let known = self.current.load().is_some();
-                tracing::warn!(issuer = self.issuer, %error, known, "the keys of an issuer of tokens cannot be read");
+                tracing::warn!(issuer = self.issuer, %error, known, "cannot read the keys of an issuer of tokens");
             }
         }
         let had_failed = std::mem::replace(&mut self.reading().has_failed, has_failed);
         if had_failed && !has_failed {
             tracing::info!(
                 issuer = self.issuer,
-                "the keys of an issuer of tokens can be read again"
+                "read the keys of an issuer of tokens again"
             );
         }
     }

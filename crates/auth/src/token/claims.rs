@@ -68,7 +68,7 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
     }
     if !is_for(claims, rules) {
         return Err(invalid(
-            "the token is not for this server: its audience is another",
+            "the token is not for this server: it has another audience",
         ));
     }
     if OF_OTHER_TOKENS
@@ -129,7 +129,7 @@ pub(crate) fn binding(claims: &Json) -> Result<Binding, Denial> {
         .or_else(|| hash("jkt").map(Binding::Key));
     let only = known.filter(|_| confirmation.members().count() == 1);
     only.ok_or_else(|| {
-        invalid("the token is bound to a key, of which this server accepts no proof")
+        invalid("the token is bound to a key, and this server accepts no proof of it")
     })
 }
 

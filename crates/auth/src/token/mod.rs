@@ -302,7 +302,7 @@ impl Tokens {
         issuers: Vec<Arc<Issuer>>,
         charge: Charge,
     ) -> Result<Arc<Identity>, Denial> {
-        let mut denial = Denial::Invalid("the token is not known".into());
+        let mut denial = Denial::Invalid("the token is unknown".into());
         for issuer in issuers {
             let Some(introspection) = &issuer.introspection else {
                 continue;

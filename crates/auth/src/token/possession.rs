@@ -56,7 +56,7 @@ pub(super) fn check(
             {
                 true => Ok(()),
                 false => invalid(
-                    "the token is bound to a TLS certificate that the connection does not show",
+                    "the token is bound to a TLS certificate that this connection does not have",
                 ),
             }
         }
@@ -69,7 +69,7 @@ pub(super) fn check(
         }
         // Required by RFC 9449, 7.2, since otherwise anybody who has seen the token could use it.
         (Binding::Key(_), Scheme::Bearer) => invalid(
-            "the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the field DPoP",
+            "the token is bound to a key: send it as `Authorization: DPoP`, with a proof in the header DPoP",
         ),
         (Binding::None | Binding::Certificate(_), Scheme::Dpop) => {
             invalid("the token is not bound to a key: send it as `Authorization: Bearer`")
@@ -100,12 +100,12 @@ pub(super) async fn use_everywhere(
         )
     });
     // The proof was parsed before, so this does not fail.
-    let named = named.ok_or_else(|| refused("the proof in the field DPoP is malformed"))?;
+    let named = named.ok_or_else(|| refused("the proof in the header DPoP is malformed"))?;
     match used.use_once(&named, span).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(refused("the proof in the field DPoP was used before")),
+        Ok(false) => Err(refused("the proof in the header DPoP was used before")),
         Err(NotKnown) => Err(Denial::Unavailable(
-            "whether the proof in the field DPoP was used before cannot be known now; try again later".into(),
+            "cannot check now whether the proof in the header DPoP was used before; try again later".into(),
         )),
     }
 }
@@ -124,10 +124,10 @@ impl<'a> Proof<'a> {
         let mut fields = shown.request.headers.get_all(&PROOF).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {
             return Err(refused(
-                "the token is bound to a key: send one proof of it in the field DPoP",
+                "the token is bound to a key: send one proof of it in the header DPoP",
             ));
         };
-        let malformed = || refused("the proof in the field DPoP is malformed");
+        let malformed = || refused("the proof in the header DPoP is malformed");
         let text = field
             .to_str()
             .ok()
@@ -140,7 +140,7 @@ impl<'a> Proof<'a> {
             .ok_or_else(malformed)?;
         if thumbprint_of(&jwk).as_ref() != Some(thumbprint) {
             return Err(refused(
-                "the proof in the field DPoP is of another key than that of the token",
+                "the proof in the header DPoP was made with another key than the token's",
             ));
         }
         let id = json::text(&jwt.claims, "jti").filter(|id| !id.is_empty() && id.len() <= MAX_ID);
@@ -164,7 +164,7 @@ impl<'a> Proof<'a> {
         };
         if !says("htm", shown.request.method.as_str()) {
             return Err(refused(
-                "the proof in the field DPoP is for another HTTP method",
+                "the proof in the header DPoP is for another HTTP method",
             ));
         }
         let public_url = tokens.settings.public_url.as_deref();
@@ -172,13 +172,13 @@ impl<'a> Proof<'a> {
         if url.is_none()
             || url != public_url.and_then(|public_url| url_of(public_url, &shown.request))
         {
-            return Err(refused("the proof in the field DPoP is for another URL"));
+            return Err(refused("the proof in the header DPoP is for another URL"));
         }
         if !says(
             "ath",
             &URL_SAFE_NO_PAD.encode(digest(&SHA256, shown.bearer.expose().as_bytes())),
         ) {
-            return Err(refused("the proof in the field DPoP is for another token"));
+            return Err(refused("the proof in the header DPoP is for another token"));
         }
         let now = SystemTime::now();
         let made = claims::date(&self.jwt.claims, "iat").ok().flatten();
@@ -187,12 +187,14 @@ impl<'a> Proof<'a> {
                 && made <= now + tokens.settings.limits.leeway
         };
         if !made.is_some_and(is_new) {
-            return Err(refused("the proof in the field DPoP was not made just now"));
+            return Err(refused(
+                "the proof in the header DPoP is too old, or from the future",
+            ));
         }
         match self.jwt.is_signed_by(&self.key, self.algorithm) {
             true => Ok(()),
             false => Err(refused(
-                "the signature of the proof in the field DPoP is wrong",
+                "the signature of the proof in the header DPoP is wrong",
             )),
         }
     }
@@ -278,7 +280,7 @@ impl Generations {
             .iter()
             .any(|generation| generation.used.contains(&proof))
         {
-            return Err(refused("the proof in the field DPoP was used before"));
+            return Err(refused("the proof in the header DPoP was used before"));
         }
         let all: usize = both.iter().map(|generation| generation.used.len()).sum();
         let own: usize = both

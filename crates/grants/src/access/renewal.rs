@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_secs(45);
 const POLL: Duration = Duration::from_millis(200);
 
 /// The reason for a token that cannot be used.
-const UNSENDABLE: &str = "the access token cannot be sent in a header";
+const UNSENDABLE: &str = "the access token has characters that a header cannot contain";
 
 impl Shared {
     /// The current credentials, other than those with the `refused` header value; `None` if the
@@ -56,7 +56,7 @@ impl Shared {
                 Leased::Others if SystemTime::now() < deadline => sleep(POLL).await,
                 Leased::Others => {
                     return Err(unavailable(
-                        "another process has not renewed a user's grant in time",
+                        "another replica did not renew a user's grant in time",
                     ));
                 }
             }
@@ -94,7 +94,7 @@ impl Shared {
             Ok(None) => {
                 self.end(
                     lease,
-                    "the access token has ended, and there is no refresh token",
+                    "the access token has expired, and there is no refresh token",
                 )
                 .await
             }
@@ -106,7 +106,7 @@ impl Shared {
                 self.store
                     .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep)
                     .await?;
-                warn!(server = self.owner.server(), %error, "a user's grant cannot be renewed now");
+                warn!(server = self.owner.server(), %error, "cannot renew a user's grant now");
                 usable(grant, refused)
                     .map(Some)
                     .ok_or_else(|| unavailable(&error.to_string()))
@@ -139,7 +139,7 @@ impl Shared {
         match tokens.are_of_the_user_of(&grant.tokens) {
             true => Ok(Some(tokens.ending_with_id_token())),
             false => Err(OAuthError::Subject(
-                "the renewed ID token is of another user".to_owned(),
+                "the renewed ID token belongs to another user".to_owned(),
             )),
         }
     }
@@ -154,7 +154,7 @@ impl Shared {
             Ok(true) => {}
             Ok(false) => return self.instead_of(renewed).await,
             Err(problem) => {
-                warn!(server = self.owner.server(), %problem, "a renewed grant is not kept yet");
+                warn!(server = self.owner.server(), %problem, "a renewed grant is not stored yet");
                 let (this, renewed) = (Arc::clone(self), renewed.clone());
                 self.tasks
                     .spawn(async move { this.keep_later(renewed, lease, problem).await });

@@ -208,18 +208,18 @@ impl AuthorizationRequest {
         };
         if !callback.state.as_ref().is_some_and(is_state) {
             return Err(OAuthError::ForeignCallback(
-                "it belongs to no sign-in that has begun here",
+                "it belongs to no sign-in that began here",
             ));
         }
         match &callback.iss {
             Some(iss) if *iss != self.issuer => {
                 return Err(OAuthError::ForeignCallback(
-                    "it is of another authorization server",
+                    "it comes from another authorization server",
                 ));
             }
             None if self.names_itself => {
                 return Err(OAuthError::ForeignCallback(
-                    "it does not say of which authorization server it is",
+                    "it does not name its authorization server",
                 ));
             }
             Some(_) | None => {}

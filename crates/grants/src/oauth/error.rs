@@ -10,7 +10,7 @@ use url::Url;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OAuthError {
     /// Fanlight does not send requests to this URL.
-    #[error("{url} is not asked: {reason}")]
+    #[error("no request was sent to {url}: {reason}")]
     Forbidden {
         /// The URL without its query.
         url: String,
@@ -18,7 +18,7 @@ pub enum OAuthError {
         reason: String,
     },
     /// The connection failed or broke.
-    #[error("{url} gives no answer: {reason}")]
+    #[error("{url} did not answer: {reason}")]
     NoAnswer {
         /// The URL without its query.
         url: String,
@@ -26,7 +26,7 @@ pub enum OAuthError {
         reason: String,
     },
     /// There was no answer in time.
-    #[error("{url} gives no answer within {} seconds", .within.as_secs())]
+    #[error("{url} did not answer within {} seconds", .within.as_secs())]
     Timeout {
         /// The URL without its query.
         url: String,
@@ -34,7 +34,7 @@ pub enum OAuthError {
         within: Duration,
     },
     /// The answer has another status than success.
-    #[error("{url} answers with the status {}{}", .status.as_u16(), if .status.is_redirection() { ", and redirects are not followed" } else { "" })]
+    #[error("{url} answered with status {}{}", .status.as_u16(), if .status.is_redirection() { ", and redirects are not followed" } else { "" })]
     Status {
         /// The URL without its query.
         url: String,
@@ -58,7 +58,7 @@ pub enum OAuthError {
         reason: String,
     },
     /// The metadata are of another server than the requested one (RFC 9728, 3.3).
-    #[error("the metadata of the server are those of {named}, not of {server}")]
+    #[error("the server's metadata belong to {named}, not to {server}")]
     OtherResource {
         /// The server's URL.
         server: String,
@@ -77,7 +77,7 @@ pub enum OAuthError {
     /// Credentials of one are not for another (2026-07-28 basic/authorization/client-registration,
     /// Authorization Server Binding).
     #[error(
-        "the server names the authorization server {named}, and not {issuer}, for which the credentials are; write its `issuer`, if that is right"
+        "the server names the authorization server {named}, but the credentials are for {issuer}; if {named} may get them, write it as `issuer`"
     )]
     OtherAuthorizationServer {
         /// The issuer that the credentials are for.
@@ -96,7 +96,7 @@ pub enum OAuthError {
     /// The authorization server lacks S256, without which others can redeem a stolen code
     /// (2026-07-28 basic/authorization/security-considerations).
     #[error(
-        "the authorization server {issuer} does not offer PKCE with S256, without which nobody is signed in"
+        "the authorization server {issuer} does not offer PKCE with S256, which Fanlight requires"
     )]
     NoPkce {
         /// The issuer.
@@ -111,7 +111,7 @@ pub enum OAuthError {
         endpoint: &'static str,
     },
     /// The browser's answer belongs to no request, or to another authorization server (RFC 9207).
-    #[error("the answer to the sign-in is not used: {0}")]
+    #[error("the answer to the sign-in is refused: {0}")]
     ForeignCallback(&'static str),
     /// The authorization server refuses, with a code of RFC 6749, 5.2, and an explanation.
     #[error("{url} refuses: {code}{}", .explanation.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
@@ -135,7 +135,7 @@ pub enum OAuthError {
     #[error("the user has not signed in at the identity provider")]
     NoSubject,
     /// The user's token is unavailable.
-    #[error("the token of the user cannot be had: {0}")]
+    #[error("cannot get the user's token: {0}")]
     Subject(String),
     /// The server has refused repeatedly, or just before.
     #[error("{0}")]

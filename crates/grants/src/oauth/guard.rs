@@ -57,7 +57,7 @@ impl Guard {
             "http" if is_local => {}
             "http" => {
                 return Err(
-                    "http is used only where the server is on this machine, too; it has to be https",
+                    "it must be https; http is permitted only if the server is on this machine, too",
                 );
             }
             _ => return Err("its scheme is not https"),
@@ -145,7 +145,7 @@ impl Guard {
     }
 }
 
-const NOT_PUBLIC: &str = "it is at an address that is not public, where the server itself is not";
+const NOT_PUBLIC: &str = "its address is not public, but the server's address is";
 
 /// A name has no permitted address.
 #[derive(Debug, thiserror::Error)]

@@ -110,8 +110,9 @@ impl ProofKey {
             ..Header::new(Algorithm::ES256)
         };
         let proof = sign(&header, &claims, &self.0.private)?;
-        HeaderValue::try_from(proof.expose())
-            .map_err(|_| OAuthError::Key("a proof cannot be sent".to_owned()))
+        HeaderValue::try_from(proof.expose()).map_err(|_| {
+            OAuthError::Key("a proof has characters that a header cannot contain".to_owned())
+        })
     }
 }
 

@@ -58,7 +58,7 @@ impl Requests {
             Some(Ok(found)) if !found.is_empty() => found,
             Some(_) => {
                 return Err(OAuthError::Key(
-                    "there is no certificate in PEM where one should be".to_owned(),
+                    "there is no certificate in PEM form".to_owned(),
                 ));
             }
         };
@@ -247,10 +247,7 @@ impl Answer {
         // The error's own text could reveal a token.
         serde_json::from_slice(&self.body).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
-            OAuthError::malformed(
-                url,
-                format!("it is not the JSON that it should be, at {place}"),
-            )
+            OAuthError::malformed(url, format!("it is not the expected JSON, at {place}"))
         })
     }
 }

@@ -14,8 +14,9 @@ use crate::oauth::random;
 /// The lifetime of an assertion, which is sent at once.
 const LIFETIME: Duration = Duration::from_secs(60);
 
-const UNUSABLE: &str = "it is no private key in PEM of RSA, P-256, P-384 or Ed25519; keys of elliptic curves have to be in PKCS #8, \
-     which `openssl pkcs8 -topk8 -nocrypt` makes of them";
+const UNUSABLE: &str = "it is not a private key in PEM form (RSA, P-256, P-384 or Ed25519); \
+                        elliptic-curve keys must be in PKCS #8 (convert them with `openssl pkcs8 \
+                        -topk8 -nocrypt`)";
 
 /// A client's private key. `Debug` shows only its algorithm.
 #[derive(Clone)]

@@ -167,7 +167,7 @@ impl Client<'_> {
         let code = request.code(callback)?;
         if self.provider.issuer != request.issuer {
             return Err(OAuthError::ForeignCallback(
-                "the server has another authorization server now",
+                "the server now has another authorization server",
             ));
         }
         let parameters = [
@@ -290,7 +290,7 @@ impl Client<'_> {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
             _ => Err(OAuthError::malformed(
                 endpoint,
-                "it is no identity assertion",
+                "it is not an identity assertion",
             )),
         }
     }
@@ -481,8 +481,9 @@ impl TokenSet {
 
     fn shown_as(&self, scheme: &str) -> Result<HeaderValue, OAuthError> {
         let value = HeaderValue::try_from(format!("{scheme} {}", self.access_token.expose()));
-        let mut value =
-            value.map_err(|_| OAuthError::Key("the token cannot be sent".to_owned()))?;
+        let mut value = value.map_err(|_| {
+            OAuthError::Key("the token has characters that a header cannot contain".to_owned())
+        })?;
         value.set_sensitive(true);
         Ok(value)
     }

@@ -77,7 +77,9 @@ impl<'a> Browser<'a> {
             let value = HeaderValue::try_from(format!("Bearer {}", credential.trim()));
             headers.insert(
                 AUTHORIZATION,
-                value.map_err(|_| Denial::Malformed("this cannot be a key".into()))?,
+                value.map_err(|_| {
+                    Denial::Malformed("this does not have the form of a key".into())
+                })?,
             );
         }
         let PageRequest {
@@ -101,7 +103,7 @@ impl<'a> Browser<'a> {
         // decide.
         if identity.source == Source::Anonymous && !self.is_local() {
             return Err(Denial::Forbidden(
-                "this page is for the person at the gateway's own machine".into(),
+                "this page can be used only on the gateway's own machine".into(),
             ));
         }
         Ok(identity)

@@ -103,7 +103,8 @@ impl Visit<'_> {
             .browser
             .has_been_shown(&self.pages.seal, handle, &asked.digest(), token)
         {
-            let text = "What you have agreed to was not shown in this browser, or has changed since. Open the link again.";
+            let text = "This browser has not shown the request that you agreed to, or the request \
+                        has changed since. Open the link again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
         let provider = self
@@ -174,7 +175,7 @@ impl Visit<'_> {
         let key = key.map(str::trim).filter(|key| !key.is_empty());
         let key = key.ok_or(SignInError::NotUsed("there is no key in the form"))?;
         self.pages.grants.keep_key(&link.owner, key).await?;
-        Ok(done(&format!("Your key for {server} is kept")))
+        Ok(done(&format!("Your key for {server} is stored")))
     }
 
     /// Handles the browser's return from the authorization server.
@@ -188,7 +189,7 @@ impl Visit<'_> {
     async fn finish(&self) -> Result<String, SignInError> {
         let query = self.request.head.uri.query().unwrap_or_default();
         let unknown = SignInError::NotUsed(
-            "this sign-in has not begun here, is over, or took too long; begin it again",
+            "this sign-in did not begin here, is over, or took too long; start it again",
         );
         let Some(parameters) = CallbackParameters::from_query(query) else {
             return Err(unknown);
@@ -214,10 +215,11 @@ impl Visit<'_> {
             Some(unknown)
         } else if record.browser != self.browser_digest() {
             Some(SignInError::NotUsed(
-                "this sign-in was begun in another browser",
+                "this sign-in began in another browser",
             ))
         } else if record.rules != self.pages.rules.number() {
-            let why = "the policy of this gateway has changed since this sign-in was begun; begin it again";
+            let why =
+                "the policy of this gateway has changed since this sign-in began; start it again";
             Some(SignInError::NotUsed(why))
         } else {
             None
@@ -249,7 +251,7 @@ impl Visit<'_> {
     /// Reads a link, and finds out the server's current requirements.
     async fn asked(&self, handle: &str) -> Result<(Link, Asked), Page> {
         let Some(link) = self.pages.links.open(handle) else {
-            let text = "It was made long ago, or is incomplete. Have your client make the same request again for another one.";
+            let text = "It is too old, or incomplete. Repeat the request in your client to get a new link.";
             return Err(Page::refusal(
                 StatusCode::NOT_FOUND,
                 "This link is not valid",
@@ -340,10 +342,11 @@ enum ShownBy<'a> {
 
 fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
     let (mut page, action) = match asked {
-        Asked::SignIn(offer) => (page_of_offer(offer), "Go on and sign in"),
+        Asked::SignIn(offer) => (page_of_offer(offer), "Continue and sign in"),
         Asked::Key { server } => {
-            let mut page = Page::new(&format!("Deposit your key for {server}"));
-            let text = "It is kept encrypted, and used for your own requests to this server alone.";
+            let mut page = Page::new(&format!("Store your key for {server}"));
+            let text = "The gateway stores it encrypted, and uses it only for your own requests to \
+                        this server.";
             page.facts([("server", server.clone())]).paragraph(text);
             (page, "Keep this key")
         }
@@ -351,10 +354,10 @@ fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
     };
     match shown_by {
         ShownBy::Known(user) => {
-            page.paragraph(&format!("You are known to this gateway as {}.", user.name))
+            page.paragraph(&format!("This gateway knows you as {}.", user.name))
         }
         ShownBy::SigningIn(issuer) => {
-            page.paragraph("The sign-in shows that the request is yours.");
+            page.paragraph("Sign in to prove that the request is yours.");
             page.form(token)
                 .button(IDENTIFY, &format!("Sign in at {issuer}"))
                 .end();
@@ -366,14 +369,14 @@ fn page_of(asked: &Asked, shown_by: ShownBy<'_>, token: &str) -> Page {
     if matches!(shown_by, ShownBy::Credential) {
         form.secret(
             "credential",
-            "Your key or access token for this gateway, which shows that the request is yours",
+            "Your key or access token for this gateway, to prove that the request is yours",
         );
     }
     if matches!(asked, Asked::Key { .. }) {
         form.secret("key", "Your key for the server");
     }
     form.button("accept", action).end();
-    page.paragraph("If you have not asked for this, close this page.");
+    page.paragraph("If you did not expect this request, close this page.");
     page
 }
 
@@ -383,11 +386,11 @@ fn page_of_offer(offer: &Offer) -> Page {
         .scopes()
         .map(ToString::to_string)
         .filter(|scopes| !scopes.is_empty());
-    let scopes = scopes.unwrap_or_else(|| "what the authorization server decides".to_owned());
+    let scopes = scopes.unwrap_or_else(|| "the authorization server decides".to_owned());
     page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
     page.facts([
         ("server", format!("{} ({})", offer.server(), offer.url())),
-        ("what it may do (scopes)", scopes),
+        ("permissions (scopes)", scopes),
         ("where you sign in", offer.issuer().to_owned()),
     ]);
     page
@@ -401,7 +404,7 @@ fn page_of_identity(server: &str, issuer: &str) -> Page {
         ("where you sign in", issuer.to_owned()),
     ]);
     page.paragraph(
-        "What you get there is kept encrypted, and exchanged for what this server wants.",
+        "The gateway stores the resulting tokens encrypted, and exchanges them for tokens for this server.",
     );
     page
 }

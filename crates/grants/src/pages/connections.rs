@@ -27,7 +27,7 @@ impl Visit<'_> {
             .browser
             .has_been_shown(&self.pages.seal, CONNECTIONS, b"", token)
         {
-            let text = "The form was not shown in this browser. Open the page again.";
+            let text = "This form comes from another browser. Open the page again.";
             return Page::refusal(StatusCode::FORBIDDEN, "Nothing has been done", text).answer();
         }
         if let Some(issuer) = fields
@@ -108,7 +108,7 @@ impl Visit<'_> {
 
     fn page_of(&self, user: &Arc<Identity>, all: &[UserConnection], token: &str) -> Page {
         let mut page = Page::new("Your connections");
-        page.paragraph(&format!("You are known to this gateway as {}.", user.name));
+        page.paragraph(&format!("This gateway knows you as {}.", user.name));
         // Hide servers to which the user may not connect, unless they are connected.
         let shown = all
             .iter()
@@ -123,7 +123,7 @@ impl Visit<'_> {
                 form.button(
                     "connect",
                     if connection.is_kept() {
-                        "Connect anew"
+                        "Connect again"
                     } else {
                         "Connect"
                     },

@@ -106,8 +106,9 @@ impl SignInPages {
     async fn page(&self, request: PageRequest<'_>) -> Response<String> {
         let public_url = request.public_url.and_then(|url| Url::parse(url).ok());
         let Some(public_url) = public_url else {
-            let text = "The operator has to configure publicUrl, the URL under which users reach this gateway.";
-            return Page::refusal(StatusCode::NOT_FOUND, "There are no pages here", text).answer();
+            let text = "The operator has to configure publicUrl, the URL at which users reach this gateway.";
+            return Page::refusal(StatusCode::NOT_FOUND, "This gateway has no pages", text)
+                .answer();
         };
         let Some(browser) = Browser::new(request, &public_url) else {
             return Page::refusal(StatusCode::SERVICE_UNAVAILABLE, "Try again later", "").answer();
@@ -138,9 +139,12 @@ impl Visit<'_> {
             (_, CONNECTIONS, false) => self.show_connections().await,
             (_, CONNECTIONS, true) => self.change_connections().await,
             (_, DOCUMENT, false) => self.document(),
-            _ => {
-                Page::refusal(StatusCode::METHOD_NOT_ALLOWED, "This is not done here", "").answer()
-            }
+            _ => Page::refusal(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This method is not supported",
+                "",
+            )
+            .answer(),
         }
     }
 }

@@ -157,6 +157,6 @@ pub(super) async fn change<T>(
         }
     }
     Err(StoreError::Common(
-        "others change the same entry all the time".to_owned(),
+        "other replicas change the same entry all the time".to_owned(),
     ))
 }

@@ -369,8 +369,8 @@ fn set_aside(folder: &Folder, problem: &str) -> Result<Database, StoreError> {
     std::fs::rename(&path, &aside).map_err(|error| StoreError::File(error.to_string()))?;
     error!(
         file = %path.display(), moved_to = %aside.display(), problem,
-        "what is kept in stateDir cannot be read: the damaged file is set aside, users have to sign in again, and servers are \
-         started for their lists"
+        "cannot read the data in stateDir: the damaged file was renamed, users have to sign in \
+         again, and servers are started to read their lists"
     );
     Ok(Database::try_open(folder)?)
 }

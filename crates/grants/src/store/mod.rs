@@ -157,28 +157,29 @@ pub enum StoreError {
     #[error("the file {FILE} in stateDir is damaged")]
     Damaged,
     /// The common store cannot be reached, or is damaged.
-    #[error("what users have granted cannot be used: {0}")]
+    #[error("users' grants cannot be used: {0}")]
     Common(String),
     /// Others are using the file.
     #[error("the file {FILE} in stateDir did not answer within {} s", LONGEST_WAIT.as_secs())]
     Busy,
     /// There are too many entries.
-    #[error("stateDir holds as many records of the kind {kind:?} as it may")]
+    #[error("stateDir has reached its limit of records of the kind {kind:?}")]
     Full {
         /// The kind.
         kind: &'static str,
     },
     /// A record is too large.
-    #[error("a record is larger than stateDir may keep")]
+    #[error("a record exceeds the size limit of stateDir")]
     TooLarge,
     /// Records have to be removed with an entry in the audit log, but cannot be opened.
     #[error(
-        "not removed: {0} of the records of users cannot be opened, and the audit record has to name each user; have `keys` \
-         include the key with which they were sealed, or unlock the system's keyring"
+        "nothing was removed: {0} records of users cannot be read, and the audit log has to name \
+         each user; add the key with which they were encrypted to `keys`, or unlock the system's \
+         keyring"
     )]
     Unnamed(usize),
     /// A record cannot be sealed.
-    #[error("cannot seal a record")]
+    #[error("cannot encrypt a record")]
     Seal,
     /// There is no key to seal with.
     #[error(transparent)]
@@ -638,7 +639,7 @@ impl Shared {
             .map(Zeroizing::new);
         let record = opened.and_then(|text| serde_json::from_slice::<T>(&text).ok());
         if record.is_none() {
-            warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` opens it");
+            warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` can decrypt it");
         }
         record.filter(|record| record.issuer() == entry.issuer)
     }

@@ -239,7 +239,7 @@ async fn file_that_others_can_read_is_not_used() {
     let error = Store::open(&state, &keys(&[1]), &NoKeyring)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("open to other users"), "{error}");
+    assert!(error.contains("accessible to other users"), "{error}");
 }
 
 #[tokio::test]

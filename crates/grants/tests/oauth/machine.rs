@@ -341,7 +341,7 @@ async fn assertion_is_sent_to_no_authorization_server_that_it_is_not_for() {
         .await
         .unwrap_err();
     assert!(
-        refused.to_string().contains("write its `issuer`"),
+        refused.to_string().contains("write it as `issuer`"),
         "{refused}"
     );
     assert!(world.authority.asked("/token").is_empty());

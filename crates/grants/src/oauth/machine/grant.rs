@@ -233,8 +233,8 @@ impl Asking<'_> {
             return Ok(());
         }
         Err(OAuthError::Key(format!(
-            "the token of the workload is not for the authorization server {issuer} that the server names; write its `issuer`, \
-             if it may get it"
+            "the workload's token is not for the authorization server {issuer}, which the server \
+             names; if {issuer} may get it, write it as `issuer`"
         )))
     }
 }

@@ -238,8 +238,7 @@ impl MachineAccess {
         };
         let task = tokio::spawn(async move {
             let outcome = tokio::time::timeout(ATTEMPT, plan.carry_out()).await;
-            ending.outcome =
-                outcome.unwrap_or(Err(OAuthError::Exhausted("no token could be had in time")));
+            ending.outcome = outcome.unwrap_or(Err(OAuthError::Exhausted("got no token in time")));
             let held = ending
                 .outcome
                 .as_ref()
@@ -256,7 +255,7 @@ impl MachineAccess {
     }
 }
 
-const ENDED: &str = "the attempt to get a token has ended without a result";
+const ENDED: &str = "the attempt to get a token ended without a result";
 
 /// Ends the running attempt with its outcome when dropped, however the task ends.
 struct Ending {
@@ -292,9 +291,9 @@ impl Ending {
         match &self.outcome {
             Err(OAuthError::NoSubject) => {}
             Err(error) if !had_failed && self.wanted.is_none() => {
-                tracing::warn!(backend, %error, "no token can be had for a server");
+                tracing::warn!(backend, %error, "cannot get a token for a server");
             }
-            Ok(_) if had_failed => tracing::info!(backend, "tokens can be had for a server again"),
+            Ok(_) if had_failed => tracing::info!(backend, "got a token for a server again"),
             _ => {}
         }
     }
