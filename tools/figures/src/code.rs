@@ -1,10 +1,11 @@
-//! The figures of one file: its lines of code and the lengths of its functions.
+//! The figures of one file: its tokens, its lines of code and the lengths of its functions.
 //!
-//! A line of code has at least one token that is neither part of a comment nor of a test-only item.
+//! A token is a name, a number, a text or a sign; a pair of brackets is one sign. Comments, documentation and test-only
+//! items do not count. A line of code has at least one token.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
@@ -12,7 +13,9 @@ use syn::{Attribute, Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 /// The code of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    /// The number of lines of code.
+    /// The number of tokens: names, numbers, texts and signs. Unlike lines, they do not depend on the format.
+    pub(crate) tokens: usize,
+    /// The number of lines with at least one token.
     pub(crate) lines: usize,
     /// The lines of code of each function, from its signature to its closing brace.
     pub(crate) functions: Vec<usize>,
@@ -31,21 +34,25 @@ impl Code {
         if file.attrs.iter().any(is_for_tests) {
             return Ok(Self::default());
         }
-        let mut lines = BTreeSet::new();
-        add_lines(text.parse()?, &mut lines);
+        let mut lines = BTreeMap::new();
+        add_tokens(text.parse()?, &mut lines);
         let mut visitor = Visitor {
             lines,
             code: Self::default(),
         };
         visitor.visit_file(&file);
         visitor.code.lines = visitor.lines.len();
+        visitor.code.tokens = visitor.lines.values().sum();
         Ok(visitor.code)
     }
 }
 
+/// The numbers of the lines of code, each with how many tokens begin there.
+type Lines = BTreeMap<usize, usize>;
+
 struct Visitor {
-    /// The line numbers of code.
-    lines: BTreeSet<usize>,
+    /// The number of tokens that begin on each line of code.
+    lines: Lines,
     code: Code,
 }
 
@@ -58,7 +65,7 @@ impl Visitor {
     /// Removes the lines of `item` and of its attributes.
     fn remove(&mut self, item: Span) {
         let lines = item.start().line..=item.end().line;
-        self.lines.retain(|line| !lines.contains(line));
+        self.lines.retain(|line, _| !lines.contains(line));
     }
 }
 
@@ -96,8 +103,8 @@ impl Visit<'_> for Visitor {
     }
 }
 
-/// Adds the lines of all tokens except documentation.
-fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
+/// Adds all tokens except those of documentation.
+fn add_tokens(tokens: TokenStream, lines: &mut Lines) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         let is_hash = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '#');
@@ -114,16 +121,27 @@ fn add_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     }
 }
 
-fn add_token(token: TokenTree, lines: &mut BTreeSet<usize>) {
+fn add_token(token: TokenTree, lines: &mut Lines) {
+    let mut add = |line, tokens| *lines.entry(line).or_default() += tokens;
     match token {
         TokenTree::Group(group) => {
-            lines.extend([
-                group.span_open().start().line,
-                group.span_close().end().line,
-            ]);
-            add_lines(group.stream(), lines);
+            if group.delimiter() != Delimiter::None {
+                add(group.span_open().start().line, 1);
+                add(group.span_close().end().line, 0);
+            }
+            add_tokens(group.stream(), lines);
         }
-        token => lines.extend(token.span().start().line..=token.span().end().line),
+        // `::`, `=>` and `..=` are one sign: the last character counts.
+        TokenTree::Punct(mark) if mark.spacing() == Spacing::Joint && mark.as_char() != '\'' => {
+            add(mark.span().start().line, 0);
+        }
+        // The name after it makes a lifetime one token.
+        TokenTree::Punct(mark) if mark.as_char() == '\'' => {}
+        token => {
+            let (first, last) = (token.span().start().line, token.span().end().line);
+            add(first, 1);
+            (first + 1..=last).for_each(|line| add(line, 0));
+        }
     }
 }
 
@@ -207,8 +225,10 @@ mod tests {
 "##;
 
     #[test]
-    fn lines_of_comments_and_tests_do_not_count() {
+    fn comments_and_tests_do_not_count() {
         let code = Code::parse(TEXT).unwrap();
+        // `# [derive (Debug)] struct One ;`, `impl One {}`, `fn text () -> & 'static str {} "…"`, `# [cfg (not (test))] fn outside_of_tests () {}`.
+        assert_eq!(code.tokens, 8 + 3 + 9 + 10);
         assert_eq!(code.lines, 2 + 6 + 2);
         assert_eq!(code.functions, [4, 1]);
         assert_eq!(code.test_modules, ["helpers"]);

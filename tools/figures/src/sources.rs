@@ -1,4 +1,4 @@
-//! The counted source files: `crates` and `tools`, without tests.
+//! The counted source files: those of the program, without tests and benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) struct Source {
 /// Fails if a file cannot be read or is not Rust.
 pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
-    for folder in ["crates", "tools"] {
+    for folder in ["crates", "tools/demo"] {
         read_folder(&root.join(folder), &mut sources)?;
     }
     let tests: BTreeSet<PathBuf> = sources.iter().flat_map(test_modules).collect();
@@ -29,13 +29,13 @@ pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Adds the sources of `folder`, except folders named `tests`.
+/// Adds the sources of `folder`, except folders named `tests` or `benches`.
 fn read_folder(folder: &Path, sources: &mut Vec<Source>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            if entry.file_name() != "tests" {
+            if !["tests", "benches"].contains(&entry.file_name().to_str().unwrap_or_default()) {
                 read_folder(&path, sources)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -82,7 +82,7 @@ mod tests {
             fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
             fs::write(folder.join(name), text).unwrap();
         }
-        fs::create_dir(root.path().join("tools")).unwrap();
+        fs::create_dir_all(root.path().join("tools/demo")).unwrap();
         let found = read(root.path()).unwrap();
         let mut found: Vec<_> = found
             .iter()
