@@ -224,7 +224,7 @@ async fn change_while_clients_call_is_held_and_an_operator_approves_it() {
     scene.lists(&[POISONED, OTHER], PROMPT);
     ask(&gateway, "tools/list", "").await;
     let refused = admin(&gateway, "POST", &format!("/api/pins/{seen}/approve")).await;
-    assert!(refused.contains("has changed it again since"), "{refused}");
+    assert!(refused.contains("has changed it again;"), "{refused}");
     assert!(!ask(&gateway, "tools/list", "").await.contains("id_rsa"));
     let id = id_of_first(&gateway).await;
     let done = admin(&gateway, "POST", &format!("/api/pins/{id}/approve")).await;

@@ -84,7 +84,8 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
     }
     router
         .fallback(async || {
-            let message = "nothing is served here; /ui, /api/…, /metrics, /healthz and /readyz are";
+            let message =
+                "this path does not exist; try /ui, /api/…, /metrics, /healthz or /readyz";
             Refusal::new(StatusCode::NOT_FOUND, message)
         })
         .layer(from_fn_with_state(Arc::clone(admin), require_host))

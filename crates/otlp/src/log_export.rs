@@ -235,7 +235,7 @@ impl Exporter {
                     endpoint,
                     problem,
                     lost = count,
-                    "log records are lost: the collector does not take them"
+                    "log records are lost: the collector does not accept them"
                 );
                 return;
             }

@@ -119,7 +119,7 @@ impl std::fmt::Debug for OtlpTarget {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// The value is not a URL.
-    #[error("{variable} is no http or https URL: set it to e.g. http://127.0.0.1:4318")]
+    #[error("{variable} is not an http or https URL: set it for example to http://127.0.0.1:4318")]
     Endpoint {
         /// The name of the variable or setting.
         variable: String,

@@ -56,7 +56,7 @@ pub(crate) fn for_http(
 fn read(files: &TlsFiles) -> Result<Pem, StartError> {
     let roots = files.certificate.as_deref().map(contents).transpose()?;
     if let Some((path, pem)) = files.certificate.as_deref().zip(roots.as_deref()) {
-        certificates(pem).ok_or_else(|| unusable(path, "it holds no certificate in PEM"))?;
+        certificates(pem).ok_or_else(|| unusable(path, "it has no certificate in PEM form"))?;
     }
     let own = match (&files.client_certificate, &files.client_key) {
         (Some(certificate), Some(key)) => {
@@ -97,7 +97,10 @@ fn unusable(path: &Path, reason: &str) -> StartError {
 
 fn unusable_identity(files: &TlsFiles) -> StartError {
     let path = files.client_key.as_deref().unwrap_or(Path::new(""));
-    unusable(path, "key and certificate are not both there in PEM")
+    unusable(
+        path,
+        "it needs both the key and the certificate in PEM form",
+    )
 }
 
 #[cfg(test)]

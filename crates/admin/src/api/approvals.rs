@@ -101,7 +101,7 @@ pub(super) async fn decide(
         _ => {
             return Err(Refusal::new(
                 StatusCode::NOT_FOUND,
-                "a call can be answered with approve or refuse",
+                "the answer must be approve or refuse",
             ));
         }
     };

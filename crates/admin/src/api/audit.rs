@@ -144,7 +144,7 @@ async fn reading<T: Send + 'static>(
     let unreadable = || {
         Refusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the record cannot be read; the log says why",
+            "cannot read the audit log; Fanlight's log says why",
         )
     };
     let _turn = READERS.acquire().await.map_err(|_| unreadable())?;

@@ -24,9 +24,8 @@ pub(super) async fn read_up_to(
     match timeout(settings.body_timeout, Limited::new(body, limit).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!(
-                "the request body is larger than {limit} bytes, the limit here (limits.requestBody)"
-            );
+            let message =
+                format!("the request body is larger than {limit} bytes (limits.requestBody)");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
         }
         Ok(Err(_)) => Err(Refusal::bad_request("the request body is incomplete")),

@@ -72,7 +72,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 /// Cancels the running request with this span.
 pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
-        let message = "no running request has this span; it may have ended just now, and `/api/calls` lists those there are";
+        let message = "no running request has this span; it may have just ended. `/api/calls` lists the running requests";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let mut response = answer(&ClientCallCancelled {

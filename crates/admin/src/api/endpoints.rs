@@ -53,7 +53,7 @@ pub(super) fn endpoint_at(
     };
     gateway
         .endpoint(path)
-        .ok_or_else(|| Refusal::bad_request("`endpoint` is the path of no endpoint"))
+        .ok_or_else(|| Refusal::bad_request("no endpoint has the path in `endpoint`"))
 }
 
 /// Lists all endpoints in configuration order. The lists are read once for all of them.

@@ -20,7 +20,7 @@ const MOST: usize = 100;
 const REQUESTS: FamilyInfo = FamilyInfo {
     name: "fanlight.limits.requests",
     unit: "{request}",
-    help: "Requests that a limit of `limits.rates` was about: those that passed at once, had to wait, or were refused.",
+    help: "Requests subject to a limit of `limits.rates`: passed at once, delayed, or refused.",
     shape: Shape::Counter,
     labels: &["rule", "outcome"],
 };

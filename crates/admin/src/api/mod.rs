@@ -259,7 +259,7 @@ pub(crate) const ROUTES: &[Route] = &[
 async fn nothing() -> Refusal {
     Refusal::new(
         StatusCode::NOT_FOUND,
-        "no such part of the API; docs/api.md lists them",
+        "the API has no such path; docs/api.md lists the paths",
     )
 }
 

@@ -58,7 +58,7 @@ pub(super) async fn server(
         _ => {
             return Err(Refusal::new(
                 StatusCode::NOT_FOUND,
-                "a server can be told to enable, disable or restart",
+                "the action must be enable, disable or restart",
             ));
         }
     }
@@ -90,16 +90,17 @@ impl From<OperationError> for Refusal {
         match error {
             OperationError::NoSuchDefinition => Self::new(
                 StatusCode::NOT_FOUND,
-                "no definition waits for approval under this id: it was approved, or the server has changed it again since; \
-                 `/api/pins` lists those of now",
+                "no definition with this id waits for approval: it was approved, or the server has \
+                 changed it again; `/api/pins` lists the current ones",
             ),
             OperationError::NotWritten => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the file of pins cannot be written, so that nothing was approved; the log says why",
+                "nothing was approved, because the file of pins cannot be written; Fanlight's log says why",
             ),
             OperationError::NoSuchServer => Self::new(
                 StatusCode::NOT_FOUND,
-                "no server of this name is configured, or, to be restarted, enabled; `fanlight status` lists them",
+                "no server with this name is configured, or the server to restart is not enabled; \
+                 `fanlight status` lists the servers",
             ),
             OperationError::Ending => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "Fanlight is ending")

@@ -19,7 +19,7 @@ pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
     Arc::clone(&now.followers).try_acquire_owned().map_err(|_| {
         let limit = now.settings.max_followers;
         let message = format!(
-            "{limit} event streams are open already, the limit here: close a page, or try later"
+            "{limit} event streams are already open, which is the limit: close a page, or try later"
         );
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
     })

@@ -137,8 +137,7 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
         None | Some("newest") => Order::Newest,
         Some("slowest") if before.is_some() => {
             return Err(bad(
-                "`before` selects the next page of the newest, and goes with no other `sort`"
-                    .to_owned(),
+                "`before` can be used only if `sort` is newest".to_owned()
             ));
         }
         Some("slowest") => Order::Slowest,
@@ -168,7 +167,7 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     let trace = || telemetry.ring()?.get(TraceId::from_hex(&id).ok()?);
     let (Some(trace), Some(resource)) = (trace(), telemetry.resource()) else {
         let message =
-            "no such trace: the oldest are evicted when there are too many (limits.traces)";
+            "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let kind = [(CONTENT_TYPE, "application/json")];

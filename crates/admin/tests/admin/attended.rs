@@ -155,7 +155,7 @@ async fn call_is_cancelled_by_its_operator_and_when_the_stream_closes() {
         .await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(
-        refused.text.contains("calls of yours run already"),
+        refused.text.contains("running calls, which is the limit"),
         "{}",
         refused.text
     );

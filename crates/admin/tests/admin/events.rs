@@ -116,7 +116,7 @@ async fn event_streams_are_limited() {
     let refused = scene.get("/api/events").await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(
-        refused.text.contains("event streams are open already"),
+        refused.text.contains("event streams are already open"),
         "{}",
         refused.text
     );

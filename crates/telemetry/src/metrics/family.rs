@@ -136,38 +136,39 @@ families! {
     "mcp.server.operation.duration", "s", Histogram, SERVER_OPERATION,
         "From the arrival of a request or notification until its response is sent.";
     "mcp.client.operation.duration", "s", Histogram, CLIENT_OPERATION,
-        "From sending a request or notification to a backend until its response arrives.";
+        "From sending a request or notification to a server until its response arrives.";
     "mcp.server.session.duration", "s", Histogram, SERVER_SESSION,
         "Sessions of legacy clients that have ended.";
     "mcp.client.session.duration", "s", Histogram, CLIENT_SESSION,
-        "Sessions with legacy backends that have ended.";
+        "Sessions with legacy servers that have ended.";
     "fanlight.requests.active", "{request}", UpDownCounter, &[], "Requests without a response yet.";
     "fanlight.sessions.active", "{session}", UpDownCounter, &[], "Open sessions of clients.";
-    "fanlight.calls.suspended", "{call}", UpDownCounter, &[], "Calls that wait for input of a client.";
+    "fanlight.calls.suspended", "{call}", UpDownCounter, &[], "Calls that wait for a client's input.";
     "fanlight.client.io", "By", Counter, &[label::DIRECTION], "Bytes of messages from and to clients.";
-    "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a backend can be used: 1 or 0.";
+    "fanlight.backend.up", "", Gauge, &[label::BACKEND], "Whether a server can be used: 1 or 0.";
     "fanlight.backend.endpoints", "{endpoint}", Gauge, &[label::BACKEND, label::STATE],
-        "Endpoints of a backend that has several: connected (up) and not (down).";
-    "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Starts of a process after its first.";
+        "Endpoints of a server that has several: connected (up) or not (down).";
+    "fanlight.backend.restarts", "{restart}", Counter, &[label::BACKEND], "Restarts of a server's process.";
     "fanlight.backend.reconnects", "{reconnect}", Counter, &[label::BACKEND],
-        "Connections to a backend after its first.";
+        "Reconnections to a server.";
     "fanlight.backend.ejections", "{ejection}", Counter, &[label::BACKEND],
-        "How often a backend was left out because it did not answer a check, or its last calls.";
+        "How often Fanlight stopped using a server that did not answer a check or its last calls.";
     "fanlight.backend.failed_connections", "{connection}", Counter, &[label::BACKEND],
-        "Attempts to connect to a backend that failed.";
+        "Failed attempts to connect to a server.";
     "fanlight.backend.stderr.dropped", "{line}", Counter, &[label::BACKEND],
-        "Lines of a backend's standard error that were dropped because it wrote too much in a second.";
+        "Lines of a server's standard error dropped because it wrote too much in a second.";
     "fanlight.backend.io", "By", Counter, &[label::BACKEND, label::DIRECTION],
-        "Bytes of messages from and to a backend.";
+        "Bytes of messages from and to a server.";
     "fanlight.backend.mirrored", "{request}", Counter, &[label::BACKEND, label::OUTCOME],
-        "Copies of a backend's requests for its mirror: answered the same, differently, not (failed), or not sent (dropped).";
+        "Copies of a server's requests for its mirror: answered the same, differently or not at \
+         all (failed), or not sent (dropped).";
     "fanlight.spans.dropped", "{span}", Counter, &[label::REASON],
-        "Spans that were recorded and could not be delivered.";
+        "Recorded spans that could not be delivered.";
     "fanlight.log.dropped", "{line}", Counter, &[], "Log lines dropped because standard error was read too slowly.";
     "fanlight.config.last_reload_successful", "", Gauge, &[],
-        "Whether the configuration could be used when it was last read: 1 or 0.";
+        "Whether the configuration was valid when it was last read: 1 or 0.";
     "fanlight.config.last_reload_success_timestamp", "s", Gauge, &[],
-        "When a configuration was last read that could be used, in Unix time.";
+        "When a valid configuration was last read, in Unix time.";
     "fanlight.config.generation", "{generation}", Gauge, &[],
         "How often the configuration in force has changed, counted from 1 at the start.";
 }

@@ -12,7 +12,7 @@ use super::histogram::BOUNDS;
 /// Writes the description of the measured resource, and then these metrics.
 pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
     let mut out = String::with_capacity(8192);
-    out.push_str("# HELP target_info What is measured.\n# TYPE target_info gauge\n");
+    out.push_str("# HELP target_info The measured program.\n# TYPE target_info gauge\n");
     let target: Vec<(&str, String)> = resource
         .iter()
         .map(|(key, value)| (key.as_str(), value.to_string()))

@@ -41,8 +41,10 @@ pub(crate) async fn give(
         .and_then(|number| number.as_text().parse::<u64>().ok());
     let question = question.ok_or_else(|| bad("`question` must be the number of a question"))?;
     let result = body.get("result").filter(is_elicit_result).ok_or_else(|| {
-        bad("`result` must be an `ElicitResult`: `action` is \"accept\", \"decline\" or \"cancel\", and `content`, with \
-             \"accept\" alone, an object")
+        bad(
+            "`result` must be an `ElicitResult`: `action` is \"accept\", \"decline\" or \
+             \"cancel\", and only with \"accept\" there is an object `content`",
+        )
     })?;
     if !admin
         .calls
@@ -67,7 +69,7 @@ pub(crate) async fn cancel(
     if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
         return Err(Refusal::new(
             StatusCode::NOT_FOUND,
-            "no such call of yours runs; it may have ended",
+            "you have no such running call; it may have ended",
         ));
     }
     Ok(answer(&CallChanged { done: "cancel" }))
@@ -78,7 +80,7 @@ async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Jso
     let now = admin.now();
     let text = read(body, &now.settings).await?;
     Json::parse(text, now.settings.nesting)
-        .map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
+        .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
 }
 
 fn call_of(body: &Json) -> Result<String, Refusal> {

@@ -57,7 +57,7 @@ pub(super) fn answer(
             NotBegun::TooMany => {
                 let limit = now.settings.max_calls;
                 let message = format!(
-                    "{limit} calls of yours run already, the limit here: cancel one, or wait for it"
+                    "you already have {limit} running calls, which is the limit: cancel one, or wait"
                 );
                 Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
             }
@@ -187,7 +187,7 @@ impl Attended {
             };
             if round == most_rounds {
                 return refused(format!(
-                    "the server asked for input more than {most_rounds} times, the limit here"
+                    "the server asked for input more than {most_rounds} times, which is the limit"
                 ));
             }
             match self.ask_all(&required, patience).await {
@@ -282,7 +282,7 @@ impl Attended {
         }
         let requests = required.requests();
         let requests = requests
-            .map_err(|_| Unanswered::because("an input request of the server is no request"))?;
+            .map_err(|_| Unanswered::because("an input request of the server is malformed"))?;
         let mut is_incapable = false;
         for request in &requests {
             is_incapable |= self.missing.lacks(&request.method, request.params.as_ref());
@@ -295,7 +295,7 @@ impl Attended {
         for request in requests {
             if request.method != Method::Elicit {
                 return Err(Unanswered::because(
-                    "the server requests what the page does not know",
+                    "the page does not support this request of the server",
                 ));
             }
             let question = self.running.open_question();
