@@ -1,5 +1,6 @@
-//! Access to the listener: the host that a request names, the origin of the page that sends it, who makes it, and whether
-//! that role may. What a route needs is declared at the route ([`Needs`]).
+//! Access to the listener. The checks are about the host in a request, the origin of the page that
+//! sends it, the operator, and the operator's role. Each route declares its requirements
+//! ([`Needs`]).
 
 mod identify;
 mod judge;
@@ -27,11 +28,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing: there is no data, and nothing changes.
+    /// Nothing: the route has no data and changes nothing.
     Nothing,
     /// The request must not come from a page of another origin. Anybody may make it.
     OwnPage,
-    /// That, and an operator with this role. What needs more than [`Role::Viewer`] is a change, which is put on record.
+    /// An operator with this role, and no page of another origin. A route that needs more than
+    /// [`Role::Viewer`] makes a change, which goes to the audit log.
     Role(Role),
 }
 
@@ -60,7 +62,7 @@ pub(crate) async fn require_host(
     Ok(next.run(request).await)
 }
 
-/// Requires what the route needs.
+/// Requires what the route declares.
 pub(crate) async fn require(
     State((admin, needs)): State<(Arc<Admin>, Needs)>,
     connection: OperatorConnection,
@@ -100,7 +102,7 @@ pub(crate) async fn require(
         return Ok(next.run(request).await);
     }
     let (actor, path) = (operator.on_record(peer), request.uri().path().to_owned());
-    // Before it is made: a change that cannot be put on record is none.
+    // The entry is written before the change. Without the entry nothing is changed.
     admin.subject.record.record(&AuditEvent::ChangeAsked {
         operator: actor,
         path: &path,
@@ -119,7 +121,8 @@ pub(crate) async fn require(
     Ok(response)
 }
 
-/// What a change was about, in the extensions of its response, where the path does not say it.
+/// The subject of a change, if its path does not name it. Handlers put it into the extensions of
+/// the response.
 #[derive(Clone, Debug)]
 pub(crate) struct About(pub(crate) String);
 
@@ -127,8 +130,8 @@ fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Requires that no page of another origin sends the request. A page of `admin.publicUrl` is an own one, also where a proxy
-/// passes another `Host` on.
+/// Requires that no page of another origin sends the request. A page of `admin.publicUrl` has the
+/// right origin, even if a proxy forwards another `Host`.
 fn check_origin(now: &InForce, target: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let Err(rejection) = now.guard.check_origin(target, headers) else {
         return Ok(());
@@ -151,7 +154,8 @@ fn check_origin(now: &InForce, target: &Uri, headers: &HeaderMap) -> Result<(), 
     }
 }
 
-/// Requires that the browser says which page sends a change: the cookie alone would be sent by it for others, too.
+/// Requires that the browser names the page that sends a change. The cookie is not enough, because
+/// the browser would also send it for other pages.
 fn require_origin_of_page(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) {
         return Ok(());
@@ -161,7 +165,7 @@ fn require_origin_of_page(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 impl InForce {
-    /// The response to a request that is denied.
+    /// The response to a denied request.
     pub(crate) fn refusal(&self, denied: &Denied, connection: &ConnectionFacts) -> Response {
         let mut response = Refusal::denied(denied).into_response();
         if *denied == Denied::SessionOver {

@@ -1,20 +1,22 @@
-//! Cookies: read from a request, and set.
+//! Reads and sets cookies.
 //!
-//! A browser sends cookies to every port of a host, so that their names have the port of the listener: otherwise two
-//! listeners on one machine would sign each other's operators out. Over https the prefix `__Host-` has browsers refuse a
-//! cookie of this name that another host or an unencrypted page sets.
+//! A browser sends cookies to every port of a host. So the names of cookies contain the port of the
+//! listener: otherwise two listeners on one machine would sign out each other's operators.
+//!
+//! Over https the names have the prefix `__Host-`. Browsers then refuse a cookie with this name
+//! that another host or an unencrypted page sets.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::COOKIE;
 
-/// What a cookie is for.
+/// The purpose of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The session of an operator.
     Session,
-    /// A sign-in at an issuer that has begun in this browser.
+    /// A sign-in at an issuer that began in this browser.
     SignIn,
 }
 
@@ -23,18 +25,19 @@ pub(crate) enum Purpose {
 pub(crate) struct Cookies {
     /// Whether browsers reach the listener over https.
     pub(crate) is_secure: bool,
-    /// The port in their names.
+    /// The port in the names of the cookies.
     pub(crate) port: u16,
 }
 
 /// The session cookie of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shown<'a> {
-    /// It has none of this name.
+    /// The request has no cookie with this name.
     Nothing,
-    /// Its value.
+    /// The value of the cookie.
     Value(&'a str),
-    /// Several of this name: another page of this host may have set one of them.
+    /// The request has several cookies with this name. Another page of this host may have set one
+    /// of them.
     Several,
 }
 
@@ -72,7 +75,8 @@ impl Cookies {
         }
     }
 
-    /// The value of `Set-Cookie` that sets a cookie: until the browser ends, or for `age`.
+    /// The value of `Set-Cookie` that sets a cookie. The cookie lasts for `age`, or until the
+    /// browser ends.
     pub(crate) fn set(&self, purpose: Purpose, value: &str, age: Option<Duration>) -> String {
         let age = age
             .map(|age| format!("; Max-Age={}", age.as_secs()))
@@ -149,7 +153,7 @@ mod tests {
             read(&PLAIN, &["fanlight-8081=x", "fanlight-8081=x"]),
             "Several"
         );
-        // Without the prefix a page without TLS may have set it.
+        // Without the prefix, a page without TLS may have set the cookie.
         assert_eq!(read(&SECURE, &["fanlight=x; fanlight-8081=x"]), "Nothing");
         assert_eq!(read(&SECURE, &["__Host-fanlight=x"]), "x");
     }

@@ -1,7 +1,8 @@
-//! Operators who are signed in to the page.
+//! Sessions of operators who are signed in to the page.
 //!
-//! The table knows digests of session ids alone. What shows who an operator is is judged at each request by the settings in
-//! force (`Proof`), so that a session ends with the token, the identity or the role it rests on.
+//! The table contains only digests of session ids. Each request checks the operator's proof by the
+//! settings in force (`Proof`). So a session ends with the token, the identity or the role on which
+//! it is based.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,16 +20,16 @@ use super::token::Digest;
 /// Bytes of a session id.
 const ID: usize = 32;
 
-/// Bounds of the sessions in force.
+/// The limits of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionLimits {
-    /// Most in all.
+    /// The number of all sessions.
     pub(crate) all: usize,
-    /// Most of one peer.
+    /// The number of sessions of one peer.
     pub(crate) per_peer: usize,
-    /// How long one may be unused.
+    /// How long a session may be unused.
     pub(crate) idle: Duration,
-    /// How long one lasts at most.
+    /// How long a session may last.
     pub(crate) lifetime: Duration,
 }
 
@@ -60,20 +61,20 @@ impl Drop for Session {
     }
 }
 
-/// A session that is in force.
+/// A valid session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionInForce {
-    /// Its entry in the table.
+    /// The key of the session in the table.
     pub(crate) key: Digest,
-    /// What it rests on.
+    /// The proof on which the session is based.
     pub(crate) proof: Arc<Proof>,
-    /// Cancelled when it ends.
+    /// Cancelled when the session ends.
     pub(crate) ended: CancellationToken,
 }
 
 impl Sessions {
-    /// Begins a session that rests on `proof`; returns its id, which is always a new one. `None` if the system has no
-    /// random numbers.
+    /// Begins a session that is based on `proof`. Returns its id, which is always new. `None` if
+    /// the system has no random numbers.
     pub(crate) fn begin(
         &self,
         proof: Proof,
@@ -103,12 +104,12 @@ impl Sessions {
         Some(id)
     }
 
-    /// The session with this id, which counts as used now.
+    /// Finds the session with this id, and counts it as used now.
     pub(crate) fn find(&self, id: &str, limits: &SessionLimits) -> Option<SessionInForce> {
         self.touch(Digest::of(id.as_bytes()), limits)
     }
 
-    /// The session of this entry, which counts as used now.
+    /// Finds the session with this key, and counts it as used now.
     pub(crate) fn touch(&self, key: Digest, limits: &SessionLimits) -> Option<SessionInForce> {
         let now = Instant::now();
         let mut table = self.table();
@@ -125,18 +126,18 @@ impl Sessions {
         })
     }
 
-    /// Ends a session; whether there was one.
+    /// Ends a session. Returns whether it existed.
     pub(crate) fn end(&self, key: Digest) -> bool {
         self.table().remove(&key).is_some()
     }
 
-    /// Ends the sessions that rest on what is no longer accepted.
+    /// Ends all sessions whose proof is no longer accepted.
     pub(crate) fn retain(&self, is_accepted: impl Fn(&Proof) -> bool) {
         self.table()
             .retain(|_, session| is_accepted(&session.proof));
     }
 
-    /// How many there are.
+    /// The number of valid sessions.
     pub(crate) fn len(&self, limits: &SessionLimits) -> usize {
         let now = Instant::now();
         self.table()
@@ -146,7 +147,7 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Digest, Session>> {
-        // Nothing that can panic runs under this lock.
+        // No code that can panic runs under this lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,7 +170,7 @@ fn peer_with_most(table: &HashMap<Digest, Session>) -> Option<Option<IpAddr>> {
         .map(|(peer, _)| peer)
 }
 
-/// Ends the session of `peer` that was used longest ago; whether it had one.
+/// Ends the least recently used session of `peer`. Returns whether the peer had one.
 fn remove_oldest(table: &mut HashMap<Digest, Session>, peer: Option<IpAddr>) -> bool {
     let of_peer = table.iter().filter(|(_, session)| session.peer == peer);
     let oldest = of_peer

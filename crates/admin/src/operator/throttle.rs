@@ -1,4 +1,4 @@
-//! A bound on how often a peer may try credentials.
+//! Limits how often a peer may try credentials.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,24 +9,26 @@ use fanlight_fair::{Quota, Rate};
 
 use super::token::Digest;
 
-/// Most peers whose failures are counted apart, and whose accepted credentials are remembered. No option: it bounds memory.
+/// The limit of the peers whose failures are counted separately, and whose accepted credentials are
+/// remembered. There is no option: it limits memory.
 const PEERS: usize = 4096;
 
-/// Counts the credentials of each peer that were not accepted.
+/// Counts the refused credentials of each peer.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     failures: Rate<Option<IpAddr>>,
-    /// The credentials of each peer that were accepted last: they are looked at even if another program behind the same
-    /// address tries wrong ones.
+    /// The last accepted credentials of each peer. They are checked even if another program behind
+    /// the same address tries wrong ones.
     accepted: Mutex<HashMap<Option<IpAddr>, Digest>>,
 }
 
 impl Throttle {
-    /// Whether credentials of this peer are looked at, of which `most` may be wrong in a minute.
+    /// Whether credentials of this peer may be checked. `most` is how many wrong ones the peer may
+    /// send in a minute.
     ///
     /// # Errors
     ///
-    /// The time after which they are.
+    /// Returns the time until they may be checked.
     pub(crate) fn check(
         &self,
         peer: Option<IpAddr>,
@@ -39,13 +41,13 @@ impl Throttle {
         }
     }
 
-    /// Counts credentials that were not accepted.
+    /// Counts refused credentials.
     pub(crate) fn failed(&self, peer: Option<IpAddr>, most: usize) {
-        // Over the quota only if they were looked at at the same time as others.
+        // This exceeds the quota only if several credentials were checked at the same time.
         let _ = self.failures.charge(&peer, Quota::per_minute(most));
     }
 
-    /// Notes credentials that were accepted.
+    /// Remembers accepted credentials.
     pub(crate) fn accepted(&self, peer: Option<IpAddr>, shown: Digest) {
         let mut accepted = self.accepted_last();
         if accepted.len() < PEERS || accepted.contains_key(&peer) {
@@ -54,7 +56,7 @@ impl Throttle {
     }
 
     fn accepted_last(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Digest>> {
-        // Nothing that can panic runs under this lock.
+        // No code that can panic runs under this lock.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +81,7 @@ mod tests {
         Some(IpAddr::from([10, 0, high, low]))
     }
 
-    /// The time that one of [`MOST`] takes.
+    /// The time after which one more of [`MOST`] is allowed.
     const PART: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART));
         assert_eq!(throttle.check(peer(2), guess, MOST), Ok(()));
         tokio::time::advance(PART / 2).await;
-        // Tries that are refused do not make it longer.
+        // Refused attempts do not prolong the wait.
         assert_eq!(throttle.check(peer(1), guess, MOST), Err(PART / 2));
         tokio::time::advance(PART / 2).await;
         assert_eq!(throttle.check(peer(1), guess, MOST), Ok(()));

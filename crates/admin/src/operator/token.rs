@@ -1,4 +1,4 @@
-//! Secrets that requests carry, known by their digests.
+//! Secrets in requests, which are compared by their digests.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,8 +7,8 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
-/// The SHA-256 digest of a secret. Digests are compared in constant time, so that timing reveals neither the secret nor
-/// its length.
+/// The SHA-256 digest of a secret. Digests are compared in constant time, so timing reveals neither
+/// the secret nor its length.
 #[derive(Clone, Copy, Eq)]
 pub(crate) struct Digest([u8; SHA256_OUTPUT_LEN]);
 
@@ -43,11 +43,11 @@ impl std::fmt::Debug for Digest {
 /// The `Authorization` field of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Authorization<'a> {
-    /// It has none.
+    /// The request has no such field.
     Absent,
     /// A bearer token (RFC 6750, 2.1).
     Bearer(&'a str),
-    /// Another scheme, or several.
+    /// Another scheme, or several fields.
     Other,
 }
 
