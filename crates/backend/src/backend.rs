@@ -31,11 +31,9 @@ use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{
     BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
 };
-use crate::subscriptions::{
-    InMemorySubscriptions, RegistrySettings, SessionSubscriptions, SubscriptionRegistry,
-};
+use crate::subscriptions::{RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
-use crate::tasks::owners::InMemory as TaskOwners;
+use crate::tasks::owners::TaskOwners;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
@@ -70,7 +68,7 @@ pub(crate) struct Replica {
     /// The owners of the tasks at all endpoints.
     pub(crate) owners: Arc<TaskOwners>,
     /// The sessions' subscriptions at all endpoints.
-    pub(crate) subscribed: Arc<dyn SessionSubscriptions>,
+    pub(crate) subscribed: Arc<SessionSubscriptions>,
     /// The output of processes besides messages.
     pub(crate) process_log: Arc<ProcessLog>,
 }
@@ -133,7 +131,7 @@ impl Backend {
             .of(&settings.name, &settings.transport);
         let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
         let label = settings.name.as_str().into();
-        let subscribed = Arc::new(InMemorySubscriptions::new(settings.limits.subscriptions));
+        let subscribed = Arc::new(SessionSubscriptions::new(settings.limits.subscriptions));
         let alone = Replica {
             number: 0,
             address: None,

@@ -44,8 +44,8 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::{BackendLife, Readiness};
 use crate::repeats;
 use crate::settings::{BackendSettings, TransportSettings};
-use crate::subscriptions::{InMemorySubscriptions, SessionSubscriptions};
-use crate::tasks::owners::InMemory as TaskOwners;
+use crate::subscriptions::SessionSubscriptions;
+use crate::tasks::owners::TaskOwners;
 use choice::Tried;
 use member::Member;
 pub(crate) use places::Places;
@@ -65,7 +65,7 @@ struct Group {
     transport: Mutex<TransportSettings>,
     telemetry: BackendTelemetry,
     owners: Arc<TaskOwners>,
-    subscribed: Arc<dyn SessionSubscriptions>,
+    subscribed: Arc<SessionSubscriptions>,
     /// The endpoints in the order of the configuration. After them come former endpoints that still
     /// have sessions, tasks or calls.
     members: ArcSwap<Vec<Arc<Member>>>,
@@ -125,7 +125,7 @@ impl Replicas {
             transport: Mutex::new(settings.transport.clone()),
             telemetry,
             owners: Arc::new(TaskOwners::new(settings.limits.tasks)),
-            subscribed: Arc::new(InMemorySubscriptions::new(settings.limits.subscriptions)),
+            subscribed: Arc::new(SessionSubscriptions::new(settings.limits.subscriptions)),
             settings,
             members: ArcSwap::default(),
             primary: ArcSwapOption::empty(),

@@ -35,7 +35,7 @@ pub(crate) use deliver::announce_to;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use notifications::{subscription_id, without_subscription_id};
-pub(crate) use recorded::{InMemory as InMemorySubscriptions, SessionSubscriptions};
+pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
@@ -81,7 +81,7 @@ pub(crate) struct SubscriptionRegistry {
     /// Shared with each listener that has its own subscription.
     dedicated: Arc<()>,
     state: Mutex<State>,
-    records: Arc<dyn SessionSubscriptions>,
+    records: Arc<SessionSubscriptions>,
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
     slow: LogLimit,
@@ -103,7 +103,7 @@ pub(crate) struct RegistrySettings {
     pub(crate) shared: bool,
     /// How long announcements of changes of one list or resource are collected.
     pub(crate) settle: Duration,
-    pub(crate) records: Arc<dyn SessionSubscriptions>,
+    pub(crate) records: Arc<SessionSubscriptions>,
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
 }
@@ -250,7 +250,7 @@ impl SubscriptionRegistry {
         added
     }
 
-    pub(crate) fn recorded(&self) -> &dyn SessionSubscriptions {
+    pub(crate) fn recorded(&self) -> &SessionSubscriptions {
         &*self.records
     }
 

@@ -7,24 +7,7 @@ use fanlight_canonical::{Caller, SessionKey};
 
 /// The resources that each session has subscribed to. They are used to repeat the subscriptions on
 /// the session's next own connection to a legacy server, and at another endpoint.
-///
-/// An implementation that replicas share lets another replica take a session over. No method waits.
-pub(crate) trait SessionSubscriptions: Send + Sync {
-    /// Adds a subscription.
-    fn add(&self, session: &Caller, uri: &Arc<str>);
-
-    /// Removes a subscription.
-    fn remove(&self, session: &Caller, uri: &str);
-
-    /// The subscriptions of a session.
-    fn of(&self, session: &Caller) -> Vec<Arc<str>>;
-
-    /// Removes all subscriptions of a session.
-    fn end(&self, session: SessionKey);
-}
-
-/// [`SessionSubscriptions`] of this process.
-pub(crate) struct InMemory {
+pub(crate) struct SessionSubscriptions {
     /// The maximum number of resources per session.
     limit: usize,
     sessions: Mutex<Recorded>,
@@ -33,7 +16,7 @@ pub(crate) struct InMemory {
 /// The caller and the resources of each session.
 type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
 
-impl InMemory {
+impl SessionSubscriptions {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -44,10 +27,9 @@ impl InMemory {
     fn lock(&self) -> MutexGuard<'_, Recorded> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl SessionSubscriptions for InMemory {
-    fn add(&self, session: &Caller, uri: &Arc<str>) {
+    /// Adds a subscription.
+    pub(crate) fn add(&self, session: &Caller, uri: &Arc<str>) {
         let Some(key) = session.session() else { return };
         let mut sessions = self.lock();
         let (owner, uris) = sessions
@@ -58,7 +40,8 @@ impl SessionSubscriptions for InMemory {
         }
     }
 
-    fn remove(&self, session: &Caller, uri: &str) {
+    /// Removes a subscription.
+    pub(crate) fn remove(&self, session: &Caller, uri: &str) {
         let Some(key) = session.session() else { return };
         let mut sessions = self.lock();
         if let Some((owner, uris)) = sessions.get_mut(&key)
@@ -70,7 +53,8 @@ impl SessionSubscriptions for InMemory {
         }
     }
 
-    fn of(&self, session: &Caller) -> Vec<Arc<str>> {
+    /// The subscriptions of a session.
+    pub(crate) fn of(&self, session: &Caller) -> Vec<Arc<str>> {
         let sessions = self.lock();
         let recorded = session.session().and_then(|key| sessions.get(&key));
         recorded
@@ -81,7 +65,8 @@ impl SessionSubscriptions for InMemory {
             .collect()
     }
 
-    fn end(&self, session: SessionKey) {
+    /// Removes all subscriptions of a session.
+    pub(crate) fn end(&self, session: SessionKey) {
         self.lock().remove(&session);
     }
 }
@@ -94,7 +79,7 @@ mod tests {
 
     #[test]
     fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
-        let records = InMemory::new(2);
+        let records = SessionSubscriptions::new(2);
         let (key, uris) = (
             SessionKey::fresh(),
             ["a:1", "a:2", "a:3"].map(Arc::<str>::from),

@@ -52,7 +52,7 @@ use collector::InputCollector;
 use following::FollowedTasks;
 use immediate::ImmediateTask;
 use notifications::TaskNotifications;
-use owners::SessionTaskOwners;
+use owners::{AtEndpoint, TaskOwners};
 use table::{Table, TaskKey};
 
 /// The size of a task's state besides its result, in bytes; most of it is a client's capabilities.
@@ -77,7 +77,7 @@ pub(crate) struct TaskTranslation {
     max_description: usize,
     /// The maximum number of inputs that one task may ask for.
     task_inputs: usize,
-    owners: Arc<dyn SessionTaskOwners>,
+    owners: Arc<AtEndpoint>,
     /// Results for 2025-11-25 clients that asked for a task while their modern server answered at
     /// once.
     immediate: Table<TaskKey, Arc<ImmediateTask>>,
@@ -102,7 +102,7 @@ impl TaskTranslation {
     pub(crate) fn new(
         name: &str,
         (calls, handles): (Arc<Dispatcher>, Arc<HandleSeal>),
-        (owners, endpoint): (Arc<owners::InMemory>, u64),
+        (owners, endpoint): (Arc<TaskOwners>, u64),
         shared: bool,
         limits: &BackendLimits,
         tasks: TaskTracker,
@@ -110,7 +110,7 @@ impl TaskTranslation {
     ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
         let bytes = limit.saturating_mul(MAX_TASK_STATE);
-        let owners: Arc<dyn SessionTaskOwners> = Arc::new(owners::AtEndpoint { owners, endpoint });
+        let owners: Arc<AtEndpoint> = Arc::new(AtEndpoint { owners, endpoint });
         let followed = Arc::new(FollowedTasks::new(limit));
         let (notifications, statuses) =
             TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));

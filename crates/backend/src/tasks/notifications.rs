@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::TaskTranslation;
 use super::following::FollowedTasks;
-use super::owners::SessionTaskOwners;
+use super::owners::AtEndpoint;
 use super::translate::{Status, task_to_legacy, with_method};
 
 /// The number of statuses that may wait for translation.
@@ -35,7 +35,7 @@ const MAX_TRANSLATION: Duration = Duration::from_secs(30);
 /// Translates the notifications about tasks for all listeners of a server.
 pub(super) struct TaskNotifications {
     backend: String,
-    owners: Arc<dyn SessionTaskOwners>,
+    owners: Arc<AtEndpoint>,
     followed: Arc<FollowedTasks>,
     statuses: mpsc::Sender<TaskStatus>,
     next_listener: AtomicU64,
@@ -58,7 +58,7 @@ struct Listener {
 impl TaskNotifications {
     pub(super) fn new(
         backend: &str,
-        owners: Arc<dyn SessionTaskOwners>,
+        owners: Arc<AtEndpoint>,
         followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);

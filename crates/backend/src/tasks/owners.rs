@@ -14,35 +14,16 @@ use super::table::Table;
 const MAX_OWNERS: usize = 16;
 
 /// The owners of tasks. A task of another client ([`Caller::owns_what_is_of`]) is treated as if it
-/// did not exist.
-///
-/// No method waits. An implementation that replicas share therefore answers from the owners it has
-/// seen so far.
-pub(crate) trait SessionTaskOwners: Send + Sync {
-    /// Records an owner of a task: the task was made for `owner`, or `owner` asked for it and its
-    /// maker is unknown. The record counts in `peer`'s share.
-    fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration);
-
-    /// Whether a task was made for another client, and no task with the same id for this one.
-    fn is_foreign(&self, task: &str, caller: &Caller) -> bool;
-
-    /// The caller's recorded tasks, each with its number, which rises from task to task.
-    fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)>;
-
-    /// Removes the record of a caller's task.
-    fn remove(&self, task: &str, owner: &Caller);
-}
-
-/// [`SessionTaskOwners`] of this process. A server's endpoints share it, so a task that one knows
-/// to be foreign is foreign at all of them.
-pub(crate) struct InMemory {
+/// did not exist. A server's endpoints share the owners, so a task that one knows to be foreign is
+/// foreign at all of them.
+pub(crate) struct TaskOwners {
     owners: Table<String, Vec<Owner>>,
     next: AtomicU64,
 }
 
 /// The owners of a server's tasks from the view of one endpoint.
 pub(super) struct AtEndpoint {
-    pub(super) owners: Arc<InMemory>,
+    pub(super) owners: Arc<TaskOwners>,
     pub(super) endpoint: u64,
 }
 
@@ -55,7 +36,7 @@ struct Owner {
     endpoint: u64,
 }
 
-impl InMemory {
+impl TaskOwners {
     /// Records the owners of at most `limit` tasks.
     pub(crate) fn new(limit: usize) -> Self {
         let limit = limit.max(1);
@@ -95,10 +76,17 @@ impl AtEndpoint {
             endpoint: self.endpoint,
         }
     }
-}
 
-impl SessionTaskOwners for AtEndpoint {
-    fn add(&self, task: &str, owner: &Caller, peer: &Peer, is_maker: bool, lifetime: Duration) {
+    /// Records an owner of a task: the task was made for `owner`, or `owner` asked for it and its
+    /// maker is unknown. The record counts in `peer`'s share.
+    pub(super) fn add(
+        &self,
+        task: &str,
+        owner: &Caller,
+        peer: &Peer,
+        is_maker: bool,
+        lifetime: Duration,
+    ) {
         let is_recorded = self.owners.owners.change(&task.to_owned(), |owners| {
             let is_full = owners.len() >= MAX_OWNERS;
             match owners
@@ -119,7 +107,8 @@ impl SessionTaskOwners for AtEndpoint {
         }
     }
 
-    fn is_foreign(&self, task: &str, caller: &Caller) -> bool {
+    /// Whether a task was made for another client, and no task with the same id for this one.
+    pub(super) fn is_foreign(&self, task: &str, caller: &Caller) -> bool {
         let owners = self
             .owners
             .owners
@@ -129,7 +118,8 @@ impl SessionTaskOwners for AtEndpoint {
         makers.peek().is_some() && !makers.any(|owner| caller.owns_what_is_of(&owner.caller))
     }
 
-    fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)> {
+    /// The caller's recorded tasks, each with its number, which rises from task to task.
+    pub(super) fn tasks_of(&self, owner: &Caller) -> Vec<(u64, String)> {
         let all = self.owners.owners.all().into_iter();
         let numbered = all.filter_map(|(task, owners)| {
             let owned = owners.iter().find(|other| other.caller == *owner)?;
@@ -140,7 +130,8 @@ impl SessionTaskOwners for AtEndpoint {
         tasks
     }
 
-    fn remove(&self, task: &str, owner: &Caller) {
+    /// Removes the record of a caller's task.
+    pub(super) fn remove(&self, task: &str, owner: &Caller) {
         self.owners.owners.change(&task.to_owned(), |owners| {
             owners.retain(|other| other.caller != *owner);
             !owners.is_empty()
@@ -157,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
         let owners = AtEndpoint {
-            owners: Arc::new(InMemory::new(8)),
+            owners: Arc::new(TaskOwners::new(8)),
             endpoint: 0,
         };
         let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
@@ -174,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn endpoints_of_a_server_know_whose_tasks_the_others_have() {
-        let shared = Arc::new(InMemory::new(8));
+        let shared = Arc::new(TaskOwners::new(8));
         let [first, second] = [1, 2].map(|endpoint| AtEndpoint {
             owners: Arc::clone(&shared),
             endpoint,
@@ -199,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn tasks_are_foreign_to_principals_that_have_not_made_them() {
         let owners = AtEndpoint {
-            owners: Arc::new(InMemory::new(8)),
+            owners: Arc::new(TaskOwners::new(8)),
             endpoint: 0,
         };
         let [ann, bob, eve] = ["ann", "bob", "eve"]

@@ -6,13 +6,12 @@
 //!
 //! Source: 2026-07-28 basic/patterns/subscriptions.
 
-use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Caller, Core, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Core, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, missing_capability_error,
@@ -20,7 +19,7 @@ use fanlight_protocol::capability::{
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{ResponseItem, ResponseStream};
@@ -40,49 +39,10 @@ const TASKS: &str = "taskIds";
 type Opening = Pin<Box<dyn Future<Output = Result<Listening, RpcError>> + Send>>;
 type Item = ResponseItem<Chunks, Response>;
 
-/// Limits the number of subscriptions. Both methods return at once; a store that replicas share
-/// counts locally.
-pub(crate) trait SubscriptionStore: std::fmt::Debug + Send + Sync {
-    /// Registers a subscription of `caller` until the result is dropped; `None` at the limit.
-    fn enter(&self, caller: &Caller) -> Option<Box<dyn Any + Send>>;
-
-    /// The number of subscriptions.
-    fn count(&self) -> usize;
-}
-
-/// Limits the subscriptions of all callers of this process together.
-#[derive(Debug)]
-pub(crate) struct InMemorySubscriptions {
-    permits: Arc<Semaphore>,
-    limit: usize,
-}
-
-impl InMemorySubscriptions {
-    pub(crate) fn new(limit: usize) -> Self {
-        let limit = limit.min(Semaphore::MAX_PERMITS);
-        Self {
-            permits: Arc::new(Semaphore::new(limit)),
-            limit,
-        }
-    }
-}
-
-impl SubscriptionStore for InMemorySubscriptions {
-    fn enter(&self, _: &Caller) -> Option<Box<dyn Any + Send>> {
-        Some(Box::new(
-            Arc::clone(&self.permits).try_acquire_owned().ok()?,
-        ))
-    }
-
-    fn count(&self) -> usize {
-        self.limit.saturating_sub(self.permits.available_permits())
-    }
-}
-
 /// The subscriptions of a listener or connection.
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
-    store: Box<dyn SubscriptionStore>,
+    permits: Arc<Semaphore>,
     limit: usize,
     /// The maximum number of messages that wait for the client of one subscription.
     buffer: usize,
@@ -120,7 +80,7 @@ pub(crate) struct Subscription {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     recording: Option<Box<RequestRecording>>,
     hooks: LiveHooks,
-    _entry: Box<dyn Any + Send>,
+    _permit: OwnedSemaphorePermit,
 }
 
 enum State {
@@ -131,8 +91,9 @@ enum State {
 impl Subscriptions {
     /// Allows at most `limit` subscriptions with `buffer` waiting messages each.
     pub(crate) fn new(limit: usize, buffer: usize, hooks: &LiveHooks) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
-            store: Box::new(InMemorySubscriptions::new(limit)),
+            permits: Arc::new(Semaphore::new(limit)),
             limit,
             buffer,
             hooks: hooks.clone(),
@@ -141,7 +102,7 @@ impl Subscriptions {
 
     /// The number of subscriptions.
     pub(crate) fn count(&self) -> usize {
-        self.store.count()
+        self.limit.saturating_sub(self.permits.available_permits())
     }
 
     /// Has `core` resolve the filter of `request`. The context lives as long as the subscription.
@@ -160,16 +121,16 @@ impl Subscriptions {
         Ok(core.resolve_listen(interest, Arc::clone(context)))
     }
 
-    /// Opens a subscription with this id for `caller`.
+    /// Opens a subscription with this id.
     pub(crate) fn open<C: Core>(
         &self,
         core: &Arc<C>,
         operation: C::ResolvedListen,
-        (caller, id): (&Caller, &Json),
+        id: &Json,
         begins: SubscriptionBegins,
         ends: SubscriptionEnds,
     ) -> Result<Subscription, RpcError> {
-        let entry = self.store.enter(caller).ok_or_else(|| {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             let message = format!(
                 "busy: {} subscriptions are open, the limit here; end one, or try later",
                 self.limit
@@ -206,7 +167,7 @@ impl Subscriptions {
             closing: Box::pin(ends.closing.cancelled_owned()),
             recording,
             hooks: self.hooks.clone(),
-            _entry: entry,
+            _permit: permit,
         })
     }
 }

@@ -196,7 +196,7 @@ impl<C: Core> Ingress<C> {
         let found = if is_of_server {
             Ok(Found::Call(Resumption::New))
         } else {
-            self.find(origin, &parsed.request, &parsed.params).await
+            self.find(origin, &parsed.request, &parsed.params)
         };
         let (stream, permit) = match found {
             Ok(Found::Suspended(waiting)) => {
@@ -388,7 +388,7 @@ impl<C: Core> Ingress<C> {
                 closing: transport.closing().clone(),
             };
             self.subscriptions
-                .open(core, operation, (&caller, &request.id), begins, ends)
+                .open(core, operation, &request.id, begins, ends)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
@@ -462,7 +462,7 @@ impl<C: Core> Ingress<C> {
     }
 
     /// Finds the suspended call that the request has input for, if any.
-    async fn find(
+    fn find(
         &self,
         origin: &Origin<'_>,
         request: &Request,
@@ -480,7 +480,7 @@ impl<C: Core> Ingress<C> {
             state: state.as_ref(),
             responses: responses.as_ref(),
         };
-        Box::pin(self.suspended_calls.find(retry)).await
+        self.suspended_calls.find(retry)
     }
 
     /// Adds the conditions that an admitted operation waits for: its turn, and an approval if it

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::timeout;
 
-use super::replay::{ReplayLimits, ReplayStore as _, to_event};
+use super::replay::{ReplayLimits, to_event};
 use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
 use crate::call::{Answer, ResponseItem};
 

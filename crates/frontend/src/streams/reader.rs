@@ -10,7 +10,7 @@ use fanlight_protocol::seal::Tag;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::replay::{Event, ReplayStore as _, to_event};
+use super::replay::{Event, to_event};
 use super::{
     ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable,
     is_resumable, lock,

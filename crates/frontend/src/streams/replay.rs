@@ -20,33 +20,6 @@ const COPIED: usize = 8 << 10;
 /// The text of an event in pieces.
 pub(crate) type Event = Arc<[Bytes]>;
 
-/// The events of one session. Called under a lock, so nothing here may wait; a store that replicas
-/// share must write in the background.
-pub(super) trait ReplayStore {
-    /// Adds the next event of `stream`; returns its position. An event above the session's size
-    /// limit is kept only if no reader `is_read` it: the client may resume the stream for exactly
-    /// this answer.
-    fn append(
-        &mut self,
-        stream: u64,
-        event: Event,
-        is_read: bool,
-        limits: &Arc<ReplayLimits>,
-    ) -> u64;
-
-    /// The position of the next event of `stream`.
-    fn next(&self, stream: u64) -> u64;
-
-    /// The event at `position` of `stream`, if it is still there.
-    fn get(&self, stream: u64, position: u64) -> Option<Event>;
-
-    /// Whether every event after `position` on `stream` is kept. Position 0 is before the first.
-    fn has_all_after(&self, stream: u64, position: u64) -> bool;
-
-    /// Removes the events of `stream`.
-    fn forget(&mut self, stream: u64);
-}
-
 /// Limits of the kept events.
 #[derive(Debug)]
 pub(super) struct ReplayLimits {
@@ -71,7 +44,7 @@ impl ReplayLimits {
     }
 }
 
-/// The events of one session in memory. Positions on a stream begin at 1 and have no gaps.
+/// The events of one session. Calls happen under a lock, so nothing here may wait. Positions on a stream begin at 1 and have no gaps.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     streams: BTreeMap<u64, KeptEvents>,
@@ -94,8 +67,11 @@ impl KeptEvents {
     }
 }
 
-impl ReplayStore for Replay {
-    fn append(
+impl Replay {
+    /// Adds the next event of `stream`; returns its position. An event above the session's size
+    /// limit is kept only if no reader `is_read` it: the client may resume the stream for exactly
+    /// this answer.
+    pub(super) fn append(
         &mut self,
         stream: u64,
         event: Event,
@@ -129,24 +105,28 @@ impl ReplayStore for Replay {
         position
     }
 
-    fn next(&self, stream: u64) -> u64 {
+    /// The position of the next event of `stream`.
+    pub(super) fn next(&self, stream: u64) -> u64 {
         self.streams.get(&stream).map_or(1, KeptEvents::next)
     }
 
-    fn get(&self, stream: u64, position: u64) -> Option<Event> {
+    /// The event at `position` of `stream`, if it is still there.
+    pub(super) fn get(&self, stream: u64, position: u64) -> Option<Event> {
         let kept = self.streams.get(&stream)?;
         let at = usize::try_from(position.checked_sub(kept.first)?).ok()?;
         kept.events.get(at).cloned()
     }
 
-    fn has_all_after(&self, stream: u64, position: u64) -> bool {
+    /// Whether every event after `position` on `stream` is kept. Position 0 is before the first.
+    pub(super) fn has_all_after(&self, stream: u64, position: u64) -> bool {
         match self.streams.get(&stream) {
             Some(kept) => position < kept.next() && position + 1 >= kept.first,
             None => position == 0,
         }
     }
 
-    fn forget(&mut self, stream: u64) {
+    /// Removes the events of `stream`.
+    pub(super) fn forget(&mut self, stream: u64) {
         if let Some(kept) = self.streams.remove(&stream) {
             self.order.retain(|owner| *owner != stream);
             self.release(kept.events.iter().map(size).sum());

@@ -3,7 +3,6 @@
 //! A session ends by DELETE, after too long without a request, to make room for a new one, or with
 //! its listener. There is no task per session: the listener sweeps.
 
-use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,29 +17,8 @@ use crate::session::{Session, SessionGuard};
 use crate::session_records::Released;
 
 /// Sessions by id. An id is a sealed handle and a secret. Yet only the principal that opened a
-/// session can use it, at the same endpoint; for others it does not exist. A store that replicas
-/// share may wait for a session to be taken over.
-pub(crate) trait SessionStore: Send + Sync {
-    /// Adds a session; returns its id.
-    fn open(
-        &self,
-        session: Arc<SessionStreams>,
-    ) -> impl Future<Output = Result<Box<str>, OpenError>> + Send;
-
-    /// The session of `holder` with this id, or its keeper if that is not this process. The session
-    /// does not expire while the result lives.
-    fn enter(
-        &self,
-        id: &str,
-        holder: &Holder,
-    ) -> impl Future<Output = Result<ActiveSession, Keeper>> + Send;
-
-    /// Ends the session of `holder` with this id and cancels its requests.
-    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<(), Keeper>> + Send;
-}
-
-/// The sessions of this process.
-pub(crate) struct InMemorySessions {
+/// session can use it, at the same endpoint; for others it does not exist.
+pub(crate) struct Sessions {
     table: Mutex<Table>,
     limit: usize,
     /// The maximum number per peer; 0 for no limit.
@@ -83,28 +61,7 @@ pub(crate) enum OpenError {
     NoRandomness,
 }
 
-impl SessionStore for InMemorySessions {
-    fn open(
-        &self,
-        session: Arc<SessionStreams>,
-    ) -> impl Future<Output = Result<Box<str>, OpenError>> + Send {
-        ready(self.open_now(session))
-    }
-
-    fn enter(
-        &self,
-        id: &str,
-        holder: &Holder,
-    ) -> impl Future<Output = Result<ActiveSession, Keeper>> + Send {
-        ready(self.enter_now(id, holder))
-    }
-
-    fn end(&self, id: &str, holder: &Holder) -> impl Future<Output = Result<(), Keeper>> + Send {
-        ready(self.end_now(id, holder))
-    }
-}
-
-impl InMemorySessions {
+impl Sessions {
     /// Allows `limit` sessions in total and `per_peer` per peer (0 for no limit). Sessions expire
     /// after `idle` without a request.
     pub(crate) fn new(
@@ -122,12 +79,12 @@ impl InMemorySessions {
         }
     }
 
-    /// Opens a session. At the limit, the peer with the most sessions loses those that have been
+    /// Opens a session and returns its id. At the limit, the peer with the most sessions loses those that have been
     /// idle longest, unless the new session's peer has more.
     ///
     /// Before a peer within its share loses any session, a peer above it loses sessions in use,
     /// provided that it still has more afterwards. Sessions whose client only listens go first.
-    pub(super) fn open_now(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
+    pub(crate) fn open(&self, session: Arc<SessionStreams>) -> Result<Box<str>, OpenError> {
         let holder = session.session.holder();
         let id: Box<str> = self
             .handles
@@ -138,7 +95,7 @@ impl InMemorySessions {
         Ok(id)
     }
 
-    /// [`Self::open_now`] for a session that already has an id, since it continues a session of
+    /// [`Self::open`] for a session that already has an id, since it continues a session of
     /// another run. Its earlier event ids are unknown here, even if this run issued them.
     pub(crate) fn keep(
         &self,
@@ -203,7 +160,9 @@ impl InMemorySessions {
             .collect()
     }
 
-    pub(super) fn enter_now(&self, id: &str, holder: &Holder) -> Result<ActiveSession, Keeper> {
+    /// The session of `holder` with this id, or its keeper if that is not this process. The session
+    /// does not expire while the result lives.
+    pub(crate) fn enter(&self, id: &str, holder: &Holder) -> Result<ActiveSession, Keeper> {
         let mut table = self.lock();
         let entry = table
             .get(id)
@@ -220,7 +179,8 @@ impl InMemorySessions {
         Err(self.handles.keeper(HandleKind::Session, id, holder))
     }
 
-    pub(super) fn end_now(&self, id: &str, holder: &Holder) -> Result<(), Keeper> {
+    /// Ends the session of `holder` with this id and cancels its requests.
+    pub(crate) fn end(&self, id: &str, holder: &Holder) -> Result<(), Keeper> {
         let mut table = self.lock();
         let belongs = table
             .get(id)
@@ -308,9 +268,9 @@ impl InMemorySessions {
     }
 }
 
-impl std::fmt::Debug for InMemorySessions {
+impl std::fmt::Debug for Sessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InMemorySessions")
+        f.debug_struct("Sessions")
             .field("limit", &self.limit)
             .finish_non_exhaustive()
     }

@@ -11,7 +11,6 @@ mod suspended_call;
 mod table;
 mod url_elicitation;
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -33,31 +32,13 @@ type Item = ResponseItem<Chunks, Response>;
 /// A call that is suspended when the server asks something.
 #[derive(Debug)]
 pub(crate) struct SuspendableCall {
-    stage: Stage,
+    /// `None` once the call is answered or suspended.
+    call: Option<Box<SuspendedCall>>,
     /// The notifications that the client gets; `None` if it can get none.
     filter: Option<NotificationFilter>,
     suspended_calls: Arc<SuspendedCalls>,
     /// Runs while more server requests may follow.
     more: Option<Pin<Box<Sleep>>>,
-}
-
-/// The stage of a call.
-enum Stage {
-    Running(Box<SuspendedCall>),
-    /// The call is being suspended.
-    Suspending(Pin<Box<dyn Future<Output = Result<Response, Box<SuspendedCall>>> + Send>>),
-    /// The call is answered or suspended.
-    Over,
-}
-
-impl fmt::Debug for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Running(call) => f.debug_tuple("Running").field(call).finish(),
-            Self::Suspending(_) => f.write_str("Suspending"),
-            Self::Over => f.write_str("Over"),
-        }
-    }
 }
 
 impl SuspendableCall {
@@ -67,7 +48,7 @@ impl SuspendableCall {
         suspended_calls: Arc<SuspendedCalls>,
     ) -> Self {
         Self {
-            stage: Stage::Running(Box::new(call)),
+            call: Some(Box::new(call)),
             filter,
             suspended_calls,
             more: None,
@@ -88,48 +69,19 @@ impl SuspendableCall {
         call.running.set_ends(ends);
         call.running.set_answered_span(span);
         Self {
-            stage: Stage::Running(call),
+            call: Some(call),
             filter,
             suspended_calls,
             more: None,
         }
-    }
-
-    /// Begins to suspend the call.
-    fn suspend(&mut self) {
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Running(call) => {
-                Stage::Suspending(Box::pin(Arc::clone(&self.suspended_calls).suspend(call)))
-            }
-            other => other,
-        };
-    }
-}
-
-impl Stage {
-    /// Lets the call run on after refusing each of its server's requests.
-    fn refusing(mut call: Box<SuspendedCall>) -> Self {
-        call.refuse_server_requests();
-        Self::Running(call)
     }
 }
 
 impl ResponseStream<Response> for SuspendableCall {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         loop {
-            let call = match &mut self.stage {
-                Stage::Running(call) => call,
-                Stage::Suspending(suspended) => match ready!(suspended.as_mut().poll(cx)) {
-                    Ok(response) => {
-                        self.stage = Stage::Over;
-                        return Poll::Ready(Some(ResponseItem::Response(response)));
-                    }
-                    Err(call) => {
-                        self.stage = Stage::refusing(call);
-                        continue;
-                    }
-                },
-                Stage::Over => return Poll::Ready(None),
+            let Some(call) = &mut self.call else {
+                return Poll::Ready(None);
             };
             let next = match call.next_buffered() {
                 Some(buffered) => Poll::Ready(Some(buffered)),
@@ -170,11 +122,11 @@ impl ResponseStream<Response> for SuspendableCall {
                 Poll::Ready(Some(ResponseItem::Response(response))) => {
                     let response =
                         url_elicitation::final_response(call, response, &self.suspended_calls);
-                    self.stage = Stage::Over;
+                    self.call = None;
                     return Poll::Ready(Some(ResponseItem::Response(response)));
                 }
                 Poll::Ready(None) => {
-                    self.stage = Stage::Over;
+                    self.call = None;
                     return Poll::Ready(None);
                 }
                 // A server that asks for several things sends one request after the other. The
@@ -188,7 +140,20 @@ impl ResponseStream<Response> for SuspendableCall {
                             .poll(cx)
                     );
                     self.more = None;
-                    self.suspend();
+                    match self
+                        .call
+                        .take()
+                        .map(|call| self.suspended_calls.suspend(call))
+                    {
+                        Some(Ok(response)) => {
+                            return Poll::Ready(Some(ResponseItem::Response(response)));
+                        }
+                        Some(Err(mut call)) => {
+                            call.refuse_server_requests();
+                            self.call = Some(call);
+                        }
+                        None => {}
+                    }
                 }
                 Poll::Pending => return Poll::Pending,
             }

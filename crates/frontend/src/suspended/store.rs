@@ -1,7 +1,5 @@
 //! The entries of suspended calls.
 
-use std::future::ready;
-use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::Peer;
@@ -11,40 +9,6 @@ use fanlight_telemetry::clients::SuspendedCallView;
 use tokio::time::Instant;
 
 use super::request_state::SuspendedId;
-
-/// The future of a store operation.
-pub(super) type Stored<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Entries of suspended calls by id, as plain data. The calls themselves run in the process that
-/// began them.
-pub(super) trait SuspendedCallStore: Send + Sync {
-    /// Adds an entry for a call of `peer`; returns the call that lost its entry to make room, if
-    /// any.
-    fn insert(
-        &self,
-        id: SuspendedId,
-        peer: &Peer,
-    ) -> Stored<'_, Result<Option<SuspendedId>, TooMany>>;
-
-    /// Marks the call as suspended; returns how often it has been so far. `None` if it has no
-    /// entry.
-    fn suspend(&self, id: &SuspendedId, waiting: Waiting) -> Stored<'_, Option<u32>>;
-
-    /// Marks the call as resumed from its suspension number `round`. This succeeds once per round.
-    fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>>;
-
-    /// Whether the call has an entry, so it has not ended.
-    fn has(&self, id: &SuspendedId) -> Stored<'_, bool>;
-
-    /// Removes a call's entry after its end. Nobody waits for this.
-    fn remove(&self, id: &SuspendedId);
-
-    /// The number of suspended calls.
-    fn count(&self) -> usize;
-
-    /// The suspended calls, for operators.
-    fn views(&self) -> Vec<SuspendedCallView>;
-}
 
 /// There are too many suspended calls, and none may end to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +24,9 @@ pub(super) struct Waiting {
     pub(super) until: Instant,
 }
 
-/// The entries of this process: at most `limit`, and `per_peer` per peer (0 for no limit).
-pub(super) struct InMemorySuspendedCalls {
+/// Entries of suspended calls by id, as plain data: at most `limit`, and `per_peer` per peer (0 for
+/// no limit). The calls themselves run in the process that began them.
+pub(super) struct SuspendedEntries {
     table: Mutex<Table<Peer, SuspendedId, Entry>>,
     limit: usize,
     per_peer: usize,
@@ -74,7 +39,7 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
-impl InMemorySuspendedCalls {
+impl SuspendedEntries {
     pub(super) fn new(limit: usize, per_peer: usize) -> Self {
         Self {
             table: Mutex::default(),
@@ -87,16 +52,15 @@ impl InMemorySuspendedCalls {
         // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl SuspendedCallStore for InMemorySuspendedCalls {
-    /// At the limit, ends the longest suspended call of the peer with the most, unless that is the
+    /// Adds an entry for a call of `peer`; returns the call that lost its entry to make room, if
+    /// any. At the limit, ends the longest suspended call of the peer with the most, unless that is the
     /// new call's peer.
-    fn insert(
+    pub(super) fn insert(
         &self,
         id: SuspendedId,
         peer: &Peer,
-    ) -> Stored<'_, Result<Option<SuspendedId>, TooMany>> {
+    ) -> Result<Option<SuspendedId>, TooMany> {
         let mut table = self.lock();
         let is_full = table.len() >= self.limit;
         let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
@@ -123,46 +87,50 @@ impl SuspendedCallStore for InMemorySuspendedCalls {
                 "server request refused: too many suspended calls"
             );
         }
-        Box::pin(ready(if fits { Ok(ended) } else { Err(TooMany) }))
+        if fits { Ok(ended) } else { Err(TooMany) }
     }
 
-    fn suspend(&self, id: &SuspendedId, new: Waiting) -> Stored<'_, Option<u32>> {
-        let mut table = self.lock();
-        let round = table.get_mut(id).map(|entry| {
+    /// Marks the call as suspended; returns how often it has been so far. `None` if it has no
+    /// entry.
+    pub(super) fn suspend(&self, id: &SuspendedId, new: Waiting) -> Option<u32> {
+        self.lock().get_mut(id).map(|entry| {
             entry.round += 1;
             entry.waiting = Some(new);
             entry.round
-        });
-        Box::pin(ready(round))
+        })
     }
 
-    fn resume(&self, id: &SuspendedId, round: u32) -> Stored<'_, Result<(), RpcError>> {
-        let resumed = match self.lock().get_mut(id) {
+    /// Marks the call as resumed from its suspension number `round`. This succeeds once per round.
+    pub(super) fn resume(&self, id: &SuspendedId, round: u32) -> Result<(), RpcError> {
+        match self.lock().get_mut(id) {
             Some(entry) if entry.round == round => {
                 entry.waiting.take().map(drop).ok_or_else(replayed)
             }
             Some(_) => Err(replayed()),
             None => Err(expired()),
-        };
-        Box::pin(ready(resumed))
+        }
     }
 
-    fn has(&self, id: &SuspendedId) -> Stored<'_, bool> {
-        Box::pin(ready(self.lock().get(id).is_some()))
+    /// Whether the call has an entry, so it has not ended.
+    pub(super) fn has(&self, id: &SuspendedId) -> bool {
+        self.lock().get(id).is_some()
     }
 
-    fn remove(&self, id: &SuspendedId) {
+    /// Removes a call's entry after its end.
+    pub(super) fn remove(&self, id: &SuspendedId) {
         self.lock().remove(id);
     }
 
-    fn count(&self) -> usize {
+    /// The number of suspended calls.
+    pub(super) fn count(&self) -> usize {
         self.lock()
             .values()
             .filter(|entry| entry.waiting.is_some())
             .count()
     }
 
-    fn views(&self) -> Vec<SuspendedCallView> {
+    /// The suspended calls, for operators.
+    pub(super) fn views(&self) -> Vec<SuspendedCallView> {
         let now = Instant::now();
         let view = |entry: &Entry| {
             let waiting = entry.waiting.as_ref()?;
@@ -210,13 +178,9 @@ mod tests {
     }
 
     /// Suspends a call; returns the call that lost its entry to make room.
-    async fn suspend(
-        calls: &InMemorySuspendedCalls,
-        number: u8,
-        of: u8,
-    ) -> Result<Option<u8>, TooMany> {
+    fn suspend(calls: &SuspendedEntries, number: u8, of: u8) -> Result<Option<u8>, TooMany> {
         let id = [number; size_of::<SuspendedId>()];
-        let ended = calls.insert(id, &peer(of)).await?;
+        let ended = calls.insert(id, &peer(of))?;
         let since = Instant::now() + Duration::from_secs(number.into());
         let waiting = Waiting {
             method: String::new(),
@@ -225,72 +189,55 @@ mod tests {
             since,
             until: since,
         };
-        assert_eq!(calls.suspend(&id, waiting).await, Some(1));
+        assert_eq!(calls.suspend(&id, waiting), Some(1));
         Ok(ended.map(|ended| ended[0]))
     }
 
-    async fn resume(
-        calls: &InMemorySuspendedCalls,
-        number: u8,
-        round: u32,
-    ) -> Result<(), RpcError> {
-        calls
-            .resume(&[number; size_of::<SuspendedId>()], round)
-            .await
+    fn resume(calls: &SuspendedEntries, number: u8, round: u32) -> Result<(), RpcError> {
+        calls.resume(&[number; size_of::<SuspendedId>()], round)
     }
 
-    #[tokio::test]
-    async fn peer_with_most_suspended_calls_loses_its_oldest() {
-        let calls = InMemorySuspendedCalls::new(3, 0);
+    #[test]
+    fn peer_with_most_suspended_calls_loses_its_oldest() {
+        let calls = SuspendedEntries::new(3, 0);
         assert_eq!(
             [
-                suspend(&calls, 1, 1).await,
-                suspend(&calls, 3, 2).await,
-                suspend(&calls, 2, 2).await
+                suspend(&calls, 1, 1),
+                suspend(&calls, 3, 2),
+                suspend(&calls, 2, 2)
             ],
             [Ok(None); 3]
         );
-        assert_eq!(
-            suspend(&calls, 4, 2).await,
-            Err(TooMany),
-            "its own ones stay"
-        );
-        assert_eq!(suspend(&calls, 5, 3).await, Ok(Some(2)));
-        assert_eq!(
-            suspend(&calls, 6, 3).await,
-            Err(TooMany),
-            "all have one now"
-        );
+        assert_eq!(suspend(&calls, 4, 2), Err(TooMany), "its own ones stay");
+        assert_eq!(suspend(&calls, 5, 3), Ok(Some(2)));
+        assert_eq!(suspend(&calls, 6, 3), Err(TooMany), "all have one now");
         assert!(
-            resume(&calls, 1, 1).await.is_ok()
-                && resume(&calls, 3, 1).await.is_ok()
-                && resume(&calls, 5, 1).await.is_ok()
+            resume(&calls, 1, 1).is_ok()
+                && resume(&calls, 3, 1).is_ok()
+                && resume(&calls, 5, 1).is_ok()
         );
-        assert!(resume(&calls, 2, 1).await.is_err());
+        assert!(resume(&calls, 2, 1).is_err());
     }
 
-    #[tokio::test]
-    async fn suspended_call_is_resumed_once_for_each_round() {
-        let calls = InMemorySuspendedCalls::new(3, 0);
-        suspend(&calls, 1, 1).await.unwrap();
-        assert!(resume(&calls, 1, 2).await.is_err() && resume(&calls, 1, 1).await.is_ok());
+    #[test]
+    fn suspended_call_is_resumed_once_for_each_round() {
+        let calls = SuspendedEntries::new(3, 0);
+        suspend(&calls, 1, 1).unwrap();
+        assert!(resume(&calls, 1, 2).is_err() && resume(&calls, 1, 1).is_ok());
         assert_eq!(
-            resume(&calls, 1, 1).await.unwrap_err().message,
+            resume(&calls, 1, 1).unwrap_err().message,
             replayed().message
         );
         calls.remove(&[1; size_of::<SuspendedId>()]);
-        assert_eq!(
-            resume(&calls, 1, 1).await.unwrap_err().message,
-            expired().message
-        );
+        assert_eq!(resume(&calls, 1, 1).unwrap_err().message, expired().message);
     }
 
-    #[tokio::test]
-    async fn quota_of_a_peer_bounds_its_suspended_calls() {
-        let calls = InMemorySuspendedCalls::new(9, 1);
-        assert_eq!(suspend(&calls, 1, 1).await, Ok(None));
+    #[test]
+    fn quota_of_a_peer_bounds_its_suspended_calls() {
+        let calls = SuspendedEntries::new(9, 1);
+        assert_eq!(suspend(&calls, 1, 1), Ok(None));
         assert_eq!(
-            (suspend(&calls, 2, 1).await, suspend(&calls, 3, 2).await),
+            (suspend(&calls, 2, 1), suspend(&calls, 3, 2)),
             (Err(TooMany), Ok(None))
         );
     }

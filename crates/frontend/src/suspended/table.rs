@@ -23,9 +23,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use super::request_state::{Opened, RequestDigest, State, StateSeal, SuspendedId, request_digest};
-use super::store::{
-    InMemorySuspendedCalls, SuspendedCallStore, Waiting, expired, refuse, replayed,
-};
+use super::store::{SuspendedEntries, Waiting, expired, refuse, replayed};
 use super::suspended_call::SuspendedCall;
 use crate::eras::fault;
 use crate::settings::FrontendSettings;
@@ -35,7 +33,7 @@ use crate::trace::SuspendedCount;
 pub(crate) struct SuspendedCalls {
     seal: StateSeal,
     settings: Arc<FrontendSettings>,
-    store: Box<dyn SuspendedCallStore>,
+    store: SuspendedEntries,
     /// The calls that wait in this process.
     waiting: Mutex<HashMap<SuspendedId, Resumable>>,
     started: (Instant, Duration),
@@ -125,10 +123,10 @@ impl SuspendedCalls {
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
-            store: Box::new(InMemorySuspendedCalls::new(
+            store: SuspendedEntries::new(
                 settings.max_suspended_calls,
                 settings.max_peer_suspended_calls,
-            )),
+            ),
             waiting: Mutex::default(),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
@@ -148,8 +146,8 @@ impl SuspendedCalls {
     }
 
     /// Suspends a call; returns the response that asks for input. At the limit, returns the call.
-    pub(super) async fn suspend(
-        self: Arc<Self>,
+    pub(super) fn suspend(
+        self: &Arc<Self>,
         mut call: Box<SuspendedCall>,
     ) -> Result<Response, Box<SuspendedCall>> {
         if self.cut.is_cancelled() {
@@ -157,7 +155,7 @@ impl SuspendedCalls {
         }
         if call.entry.is_none() {
             let peer = call.running.context().peer.clone();
-            call.entry = self.new_entry(&peer).await;
+            call.entry = self.new_entry(&peer);
         }
         let digest = call.digest();
         let Some(id) = call.entry.as_ref().map(|(id, _)| *id) else {
@@ -179,7 +177,7 @@ impl SuspendedCalls {
             since: Instant::now(),
             until: deadline,
         };
-        let Some(round) = self.store.suspend(&id, waiting).await else {
+        let Some(round) = self.store.suspend(&id, waiting) else {
             return Err(call);
         };
         let state = State {
@@ -223,7 +221,7 @@ impl SuspendedCalls {
     }
 
     /// Finds the call that `retry` continues.
-    pub(crate) async fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
+    pub(crate) fn find(&self, retry: Retry<'_>) -> Result<Found, RpcError> {
         if !retry.method.may_need_input() {
             return Ok(Found::Call(Resumption::New));
         }
@@ -254,7 +252,7 @@ impl SuspendedCalls {
             .get(&state.id)
             .map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
-            let is_running = self.store.has(&state.id).await;
+            let is_running = self.store.has(&state.id);
             return Err(if is_running { replayed() } else { expired() });
         };
         Ok(Found::Suspended(Box::new(WaitingCall {
@@ -270,7 +268,7 @@ impl SuspendedCalls {
         waiting: WaitingCall,
     ) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
-        self.store.resume(&state.id, state.round).await?;
+        self.store.resume(&state.id, state.round)?;
         let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
         let (call, handed_over) = oneshot::channel();
         hand_over.send(call).map_err(|_| expired())?;
@@ -370,18 +368,17 @@ impl SuspendedCalls {
         self.tasks.wait().await;
     }
 
-    async fn new_entry(
+    fn new_entry(
         self: &Arc<Self>,
         peer: &Peer,
     ) -> Option<(SuspendedId, Box<dyn Any + Send + Sync>)> {
         let mut id = SuspendedId::default();
         getrandom::fill(&mut id).ok()?;
-        // Created first, so that its drop cleans up if this future is dropped.
         let entry = Entry {
             calls: Arc::clone(self),
             id,
         };
-        if let Some(ended) = self.store.insert(id, peer).await.ok()? {
+        if let Some(ended) = self.store.insert(id, peer).ok()? {
             self.forget(&ended);
         }
         Some((id, Box::new(entry)))

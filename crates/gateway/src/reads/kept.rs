@@ -33,21 +33,8 @@ pub struct CacheLimits {
     pub longest: Duration,
 }
 
-/// Stores results that any principal may be served.
-pub(super) trait KeptResults: Send + Sync {
-    /// The result of an equal read, with its remaining `ttlMs`.
-    fn get(&self, read: &Read) -> Option<Response>;
-    /// Stores a result if the server permits that for some time and for any principal.
-    fn insert(&self, read: &Read, response: &Response);
-    /// Drops the results of a resource and of the resources that contain it. An updated resource
-    /// may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
-    fn remove(&self, backend: BackendId, uri: &str);
-    /// Drops all results of a server.
-    fn remove_all(&self, backend: BackendId);
-}
-
-/// The results that this process keeps.
-pub(super) struct MemoryResults {
+/// The results that any principal may be served.
+pub(super) struct KeptResults {
     cache: Mutex<Cache<Key, Entry, Weight>>,
     capacity: u64,
     longest: Duration,
@@ -76,7 +63,7 @@ impl Weighter<Key, Entry> for Weight {
     }
 }
 
-impl MemoryResults {
+impl KeptResults {
     /// Returns `None` if the limits permit no results.
     pub(super) fn new(limits: CacheLimits) -> Option<Self> {
         if limits.entries == 0 || limits.bytes == 0 {
@@ -95,10 +82,9 @@ impl MemoryResults {
     fn cache(&self) -> MutexGuard<'_, Cache<Key, Entry, Weight>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl KeptResults for MemoryResults {
-    fn get(&self, read: &Read) -> Option<Response> {
+    /// The result of an equal read, with its remaining `ttlMs`.
+    pub(super) fn get(&self, read: &Read) -> Option<Response> {
         let key = (read.backend, Arc::from(read.uri.as_str()));
         let mut cache = self.cache();
         let entry = cache
@@ -120,7 +106,8 @@ impl KeptResults for MemoryResults {
         response
     }
 
-    fn insert(&self, read: &Read, response: &Response) {
+    /// Stores a result if the server permits that for some time and for any principal.
+    pub(super) fn insert(&self, read: &Read, response: &Response) {
         let Some(ttl) = public_ttl(response) else {
             return;
         };
@@ -141,14 +128,17 @@ impl KeptResults for MemoryResults {
             .insert((read.backend, Arc::from(read.uri.as_str())), entry);
     }
 
-    fn remove(&self, backend: BackendId, uri: &str) {
+    /// Drops the results of a resource and of the resources that contain it. An updated resource
+    /// may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
+    pub(super) fn remove(&self, backend: BackendId, uri: &str) {
         let mut cache = self.cache();
         for uri in with_parents(uri) {
             cache.remove(&(backend, Arc::from(uri)));
         }
     }
 
-    fn remove_all(&self, backend: BackendId) {
+    /// Drops all results of a server.
+    pub(super) fn remove_all(&self, backend: BackendId) {
         self.cache().retain(|(of, _), _| *of != backend);
     }
 }

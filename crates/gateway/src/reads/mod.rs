@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use crate::topology::{BackendId, Member};
 use in_flight::{InFlight, Leader, Role};
 pub use kept::CacheLimits;
-use kept::{KeptResults, MemoryResults};
+use kept::KeptResults;
 
 /// The running reads and the kept results.
 pub(crate) struct Reads {
     running: Mutex<Running>,
-    kept: Option<Box<dyn KeptResults>>,
+    kept: Option<KeptResults>,
 }
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ struct Read {
 
 impl Reads {
     pub(crate) fn new(limits: CacheLimits) -> Arc<Self> {
-        let kept = MemoryResults::new(limits).map(|kept| Box::new(kept) as Box<dyn KeptResults>);
+        let kept = KeptResults::new(limits);
         Arc::new(Self {
             running: Mutex::default(),
             kept,

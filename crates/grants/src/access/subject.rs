@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
+use crate::grants::SubjectToken;
+use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN};
 use fanlight_config::settings::Secret;
 
 use super::held::Held;

@@ -4,12 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::oauth::{MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use fanlight_config::settings::Secret;
-use futures_util::future::BoxFuture;
 
 use super::{Grants, Shared};
 use crate::access::{Looked, UserAccess};
+use crate::oauth::{ClientRegistration, MachineAccess, OAuthError, Provider};
 
 /// The access of one user to one server. Clones share it.
 #[derive(Clone)]
@@ -18,8 +17,18 @@ pub struct ExchangedAccess {
     pub(super) user: Arc<UserSubject>,
 }
 
-/// A user at their identity provider.
-pub(super) struct UserSubject {
+/// A user's token and its origin.
+pub(crate) struct SubjectToken {
+    /// The token.
+    pub(crate) token: Secret,
+    /// The identity provider that issued it.
+    pub(crate) provider: Provider,
+    /// The client that it was issued to.
+    pub(crate) registration: ClientRegistration,
+}
+
+/// A user with a sign-in at an identity provider, now or later.
+pub(crate) struct UserSubject {
     pub(super) grants: Weak<Shared>,
     pub(super) principal: Vec<u8>,
     pub(super) issuer: String,
@@ -88,17 +97,18 @@ impl UserSubject {
     fn access(&self) -> Option<UserAccess> {
         Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
     }
-}
 
-impl SubjectTokens for UserSubject {
-    fn token<'a>(
-        &'a self,
+    /// The user's valid token of this type. It differs from the `refused` one, if possible.
+    ///
+    /// # Errors
+    ///
+    /// [`OAuthError::NoSubject`] if the user has to sign in.
+    pub(crate) async fn token(
+        &self,
         kind: &'static str,
-        refused: Option<&'a Secret>,
-    ) -> BoxFuture<'a, Result<SubjectToken, OAuthError>> {
-        Box::pin(async move {
-            let access = self.access().ok_or(OAuthError::NoSubject)?;
-            access.subject(kind, refused).await
-        })
+        refused: Option<&Secret>,
+    ) -> Result<SubjectToken, OAuthError> {
+        let access = self.access().ok_or(OAuthError::NoSubject)?;
+        access.subject(kind, refused).await
     }
 }

@@ -32,7 +32,7 @@ pub use error::OAuthError;
 pub use guard::Trust;
 pub use machine::{
     Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders,
-    RefusedMessage, Subject, SubjectToken, SubjectTokens, TokenFile,
+    RefusedMessage, Subject, TokenFile,
 };
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata_places};

@@ -19,9 +19,7 @@ use super::{Endpoint, headers};
 use crate::call::{Answer, RenderedCall, ResponseItem, Responses};
 use crate::eras::fault;
 use crate::ingress::{self, Origin, RequestKind, StartedRequest};
-use crate::streams::{
-    ActiveSession, SessionStore as _, SessionStreams, StreamReader, is_pausable, is_resumable,
-};
+use crate::streams::{ActiveSession, SessionStreams, StreamReader, is_pausable, is_resumable};
 
 type Item = ResponseItem<Chunks, Answer>;
 
@@ -84,7 +82,6 @@ impl<C: Core> Endpoint<C> {
         let id = self
             .sessions
             .open(streams)
-            .await
             .map_err(|error| error.to_string());
         if let (Some(archive), Ok(id)) = (&self.archive, &id)
             && session.may_move()

@@ -44,7 +44,7 @@ use crate::error::FrontendError;
 use crate::ingress::{self, Destination, Ingress, Origin, Received};
 use crate::session::archive::SessionArchive;
 use crate::settings::FrontendSettings;
-use crate::streams::{ActiveSession, InMemorySessions, SessionStore as _, StreamPolicy};
+use crate::streams::{ActiveSession, Sessions, StreamPolicy};
 
 /// The endpoint's HTTP methods. GET and DELETE serve the sessions of legacy clients.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -53,7 +53,7 @@ const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 pub(crate) struct Endpoint<C> {
     ingress: Ingress<C>,
     settings: Arc<FrontendSettings>,
-    sessions: InMemorySessions,
+    sessions: Sessions,
     /// Opens task ids.
     handles: Arc<HandleSeal>,
     detached: Arc<DetachedCalls>,
@@ -249,7 +249,7 @@ impl<C: Core> Endpoint<C> {
         );
         Ok(Self {
             ingress: Ingress::new(Arc::clone(&core), settings, &cut)?,
-            sessions: InMemorySessions::new(limit, per_peer, idle, Arc::clone(&handles)),
+            sessions: Sessions::new(limit, per_peer, idle, Arc::clone(&handles)),
             policy: StreamPolicy::new(settings, Arc::clone(&detached)),
             detached,
             sse_transport: SseTransport::new(
@@ -395,7 +395,7 @@ impl<C: Core> Endpoint<C> {
         }
         match arrived.head.method {
             http::Method::GET => self.get(arrived, origin, session).await,
-            http::Method::DELETE => self.delete(arrived, &origin.holder).await,
+            http::Method::DELETE => self.delete(arrived, &origin.holder),
             _ => Err(Refusal::method(METHODS)),
         }
     }
@@ -445,9 +445,9 @@ impl<C: Core> Endpoint<C> {
         }
     }
 
-    async fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
+    fn delete(&self, arrived: &Arrived<'_>, holder: &Holder) -> Reply {
         let id = session_id(&arrived.fields).ok_or_else(no_session_named)?;
-        let ended = self.sessions.end(id, holder).await;
+        let ended = self.sessions.end(id, holder);
         ended
             .map(|()| reply::empty(StatusCode::NO_CONTENT))
             .map_err(|keeper| unknown_session(keeper).into())
@@ -456,7 +456,7 @@ impl<C: Core> Endpoint<C> {
     /// The session of `holder` that the request names.
     async fn named_session(&self, fields: &Fields<'_>, holder: &Holder) -> NamedSession {
         let id = session_id(fields)?;
-        let entered = self.sessions.enter(id, holder).await;
+        let entered = self.sessions.enter(id, holder);
         if let (Some(_), Ok(session)) = (&self.archive, &entered)
             && !Box::pin(self.still_keeps(id, session)).await
         {

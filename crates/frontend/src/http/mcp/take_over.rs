@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::Endpoint;
 use crate::ingress::Origin;
 use crate::session::archive::{ArchivedSession, OnRecord, TakenOver};
-use crate::streams::{ActiveSession, SessionStore as _, SessionStreams};
+use crate::streams::{ActiveSession, SessionStreams};
 
 /// How long the first request of a taken-over session waits for the session's servers and
 /// subscriptions. A constant: slower subscriptions are restored while requests are answered.
@@ -144,7 +144,7 @@ impl<C: Core> Endpoint<C> {
             }
         };
         // An earlier take-over, whose request has ended, may have succeeded.
-        if self.sessions.enter(id, &origin.holder).await.is_ok() {
+        if self.sessions.enter(id, &origin.holder).is_ok() {
             return Ok(Keeper::ThisRun);
         }
         let keeper = match archive

@@ -10,9 +10,9 @@ use crate::session::testing::ListenCore;
 const IDLE: Duration = Duration::from_secs(60);
 const ANN: Holder = Holder::new(Principal::anonymous(), Endpoint::Everything);
 
-fn in_memory(limit: usize, per_peer: usize) -> InMemorySessions {
+fn in_memory(limit: usize, per_peer: usize) -> Sessions {
     let handles = HandleSeal::new(&Keys::default()).unwrap();
-    InMemorySessions::new(limit, per_peer, IDLE, Arc::new(handles))
+    Sessions::new(limit, per_peer, IDLE, Arc::new(handles))
 }
 
 fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
@@ -23,8 +23,8 @@ fn session() -> Arc<SessionStreams> {
     session_of(&ListenCore::refusing())
 }
 
-fn enter(sessions: &InMemorySessions, id: &str) -> Option<ActiveSession> {
-    sessions.enter_now(id, &ANN).ok()
+fn enter(sessions: &Sessions, id: &str) -> Option<ActiveSession> {
+    sessions.enter(id, &ANN).ok()
 }
 
 #[tokio::test]
@@ -33,25 +33,25 @@ async fn session_does_not_exist_for_another_principal() {
     let sessions = in_memory(3, 0);
     let core = ListenCore::refusing();
     let id = sessions
-        .open_now(SessionStreams::new(
+        .open(SessionStreams::new(
             core.session_of(ann.principal().clone()),
             &Arc::default(),
         ))
         .unwrap();
-    assert_eq!(sessions.enter(&id, &bob).await.err(), Some(Keeper::Nobody));
-    assert_eq!(sessions.end(&id, &bob).await, Err(Keeper::Nobody));
-    assert!(sessions.enter(&id, &ann).await.is_ok() && sessions.end(&id, &ann).await.is_ok());
-    assert_eq!(sessions.enter(&id, &ann).await.err(), Some(Keeper::ThisRun));
+    assert_eq!(sessions.enter(&id, &bob).err(), Some(Keeper::Nobody));
+    assert_eq!(sessions.end(&id, &bob), Err(Keeper::Nobody));
+    assert!(sessions.enter(&id, &ann).is_ok() && sessions.end(&id, &ann).is_ok());
+    assert_eq!(sessions.enter(&id, &ann).err(), Some(Keeper::ThisRun));
 }
 
 #[tokio::test(start_paused = true)]
 async fn session_end_is_reported_once_after_its_last_call() {
     let core = ListenCore::refusing();
     let sessions = in_memory(3, 0);
-    let open = || sessions.open_now(session_of(&core)).unwrap();
+    let open = || sessions.open(session_of(&core)).unwrap();
     let id = open();
     let using = enter(&sessions, &id).unwrap();
-    assert!(sessions.end_now(&id, &ANN).is_ok());
+    assert!(sessions.end(&id, &ANN).is_ok());
     assert_eq!(core.ended(), 0);
     drop(using);
     assert_eq!(core.ended(), 1);
@@ -75,7 +75,7 @@ async fn session_end_is_reported_once_after_its_last_call() {
 async fn session_ids_are_of_one_size_visible_and_unique() {
     let sessions = in_memory(100, 0);
     let mut ids: Vec<_> = (0..100)
-        .map(|_| sessions.open_now(session()).unwrap())
+        .map(|_| sessions.open(session()).unwrap())
         .collect();
     assert!(
         ids.iter()
@@ -90,13 +90,13 @@ async fn session_ids_are_of_one_size_visible_and_unique() {
 async fn session_expires_after_idle_timeout_unless_in_use() {
     let sessions = in_memory(10, 0);
     let (idle, used) = (
-        sessions.open_now(session()).unwrap(),
-        sessions.open_now(session()).unwrap(),
+        sessions.open(session()).unwrap(),
+        sessions.open(session()).unwrap(),
     );
     let using = enter(&sessions, &used).unwrap();
     tokio::time::advance(IDLE).await;
     assert!(enter(&sessions, &idle).is_none());
-    assert!(sessions.end_now(&idle, &ANN).is_err());
+    assert!(sessions.end(&idle, &ANN).is_err());
     sessions.sweep(IDLE);
     drop(using);
     tokio::time::advance(IDLE / 2).await;
@@ -111,30 +111,27 @@ async fn session_expires_after_idle_timeout_unless_in_use() {
 #[tokio::test(start_paused = true)]
 async fn new_session_replaces_the_one_idle_longest_but_none_in_use() {
     let sessions = in_memory(2, 0);
-    let first = sessions.open_now(session()).unwrap();
+    let first = sessions.open(session()).unwrap();
     tokio::time::advance(Duration::from_secs(1)).await;
-    let second = sessions.open_now(session()).unwrap();
+    let second = sessions.open(session()).unwrap();
     let using_first = enter(&sessions, &first).unwrap();
-    let third = sessions.open_now(session()).unwrap();
+    let third = sessions.open(session()).unwrap();
     assert!(enter(&sessions, &second).is_none());
     let using_third = enter(&sessions, &third).unwrap();
-    assert_eq!(
-        sessions.open_now(session()),
-        Err(OpenError::Full { limit: 2 })
-    );
+    assert_eq!(sessions.open(session()), Err(OpenError::Full { limit: 2 }));
     drop((using_first, using_third));
-    assert!(sessions.open_now(session()).is_ok());
+    assert!(sessions.open(session()).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn ended_session_cancels_its_requests() {
     let sessions = in_memory(2, 0);
-    let id = sessions.open_now(session()).unwrap();
+    let id = sessions.open(session()).unwrap();
     let using = enter(&sessions, &id).unwrap();
     let cancellation = using.session.running.begin(&Json::literal("1"));
-    assert!(sessions.end_now(&id, &ANN).is_ok());
+    assert!(sessions.end(&id, &ANN).is_ok());
     cancellation.await;
-    assert!(sessions.end_now(&id, &ANN).is_err());
+    assert!(sessions.end(&id, &ANN).is_err());
     assert!(enter(&sessions, &id).is_none());
 }
 
@@ -145,7 +142,7 @@ async fn peer_with_most_sessions_loses_first() {
     let open_from = async |last| {
         tokio::time::advance(Duration::from_secs(1)).await;
         sessions
-            .open_now(SessionStreams::new(
+            .open(SessionStreams::new(
                 core.session_from(last),
                 &Arc::default(),
             ))
@@ -173,14 +170,14 @@ async fn peer_whose_sessions_are_all_in_use_takes_none_from_peers_with_fewer() {
     let core = ListenCore::refusing();
     let sessions = in_memory(3, 0);
     let from = |last| SessionStreams::new(core.session_from(last), &Arc::default());
-    let quiet = sessions.open_now(from(1)).unwrap();
+    let quiet = sessions.open(from(1)).unwrap();
     let noisy = [
-        sessions.open_now(from(2)).unwrap(),
-        sessions.open_now(from(2)).unwrap(),
+        sessions.open(from(2)).unwrap(),
+        sessions.open(from(2)).unwrap(),
     ];
     let _using = noisy.each_ref().map(|id| enter(&sessions, id).unwrap());
     assert_eq!(
-        sessions.open_now(from(2)).unwrap_err(),
+        sessions.open(from(2)).unwrap_err(),
         OpenError::Full { limit: 3 }
     );
     assert!(enter(&sessions, &quiet).is_some());
@@ -191,7 +188,7 @@ async fn quota_of_a_peer_bounds_its_sessions() {
     let core = ListenCore::refusing();
     let sessions = in_memory(10, 2);
     let open_from = |last| {
-        sessions.open_now(SessionStreams::new(
+        sessions.open(SessionStreams::new(
             core.session_from(last),
             &Arc::default(),
         ))

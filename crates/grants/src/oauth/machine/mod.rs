@@ -7,7 +7,6 @@ mod plan;
 mod progress;
 mod refused;
 mod settings;
-mod subject;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,8 +19,8 @@ use url::Url;
 
 pub use refused::RefusedMessage;
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
-pub use subject::{SubjectToken, SubjectTokens};
 
+use crate::grants::UserSubject;
 use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProvenRequest;
 use crate::oauth::scopes::Scopes;
@@ -40,7 +39,7 @@ pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
 pub struct MachineAccess {
     settings: Mutex<Arc<Sender>>,
     /// The user that the access is for, if any.
-    user: Option<Arc<dyn SubjectTokens>>,
+    user: Option<Arc<UserSubject>>,
     held: ArcSwapOption<Held>,
     progress: Mutex<Progress>,
 }
@@ -61,12 +60,11 @@ impl MachineAccess {
     }
 
     /// A user's access with these settings.
-    #[must_use]
-    pub fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
+    pub(crate) fn of_user(settings: MachineSettings, user: Arc<UserSubject>) -> Arc<Self> {
         Self::of(settings, Some(user))
     }
 
-    fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
+    fn of(settings: MachineSettings, user: Option<Arc<UserSubject>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
         Arc::new(Self {
             settings,
