@@ -139,8 +139,8 @@ struct Request {
 
 fn parse(text: Bytes, nesting: usize) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
-    let body =
-        Json::parse(text, nesting).map_err(|error| bad(format!("the body is no JSON: {error}")))?;
+    let body = Json::parse(text, nesting)
+        .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
     let method = body
         .get("method")
         .as_ref()

@@ -29,7 +29,7 @@ impl Authorities {
         }
         match Certificate::from_pem_bundle(&pem) {
             Ok(found) if !found.is_empty() => Ok(Self(found)),
-            _ => Err(cannot("it holds no certificate in PEM".to_owned())),
+            _ => Err(cannot("it has no certificate in PEM form".to_owned())),
         }
     }
 
