@@ -227,8 +227,14 @@ fn frontend_and_admin_reach_no_server_and_not_each_other() {
 
 #[test]
 fn replicas_reach_no_server() {
-    let ours = [CORE, BELOW_FRONTEND, &["fanlight-frontend"]].concat();
-    assert_layer("fanlight-replicas", &ours, &["axum", "process-wrap"]);
+    let edges = &[
+        "fanlight-admin",
+        "fanlight-auth",
+        "fanlight-frontend",
+        "fanlight-grants",
+    ];
+    let ours = [CORE, BELOW_FRONTEND, edges].concat();
+    assert_layer("fanlight-replicas", &ours, &["process-wrap"]);
 }
 
 #[test]

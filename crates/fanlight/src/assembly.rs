@@ -19,12 +19,13 @@ use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
 use crate::pins::{self, Pins};
 use crate::policy;
-use crate::replicas::Replicas;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
 use crate::users::Users;
-use crate::wiring::{budgets, identity_json, keys, list_limits};
+use crate::wiring::{budgets, identity_json, list_limits};
+use fanlight_replicas::Replicas;
+use fanlight_replicas::keys;
 
 /// The running servers and the gateway core in front of them.
 pub(crate) struct Assembly {

@@ -16,7 +16,7 @@ use http::HeaderName;
 
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
-use crate::replicas::Replicas;
+use fanlight_replicas::Replicas;
 
 /// The initial authenticator, and the receiver of its requests with unknown keys. They wait until
 /// the file with keys has been looked at again.

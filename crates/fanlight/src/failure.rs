@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use fanlight_config::ConfigErrors;
+use fanlight_replicas::ReplicaError;
 
 /// The meaning of exit statuses, as shown by `--help`.
 pub(crate) const STATUSES: &str = "\
@@ -88,4 +89,13 @@ pub(crate) enum Unusable {
     Errors(ConfigErrors),
     /// Anything else.
     Other(String),
+}
+
+impl From<ReplicaError> for Failure {
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Configuration(message) => Self::usage(message),
+            ReplicaError::Other(message) => Self::other(message),
+        }
+    }
 }

@@ -13,7 +13,8 @@ use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 
 use crate::list_state::ListState;
-use crate::wiring::{backend_settings, keys};
+use crate::wiring::backend_settings;
+use fanlight_replicas::keys;
 
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]

@@ -44,7 +44,6 @@ mod protection;
 mod record;
 mod reload;
 mod replace;
-mod replicas;
 mod rewriting;
 mod secrets;
 mod serve;

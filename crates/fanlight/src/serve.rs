@@ -45,7 +45,6 @@ use crate::list_state::ListState;
 use crate::log::Log;
 use crate::record::Recorder;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
-use crate::replicas::{self, LinkCertificates, Linking, Replicas};
 use crate::service_manager::{self, Sockets};
 use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
@@ -55,6 +54,7 @@ use crate::{
     admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io,
     starts, telemetry,
 };
+use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(
@@ -364,7 +364,7 @@ struct Services {
     assembly: Assembly,
     users: Users,
     /// The other replicas, if there are any.
-    replicas: Option<(Replicas, replicas::Keeping)>,
+    replicas: Option<(Replicas, ReplicaTasks)>,
     /// Ends the servers. They outlive the listeners, so that running calls can finish.
     servers_end: CancellationToken,
 }
@@ -439,9 +439,10 @@ impl Services {
 
     /// The link to the other replicas.
     fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
-        self.replicas
-            .as_ref()
-            .map_or(Ok(None), |(replicas, _)| replicas.link(config))
+        match &self.replicas {
+            Some((replicas, _)) => Ok(replicas.link(config)?),
+            None => Ok(None),
+        }
     }
 
     /// The records of sessions for other replicas, if these can be reached.
@@ -480,7 +481,7 @@ struct Life {
     insight: Insight,
     /// The keeper, which owns the servers.
     keeping: Keeping,
-    replicas: Option<replicas::Keeping>,
+    replicas: Option<ReplicaTasks>,
     operators: AdminListener,
     exports: Guard,
     servers_end: CancellationToken,

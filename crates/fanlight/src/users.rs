@@ -34,11 +34,11 @@ use tokio::task::spawn_blocking;
 use crate::grant_record::RecordOfGrants;
 use crate::list_state::ListState;
 use crate::own_credentials as own;
-use crate::replicas::Replicas;
 use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
-use crate::wiring::keys;
+use fanlight_replicas::Replicas;
+use fanlight_replicas::keys;
 
 /// Users with credentials of their own. Their store is opened when the first server needs it.
 #[derive(Clone)]

@@ -21,8 +21,8 @@ use fanlight_frontend::{
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::seal::Keys;
 use fanlight_record::AuditLog;
+use fanlight_replicas::keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
 use tokio_util::sync::CancellationToken;
 
@@ -74,10 +74,6 @@ fn listen_retry(config: &Config) -> RetryDelays {
 /// The shares of the memory.
 pub(crate) fn budgets(config: &Config) -> Budgets {
     config.limits.budgets(memory::half())
-}
-
-pub(crate) fn keys(config: &Config) -> Keys {
-    Keys::new(config.keys.iter().map(|key| *key.expose()))
 }
 
 fn identity() -> Identity {

@@ -27,7 +27,7 @@ pub use socket::{
     BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets,
 };
 pub use tls::{
-    ClientCa, HandshakeError, HttpVersions, LiveTls, TlsError, TlsFiles, TlsServer, accept_tls,
-    client_certificate,
+    ClientCa, HandshakeError, HttpVersions, LiveTls, LoadedTls, TlsError, TlsFiles, TlsMarks,
+    TlsOption, TlsServer, accept_tls, client_certificate,
 };
 pub use usage::ConnectionUse;

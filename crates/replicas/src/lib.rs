@@ -8,8 +8,13 @@
 mod connection;
 pub mod link;
 mod membership;
+mod replica;
 mod server;
 
 pub use connection::{Certificates, Report, Settings, Shared, SharedError, Unusable, WITHIN};
 pub use membership::{LEASE, Me, Member, Membership};
 pub use redis::{FromRedisValue, Script, ScriptInvocation};
+pub use replica::{
+    CommonPins, LinkCertificates, Linking, Renewed, ReplicaCertificates, ReplicaError,
+    ReplicaTasks, Replicas, Switches, keys,
+};

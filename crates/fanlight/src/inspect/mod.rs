@@ -38,10 +38,10 @@ use crate::cli::{EndpointArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::interruption::interruptible;
 use crate::log::Log;
-use crate::replicas::Replicas;
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Users, auth_of_users};
 use crate::{listening, starts, telemetry};
+use fanlight_replicas::Replicas;
 
 /// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do
 /// not start before the command runs.

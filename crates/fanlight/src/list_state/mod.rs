@@ -33,8 +33,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
-use crate::wiring::{budgets, keys};
+use crate::wiring::budgets;
 use definition::Definition;
+use fanlight_replicas::keys;
 use record::{Contents, KeptNames, Unusable};
 
 /// Lists read within this time are written together.

@@ -28,10 +28,10 @@ use crate::list_state::KeptServer;
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::record::Recorder;
-use crate::replicas::Replicas;
 use crate::show::plain;
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
+use fanlight_replicas::Replicas;
 
 /// The way to show the sign-in page to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

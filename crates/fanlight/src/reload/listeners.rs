@@ -18,10 +18,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::failure::Unusable;
-use crate::listening::{LoadedTls, TlsMarks, scheme};
-use crate::replicas::{Renewed, ReplicaCertificates};
+use crate::listening::scheme;
 use crate::wiring::{client_guard, frontend_settings};
 use crate::{admin, files, listening, protection};
+use fanlight_http::{LoadedTls, TlsMarks};
+use fanlight_replicas::{Renewed, ReplicaCertificates};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {

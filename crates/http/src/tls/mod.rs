@@ -1,6 +1,7 @@
 //! TLS of a listener: replaceable certificates and requirements, and the handshake.
 
 mod handshake;
+mod loaded;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 pub use self::handshake::{HandshakeError, accept_tls, client_certificate};
+pub use self::loaded::{LoadedTls, TlsMarks, TlsOption};
 
 /// The certificate that a listener presents, and the authorities for client certificates, as PEM.
 #[derive(Clone, Copy)]

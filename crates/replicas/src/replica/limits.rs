@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::{Script, SharedError};
 use fanlight_fair::{LogLimit, TooMany};
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
-use fanlight_replicas::{Script, SharedError};
 use tokio::runtime::Handle;
 
 use super::{Replicas, digest};

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::Member;
 use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
-use fanlight_replicas::Member;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values};
 
 use super::Replicas;

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::{LEASE, Membership, Script, Shared, SharedError};
 use fanlight_canonical::ProcessRun;
 use fanlight_frontend::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
-use fanlight_replicas::{LEASE, Membership, Script, Shared, SharedError};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -101,7 +101,7 @@ enum Note {
 }
 
 /// [`SessionRecords`] in Valkey.
-pub(crate) struct SessionsInValkey {
+pub struct SessionsInValkey {
     table: Table,
     notes: mpsc::Sender<(Note, Box<str>)>,
 }
@@ -118,7 +118,7 @@ struct Table {
 impl SessionsInValkey {
     /// Creates the records with this lifetime after each write. The future writes the queued notes
     /// until the records are dropped.
-    pub(crate) fn new(
+    pub fn new(
         shared: Shared,
         membership: Membership,
         lifetime: Duration,

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::Script;
 use fanlight_auth::{NotKnown, UsedOnce};
-use fanlight_replicas::Script;
 
 use super::{CLOCKS, Replicas, digest, millis};
 

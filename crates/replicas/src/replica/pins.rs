@@ -6,8 +6,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::{Script, Shared};
 use fanlight_protocol::seal::{Keys, Seal};
-use fanlight_replicas::{Script, Shared};
 use tracing::warn;
 
 use super::{digest, millis};
@@ -39,7 +39,7 @@ return 1
 });
 
 /// Approvals beyond the files of pins.
-pub(crate) struct CommonPins {
+pub struct CommonPins {
     shared: Shared,
     seal: Seal,
 }
@@ -53,7 +53,7 @@ impl CommonPins {
     }
 
     /// The text that replaces this file, if there is one; `None` if that is unknown.
-    pub(crate) async fn read(&self, file: &str) -> Option<Option<String>> {
+    pub async fn read(&self, file: &str) -> Option<Option<String>> {
         let name = digest(&[file.as_bytes()]);
         let held: Option<String> = self
             .shared
@@ -75,7 +75,7 @@ impl CommonPins {
     }
 
     /// Replaces the text for this file, if it is still `before`. Returns whether it did.
-    pub(crate) async fn approve(&self, file: &str, before: &str, text: &str) -> bool {
+    pub async fn approve(&self, file: &str, before: &str, text: &str) -> bool {
         let name = digest(&[file.as_bytes()]);
         let Some(sealed) = self.seal.seal_for(text.as_bytes(), name.as_bytes()) else {
             return false;

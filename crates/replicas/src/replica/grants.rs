@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::{Script, ScriptInvocation, Shared, SharedError};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
-use fanlight_replicas::{Script, ScriptInvocation, Shared, SharedError};
 use futures_util::future::try_join_all;
 
 /// The prefix of the keys' tags. An owner's entries and the index with that owner change together,
@@ -130,7 +130,7 @@ impl GrantsInCommon {
         Ok(try_join_all((0..PARTS).map(owners)).await?.concat())
     }
 
-    async fn run<T: fanlight_replicas::FromRedisValue>(
+    async fn run<T: crate::FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, CommonError> {

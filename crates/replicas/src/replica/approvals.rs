@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::{Script, Shared, SharedError};
 use fanlight_canonical::identity::Principal;
 use fanlight_gateway::approvals::{
     ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
@@ -14,7 +15,6 @@ use fanlight_gateway::approvals::{
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Seal;
-use fanlight_replicas::{Script, Shared, SharedError};
 use serde::{Deserialize, Serialize};
 
 use super::{CLOCKS, NESTING, digest, millis};
@@ -241,7 +241,7 @@ impl ApprovalsInCommon {
         })
     }
 
-    async fn run<T: fanlight_replicas::FromRedisValue>(
+    async fn run<T: crate::FromRedisValue>(
         &self,
         script: &Script,
         arguments: &[&str],
@@ -250,7 +250,7 @@ impl ApprovalsInCommon {
     }
 
     /// Runs a script on the table of this name.
-    async fn run_on<T: fanlight_replicas::FromRedisValue>(
+    async fn run_on<T: crate::FromRedisValue>(
         &self,
         entries: &str,
         script: &Script,
@@ -639,9 +639,9 @@ impl fmt::Debug for ApprovalsInCommon {
 
 #[cfg(test)]
 mod tests {
+    use crate::{Certificates, Settings};
     use fanlight_config::settings::ValkeyUrl;
     use fanlight_protocol::seal::Keys;
-    use fanlight_replicas::{Certificates, Settings};
 
     use super::*;
 

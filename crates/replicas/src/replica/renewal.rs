@@ -1,14 +1,14 @@
 //! The certificates for connections between replicas and to Valkey, which a reload reads again.
 
+use crate::{Certificates, Shared};
 use fanlight_config::{Config, ReplicaOptions};
-use fanlight_replicas::{Certificates, Shared};
 use tracing::{info, warn};
 
 use super::linking::{LinkCertificates, RenewedLink};
 use super::{Replicas, certificates};
 
 /// The certificates in use.
-pub(crate) struct ReplicaCertificates {
+pub struct ReplicaCertificates {
     options: ReplicaOptions,
     shared: Shared,
     /// The certificates of the link; `None` if others do not reach this replica.
@@ -17,14 +17,14 @@ pub(crate) struct ReplicaCertificates {
 
 /// New certificates, not yet in use.
 #[derive(Default)]
-pub(crate) struct Renewed {
+pub struct Renewed {
     valkey: Option<Certificates>,
     link: Option<RenewedLink>,
 }
 
 impl Replicas {
     /// The replicas' certificates in this configuration, including the link's.
-    pub(crate) fn certificates(
+    pub fn certificates(
         &self,
         config: &Config,
         link: Option<LinkCertificates>,
@@ -41,7 +41,7 @@ impl Replicas {
 impl ReplicaCertificates {
     /// The new content of the certificate files in use, if it has changed. Changed options of
     /// `replicas` take effect only after a restart; the previous files may be gone until then.
-    pub(crate) fn prepare(&self, config: &Config) -> Result<Renewed, String> {
+    pub fn prepare(&self, config: &Config) -> Result<Renewed, String> {
         match self.read() {
             Err(reason) if config.replicas.as_ref() != Some(&self.options) => {
                 warn!(
@@ -74,7 +74,7 @@ impl ReplicaCertificates {
     }
 
     /// Uses these certificates for new connections.
-    pub(crate) fn commit(&mut self, Renewed { valkey, link }: Renewed) {
+    pub fn commit(&mut self, Renewed { valkey, link }: Renewed) {
         if let Some(certificates) = valkey {
             info!(
                 "certificates for Valkey changed, since their files did; the next connection uses them"

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{Certificates, Me, Membership, Settings, Shared};
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use fanlight_canonical::ProcessRun;
@@ -25,21 +26,19 @@ use fanlight_config::{Config, MAX_FILE_SIZE, ReplicaOptions};
 use fanlight_gateway::CommonTaskOwners;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_grants::CommonEntries;
-use fanlight_replicas::{Certificates, Me, Membership, Settings, Shared};
+use fanlight_protocol::seal::Keys;
 use reqwest::{Certificate, Client, Identity};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::approvals::ApprovalsInCommon;
 use self::grants::GrantsInCommon;
-pub(crate) use self::linking::{LinkCertificates, Linking};
-pub(crate) use self::pins::CommonPins;
-pub(crate) use self::renewal::{Renewed, ReplicaCertificates};
+pub use self::linking::{LinkCertificates, Linking};
+pub use self::pins::CommonPins;
+pub use self::renewal::{Renewed, ReplicaCertificates};
 use self::sessions::SessionsInValkey;
-pub(crate) use self::switches::Switches;
+pub use self::switches::Switches;
 use self::tasks::TasksInCommon;
-use crate::failure::Failure;
-use crate::wiring::keys;
 
 /// The nesting limit for stored arguments, which were checked when the call arrived.
 const NESTING: usize = 1024;
@@ -47,15 +46,34 @@ const NESTING: usize = 1024;
 /// The allowed difference between the clocks of replicas.
 const CLOCKS: Duration = Duration::from_secs(90);
 
+/// Why this process cannot act as one with others.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// The configuration or a file that it names is wrong.
+    #[error("{0}")]
+    Configuration(String),
+    /// Something outside failed.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The common keys of all replicas: the option `keys`.
+#[must_use]
+pub fn keys(config: &Config) -> Keys {
+    Keys::new(config.keys.iter().map(|key| *key.expose()))
+}
+
 /// The connection to the other replicas, and this one's membership.
 #[derive(Clone, Debug)]
-pub(crate) struct Replicas {
-    pub(crate) shared: Shared,
-    pub(crate) membership: Membership,
+pub struct Replicas {
+    /// The connection to Valkey.
+    pub shared: Shared,
+    /// Who belongs to the replicas.
+    pub membership: Membership,
 }
 
 /// The tasks that maintain the connection and the lease.
-pub(crate) struct Keeping {
+pub struct ReplicaTasks {
     end: CancellationToken,
     membership: JoinHandle<()>,
     connection: (JoinHandle<()>, CancellationToken),
@@ -64,22 +82,21 @@ pub(crate) struct Keeping {
 impl Replicas {
     /// The replicas in the configuration; `None` if this process is alone. Nothing is connected
     /// yet.
-    pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
+    pub fn of(config: &Config) -> Result<Option<Self>, ReplicaError> {
         let Some(options) = &config.replicas else {
             return Ok(None);
         };
-        let url = options
-            .valkey
-            .clone()
-            .ok_or_else(|| Failure::usage("`valkey` is missing in `replicas`"))?;
+        let url = options.valkey.clone().ok_or_else(|| {
+            ReplicaError::Configuration("`valkey` is missing in `replicas`".into())
+        })?;
         let settings = Settings {
             url,
             group: options.group.clone(),
         };
-        let certificates = certificates(options).map_err(Failure::usage)?;
+        let certificates = certificates(options).map_err(ReplicaError::Configuration)?;
         let shared = Shared::new(settings, certificates)
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        let run = ProcessRun::current().map_err(|error| Failure::other(error.to_string()))?;
+            .map_err(|error| ReplicaError::Configuration(error.to_string()))?;
+        let run = ProcessRun::current().map_err(|error| ReplicaError::Other(error.to_string()))?;
         let me = Me {
             id: run.to_string(),
             name: host_name(),
@@ -93,13 +110,13 @@ impl Replicas {
     }
 
     /// Users' grants in common with all replicas.
-    pub(crate) fn grants(&self) -> Arc<dyn CommonEntries> {
+    pub fn grants(&self) -> Arc<dyn CommonEntries> {
         Arc::new(GrantsInCommon::new(self.shared.clone()))
     }
 
     /// Connects without joining the replicas, for a command that reads their common data. Waits
     /// until connected, or until the connection fails.
-    pub(crate) async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, Failure> {
+    pub async fn connected(config: &Config) -> Result<Option<(Self, DropGuard)>, ReplicaError> {
         let Some(replicas) = Self::of(config)? else {
             return Ok(None);
         };
@@ -109,45 +126,47 @@ impl Replicas {
             .shared
             .connected()
             .await
-            .map_err(|error| Failure::other(error.to_string()))?;
+            .map_err(|error| ReplicaError::Other(error.to_string()))?;
         Ok(Some((replicas, end.drop_guard())))
     }
 
     /// Servers that operators switched, in common with all replicas.
-    pub(crate) fn switches(&self) -> Switches {
+    pub fn switches(&self) -> Switches {
         Switches::new(self)
     }
 
     /// Definitions that operators approved, in common with all replicas.
-    pub(crate) fn pins(&self, config: &Config) -> Option<CommonPins> {
+    pub fn pins(&self, config: &Config) -> Option<CommonPins> {
         CommonPins::new(self.shared.clone(), &keys(config))
     }
 
     /// Approvals in common with all replicas.
-    pub(crate) fn approvals(&self, config: &Config) -> Result<Approvals, Failure> {
+    pub fn approvals(&self, config: &Config) -> Result<Approvals, ReplicaError> {
         let common = ApprovalsInCommon::new(self.shared.clone(), &keys(config));
         let common = common.ok_or_else(|| {
-            Failure::other("approvals cannot be sealed: a key of `keys` cannot be used")
+            ReplicaError::Other("approvals cannot be sealed: a key of `keys` cannot be used".into())
         })?;
         Ok(Approvals::in_common(Arc::new(common)))
     }
 
     /// Tasks in common with all replicas.
-    pub(crate) fn tasks(&self, config: &Config) -> Result<Arc<dyn CommonTaskOwners>, Failure> {
+    pub fn tasks(&self, config: &Config) -> Result<Arc<dyn CommonTaskOwners>, ReplicaError> {
         let common = TasksInCommon::new(self.shared.clone(), &keys(config));
         let common = common.ok_or_else(|| {
-            Failure::other("owners of tasks cannot be sealed: a key of `keys` cannot be used")
+            ReplicaError::Other(
+                "owners of tasks cannot be sealed: a key of `keys` cannot be used".into(),
+            )
         })?;
         Ok(Arc::new(common))
     }
 
     /// Connects and joins the other replicas; the process goes on without them until then.
     /// Cancelling `ending` announces to them that this one ends.
-    pub(crate) fn start(&self, ending: CancellationToken) -> Keeping {
+    pub fn start(&self, ending: CancellationToken) -> ReplicaTasks {
         let (end, last) = (CancellationToken::new(), CancellationToken::new());
         let connection = tokio::spawn(self.shared.clone().keep(last.clone()));
         let membership = tokio::spawn(self.membership.clone().keep(ending, end.clone()));
-        Keeping {
+        ReplicaTasks {
             end,
             membership,
             connection: (connection, last),
@@ -157,7 +176,7 @@ impl Replicas {
 
 impl Replicas {
     /// The records of sessions for other replicas.
-    pub(crate) fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
+    pub fn session_records(&self, idle: Duration) -> Arc<SessionsInValkey> {
         // A session that is unused for longer has ended.
         let lifetime = 2 * idle + Duration::from_secs(60);
         let (records, writing) =
@@ -168,9 +187,9 @@ impl Replicas {
     }
 }
 
-impl Keeping {
+impl ReplicaTasks {
     /// Leaves the other replicas.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.end.cancel();
         // Neither task can fail, and both end soon.
         let _ = self.membership.await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use fanlight_replicas::{Script, Shared};
+use crate::{Script, Shared};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;
@@ -35,7 +35,7 @@ return 1
 });
 
 /// The servers that operators switched at any replica.
-pub(crate) struct Switches {
+pub struct Switches {
     shared: Shared,
     changes: watch::Receiver<u64>,
     /// Switches made here while Valkey was away or refused to write, by server; `None` means the
@@ -58,7 +58,7 @@ impl Switches {
 
     /// Waits until something may have changed, or failed announcements can be repeated. Without
     /// other replicas it waits forever.
-    pub(crate) async fn changed(switches: &mut Option<Self>) {
+    pub async fn changed(switches: &mut Option<Self>) {
         let Some(switches) = switches else {
             return std::future::pending().await;
         };
@@ -75,7 +75,7 @@ impl Switches {
     }
 
     /// Announces a switched server to the others, now or when Valkey is back.
-    pub(crate) async fn tell(&mut self, server: &str, enabled: Option<bool>) {
+    pub async fn tell(&mut self, server: &str, enabled: Option<bool>) {
         let word = enabled.map_or("", |enabled| if enabled { "on" } else { "off" });
         let mut script = TELL.key(self.shared.key(TAG, "servers"));
         script.arg(server).arg(word).arg(self.shared.channel());
@@ -91,7 +91,7 @@ impl Switches {
     }
 
     /// The switched servers, after repeating failed announcements; `None` if Valkey cannot be read.
-    pub(crate) async fn read(&mut self) -> Option<BTreeMap<String, bool>> {
+    pub async fn read(&mut self) -> Option<BTreeMap<String, bool>> {
         for (server, enabled) in self.untold.clone() {
             self.tell(&server, enabled).await;
         }

@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::{Script, Shared, SharedError};
 use fanlight_canonical::{PolicyAction, PolicyKind, PolicySubject};
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::{Keys, Seal};
-use fanlight_replicas::{Script, Shared, SharedError};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 

@@ -9,24 +9,22 @@ use fanlight_config::{Config, Tls};
 use fanlight_frontend::{
     BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets,
 };
-use fanlight_replicas::link::{Link, LinkTls, Members};
-use fanlight_replicas::{LEASE, Member};
+use fanlight_http::{HttpVersions, LoadedTls, TlsMarks, TlsOption};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::Replicas;
-use crate::failure::Failure;
-use crate::listening::{LoadedTls, TlsMarks, tls_of_replicas};
-use crate::wiring::keys;
+use super::{ReplicaError, Replicas, keys};
+use crate::link::{Link, LinkFiles, LinkTls, Members};
+use crate::{LEASE, Member};
 
 /// The option with the listener's address.
 const OPTION: &str = "replicas.listen";
 
 /// The link, the listener for other replicas, and the certificates of both.
-pub(crate) type Linking = (Arc<Link>, ReplicaListener, LinkCertificates);
+pub type Linking = (Arc<Link>, ReplicaListener, LinkCertificates);
 
 /// The certificates of the link, which a reload reads again.
-pub(crate) struct LinkCertificates {
+pub struct LinkCertificates {
     link: Arc<Link>,
     listener: LiveTls,
     marks: TlsMarks,
@@ -41,7 +39,7 @@ pub(super) struct RenewedLink {
 impl Replicas {
     /// Creates the link, if the configuration has an address for it. Others learn the address when
     /// this replica joins them.
-    pub(crate) fn link(&self, config: &Config) -> Result<Option<Linking>, Failure> {
+    pub fn link(&self, config: &Config) -> Result<Option<Linking>, ReplicaError> {
         let Some(options) = &config.replicas else {
             return Ok(None);
         };
@@ -50,9 +48,10 @@ impl Replicas {
         };
         let socket = ListeningSocket::bind(&ListenAddress::Ip(address), BindOptions::default());
         let socket = socket.map_err(|error| {
-            Failure::other(format!("cannot listen on {address} (`{OPTION}`): {error}"))
+            ReplicaError::Other(format!("cannot listen on {address} (`{OPTION}`): {error}"))
         })?;
-        let (LoadedTls { server, marks }, tls) = tls_of_replicas(tls).map_err(Failure::usage)?;
+        let (LoadedTls { server, marks }, tls) =
+            tls_of_replicas(tls).map_err(ReplicaError::Configuration)?;
         let (_, receiver) = sockets(Some(Arc::new(socket)));
         let listener = ReplicaListener {
             sockets: receiver,
@@ -60,9 +59,9 @@ impl Replicas {
         };
 
         let link = Link::new(&keys(config), tls, Arc::new(self.clone()));
-        let link = Arc::new(
-            link.map_err(|error| Failure::usage(format!("`keys` cannot be used: {error}")))?,
-        );
+        let link = Arc::new(link.map_err(|error| {
+            ReplicaError::Configuration(format!("`keys` cannot be used: {error}"))
+        })?);
         let certificates = LinkCertificates {
             link: Arc::clone(&link),
             listener: listener.tls.clone(),
@@ -116,4 +115,22 @@ impl Members for Replicas {
             .filter_map(|one| ProcessRun::parse(&one.id))
             .collect()
     }
+}
+
+/// TLS between replicas, which all have to show a certificate. It covers the listener for the
+/// others, and the link to them.
+fn tls_of_replicas(tls: &Tls) -> Result<(LoadedTls, LinkTls), String> {
+    let read = TlsOption::read(tls, "replicas.tls")?;
+    let authority = read.ca.as_ref().filter(|(_, is_optional)| !is_optional);
+    let (authority, _) = authority
+        .ok_or("`replicas.tls` has no `clientCa`, or does not require certificates of it")?;
+    let link = LinkTls::new(LinkFiles {
+        certificate: &read.certificate,
+        key: &read.key,
+        authority,
+    });
+    Ok((
+        read.listener(HttpVersions::OneAndTwo)?,
+        link.map_err(|error| read.unusable(&error))?,
+    ))
 }
