@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::ready::{reason, state};
+use crate::settings::event_interval;
 use crate::values::moment;
 
 /// The limit of changes stored for a server. There is no option: they fill a page.
@@ -41,7 +42,7 @@ impl History {
             admin
                 .history
                 .note(&admin.subject.gateway.status(), SystemTime::now());
-            sleep(admin.now().settings.event_interval).await;
+            sleep(event_interval()).await;
         }
     }
 

@@ -60,8 +60,8 @@ use settings::InForce;
 const CLOSED: &str =
     "this listener is closed: Fanlight is ending, or its `admin.listen` has changed";
 
-/// The least time for the answer to a request that exchanges the listening socket.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
+/// The time for running requests at shutdown, and for the answer to a request that exchanges the listening socket.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// The parts of the gateway that operators can inspect.
 pub struct Subject {
@@ -113,7 +113,7 @@ impl Admin {
         shutdown: CancellationToken,
     ) -> Self {
         let subject = Arc::new(subject);
-        let latest = Arc::new(Latest::new(Arc::clone(&subject), live.clone(), started));
+        let latest = Arc::new(Latest::new(Arc::clone(&subject), started));
         let (sessions, throttle, attempts) =
             (Sessions::default(), Throttle::default(), Attempts::new());
         let (calls, history) = (RunningCalls::default(), History::default());
@@ -195,15 +195,7 @@ pub async fn serve_admin(
             }
         }
     };
-    let is_ending = shutdown.clone();
-    let drain = || {
-        let configured = live.load().settings.drain;
-        if is_ending.is_cancelled() {
-            configured
-        } else {
-            configured.max(LAST_ANSWER)
-        }
-    };
+    let drain = || DRAIN;
     let serving = accept_and_spawn(sockets, live.admissions(), drain, shutdown, serve);
     tokio::select! {
         () = serving => {}

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fanlight_canonical::credentials::{ConnectionFacts, SignIn, SignInSettings};
+use fanlight_config::settings::limit;
 use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
@@ -15,12 +16,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits};
 
-/// Connections beyond `limits.adminConnections`, on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway. No option: orchestrators ask one at a time.
+/// Connections besides [`AdminSettings::max_connections`], on which only health is told: an orchestrator that gets no answer
+/// restarts the gateway. Orchestrators ask one at a time.
 const HEALTH_CONNECTIONS: usize = 8;
 
 /// Connections that wait for another to end.
 const WAITING_CONNECTIONS: usize = 32;
+
+/// The most operators who are signed in. Above that, the peer with most sessions loses the one that was used longest ago.
+const SESSIONS: usize = 1024;
+
+/// The most operators of one peer who are signed in. Above that, a new sign-in ends the session that was used longest ago.
+const PEER_SESSIONS: usize = 64;
+
+/// How long a session may be unused.
+const SESSION_IDLE: Duration = Duration::from_secs(3600);
+
+/// Bytes of the head of a request.
+const HEAD: usize = 64 << 10;
+
+/// How long a client may read nothing of a response.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Time for the head of a request, which is also how long a connection may be idle.
+fn header_timeout() -> Duration {
+    limit("header", Duration::from_secs(10))
+}
+
+/// The interval at which the listener checks for changes that event streams show.
+pub(crate) fn event_interval() -> Duration {
+    limit("adminEvents", Duration::from_secs(1))
+}
 
 /// Settings of the listener. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,14 +63,8 @@ pub struct AdminSettings {
     pub sign_in: Option<SignInClient>,
     /// The origin at which operators open the page, if it is not that of the listener.
     pub public_url: Option<String>,
-    /// Most operators who are signed in.
-    pub max_sessions: usize,
-    /// Most of one peer.
-    pub max_peer_sessions: usize,
     /// Most credentials of one peer that are not accepted, in a minute.
     pub max_sign_in_failures: usize,
-    /// How long a session may be unused.
-    pub session_idle: Duration,
     /// How long a session lasts at most.
     pub session_lifetime: Duration,
     /// How long a sign-in at the issuer may take.
@@ -57,35 +77,14 @@ pub struct AdminSettings {
     pub max_followers: usize,
     /// Most calls of one operator that run with questions and progress.
     pub max_calls: usize,
-    /// How often a modern server may ask for input in one call.
-    pub max_input_rounds: usize,
     /// How long an operator may take to answer a server.
     pub answer_timeout: Duration,
     /// The largest request body.
     pub max_body: usize,
-    /// The largest request head; at least 8 KiB are always allowed.
-    pub max_header: usize,
-    /// Levels of arrays and objects in a request body.
-    pub nesting: usize,
-    /// Time for the head of a request, which is also how long a connection may be idle.
-    pub header_timeout: Duration,
-    /// Time for a request body.
-    pub body_timeout: Duration,
-    /// How long a client may read nothing of a response.
-    pub write_timeout: Duration,
     /// How long a stream of events may be silent before a comment is sent.
     pub keep_alive: Duration,
-    /// Between two checks for changes that event streams show.
-    pub event_interval: Duration,
-    /// Between two requests of the page for what no event shows, while it shows that.
-    pub page_refresh: Duration,
-    /// For how long the page uses the lists of the catalogue.
-    pub page_lists: Duration,
-    /// Time for running requests at shutdown.
-    pub drain: Duration,
 }
 
-#[cfg(any(test, feature = "test-support"))]
 impl Default for AdminSettings {
     fn default() -> Self {
         Self {
@@ -95,29 +94,16 @@ impl Default for AdminSettings {
             roles: Roles::default(),
             sign_in: None,
             public_url: None,
-            max_sessions: 64,
-            max_peer_sessions: 16,
             max_sign_in_failures: 10,
-            session_idle: Duration::from_secs(3600),
             session_lifetime: Duration::from_secs(12 * 3600),
             sign_in_timeout: Duration::from_secs(600),
             allowed_hosts: Vec::new(),
             max_connections: 128,
-            max_followers: 32,
+            max_followers: limit("adminFollowers", 32),
             max_calls: 8,
-            max_input_rounds: 8,
             answer_timeout: Duration::from_secs(600),
             max_body: 16 << 20,
-            max_header: 64 << 10,
-            nesting: 128,
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(75),
             keep_alive: Duration::from_secs(25),
-            event_interval: Duration::from_secs(1),
-            page_refresh: Duration::from_secs(2),
-            page_lists: Duration::from_secs(5),
-            drain: Duration::from_secs(1),
         }
     }
 }
@@ -287,18 +273,18 @@ impl InForce {
 
     pub(crate) fn session_limits(&self) -> SessionLimits {
         SessionLimits {
-            all: self.settings.max_sessions.max(1),
-            per_peer: self.settings.max_peer_sessions.max(1),
-            idle: self.settings.session_idle,
+            all: SESSIONS,
+            per_peer: PEER_SESSIONS,
+            idle: SESSION_IDLE,
             lifetime: self.settings.session_lifetime,
         }
     }
 
     pub(crate) fn connection_limits(&self) -> Http1Limits {
         Http1Limits {
-            head: self.settings.max_header,
-            head_timeout: self.settings.header_timeout,
-            write_timeout: self.settings.write_timeout,
+            head: HEAD,
+            head_timeout: header_timeout(),
+            write_timeout: WRITE_TIMEOUT,
         }
     }
 }
@@ -321,7 +307,7 @@ fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
     AcceptLimits {
         connections: settings.max_connections,
         waiting: WAITING_CONNECTIONS.min(settings.max_connections.div_ceil(2)),
-        longest_wait: settings.header_timeout,
+        longest_wait: header_timeout(),
         reserve: HEALTH_CONNECTIONS,
         per_peer: 0,
         name: "operators'",

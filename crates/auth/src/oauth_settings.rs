@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_config::settings::{Algorithm, Secret};
+use fanlight_config::settings::{Secret, limit};
 
 /// The settings for access tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,6 @@ pub struct IssuerSettings {
     pub jwks_uri: Option<String>,
     /// The accepted audiences, of which a token must have one. If empty, the endpoint's identifier.
     pub audience: Vec<String>,
-    /// The accepted signature algorithms. If empty, any.
-    pub algorithms: Vec<Algorithm>,
     /// The places of the claims.
     pub claims: ClaimPaths,
     /// Required claims. Each must be, or contain, one of the values.
@@ -71,16 +69,10 @@ pub struct IntrospectionSettings {
 /// Limits on memory and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OAuthLimits {
-    /// The limit of remembered verified tokens.
-    pub tokens: usize,
     /// The limit of wrong tokens from one peer per second.
     pub failures: usize,
     /// The limit of simultaneous introspection requests to one issuer.
     pub introspections: usize,
-    /// The size limit of an issuer's answer, in bytes.
-    pub answer: usize,
-    /// The limit of an issuer's keys. A larger set is refused.
-    pub keys: usize,
     /// The time limit of a request to an issuer.
     pub request: Duration,
     /// The age at which keys in use are refreshed in the background.
@@ -98,16 +90,13 @@ pub struct OAuthLimits {
 impl Default for OAuthLimits {
     fn default() -> Self {
         Self {
-            tokens: 10_000,
             failures: 20,
             introspections: 32,
-            answer: 256 << 10,
-            keys: 100,
             request: Duration::from_secs(5),
             refresh: Duration::from_secs(15 * 60),
             stale: Duration::from_secs(24 * 3600),
-            unknown_key: Duration::from_secs(60),
-            introspection: Duration::from_secs(60),
+            unknown_key: limit("unknownKey", Duration::from_secs(60)),
+            introspection: limit("introspection", Duration::from_secs(60)),
             leeway: Duration::from_secs(30),
         }
     }

@@ -37,7 +37,6 @@ impl KnownIssuer {
             issuer: issuer.to_owned(),
             jwks_uri: None,
             audience: vec![audience.to_owned()],
-            algorithms: Vec::new(),
             claims: ClaimPaths::default(),
             require: Vec::new(),
             introspection: None,

@@ -11,6 +11,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
     Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
 };
+use fanlight_config::settings::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, Revision};
@@ -30,6 +31,7 @@ use crate::sessions::SessionPool;
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{
     BackendSettings, KnownServer, Secret, SessionPolicy, TelemetrySettings, TransportSettings,
+    process_log_kept, process_stop,
 };
 use crate::subscriptions::{RegistrySettings, SessionSubscriptions, SubscriptionRegistry};
 use crate::tasks::TaskTranslation;
@@ -37,9 +39,15 @@ use crate::tasks::owners::TaskOwners;
 use crate::transport::http::HttpEndpoint;
 use crate::transport::stdio::ProcessSettings;
 
-/// The number of [`crate::BackendTimeouts::process_stop`] waits until everything has ended: three
+/// The number of [`process_stop`] waits until everything has ended: three
 /// for a process, and three for the processes that it left behind.
 const STOP_STEPS: u32 = 6;
+
+/// The interval of TCP probes on a silent connection to a server; the third without an answer closes it.
+const TCP_PROBE: Duration = Duration::from_secs(15);
+
+/// How long TCP may leave bytes sent to a server unacknowledged, on Linux.
+const TCP_UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// One MCP server, kept connected.
 pub struct Backend {
@@ -90,7 +98,6 @@ pub(crate) enum Readiness {
 #[derive(Clone, Debug)]
 pub struct BackendLife {
     name: Arc<str>,
-    process_stop: Duration,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -114,7 +121,7 @@ impl Backend {
         known: Option<KnownServer>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let log = Arc::new(ProcessLog::new(settings.limits.process_log_kept));
+        let log = Arc::new(ProcessLog::new(process_log_kept()));
         Self::logging_to(log, settings, known, shutdown)
     }
 
@@ -194,7 +201,7 @@ impl Backend {
         let registry = RegistrySettings {
             limit: limits.subscriptions,
             shared,
-            settle: timeouts.list_settle,
+            settle: limit("listSettle", Duration::from_millis(100)),
             records: subscribed,
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
@@ -222,11 +229,11 @@ impl Backend {
         };
         let bounds = PoolSettings {
             connect_timeout: timeouts.connect,
-            idle_timeout: timeouts.idle_connection,
+            idle_timeout: limit("backendIdleConnection", Duration::from_secs(90)),
             max_idle: limits.concurrency,
             probes: TcpProbes {
-                interval: timeouts.tcp_probe,
-                unacknowledged: timeouts.tcp_unacknowledged,
+                interval: TCP_PROBE,
+                unacknowledged: TCP_UNACKNOWLEDGED,
             },
         };
         let http = |url: &str, headers: &[(String, Secret)]| {
@@ -267,7 +274,7 @@ impl Backend {
                 cwd,
             } => {
                 let policy = processes;
-                let (name, grace) = (Arc::clone(&name), timeouts.process_stop);
+                let (name, grace) = (Arc::clone(&name), process_stop());
                 (
                     "stdio",
                     Target::Stdio(Box::new(ProcessSettings {
@@ -327,7 +334,6 @@ impl Backend {
         );
         let life = BackendLife {
             name: life_name,
-            process_stop: timeouts.process_stop,
             shutdown,
             tasks,
         };
@@ -516,14 +522,9 @@ fn incomplete(why: String) -> BackendError {
 }
 
 impl BackendLife {
-    pub(crate) fn new(
-        name: &Arc<str>,
-        process_stop: Duration,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(name: &Arc<str>, shutdown: CancellationToken) -> Self {
         Self {
             name: Arc::clone(name),
-            process_stop,
             shutdown,
             tasks: TaskTracker::new(),
         }
@@ -548,7 +549,7 @@ impl BackendLife {
     /// See [`Backend::stop`].
     pub async fn stop(&self) {
         self.end();
-        if timeout(self.process_stop * STOP_STEPS, self.tasks.wait())
+        if timeout(process_stop() * STOP_STEPS, self.tasks.wait())
             .await
             .is_err()
         {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
 pub use fanlight_canonical::RetryDelays;
+use fanlight_config::settings::limit;
 pub(crate) use fanlight_config::settings::origin_of;
 pub use fanlight_config::settings::{
     EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
@@ -222,9 +223,6 @@ pub struct ProcessPolicy {
     pub rests_while_known: bool,
     /// The idle time after which Fanlight's own process ends; `None` for never.
     pub idle: Option<Duration>,
-    /// The number of failed starts in a row after which only a request starts another attempt; 0
-    /// for no limit.
-    pub max_failures: usize,
 }
 
 /// The clients that the process of a modern server serves. Such a server has no sessions to
@@ -252,6 +250,16 @@ pub struct HealthPolicy {
     pub timeouts: usize,
 }
 
+impl Default for HealthPolicy {
+    fn default() -> Self {
+        Self {
+            interval: None,
+            timeout: limit("healthTimeout", Duration::from_secs(5)),
+            timeouts: limit("healthTimeouts", 3),
+        }
+    }
+}
+
 /// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendTimeouts {
@@ -260,82 +268,96 @@ pub struct BackendTimeouts {
     /// An attempt to connect, with probe and handshake. For a process, this limits the time without
     /// output on standard error: a process that writes is being installed, or explains the delay.
     pub start: Duration,
-    /// A whole attempt to start a process, however much it writes.
-    pub start_total: Duration,
     /// The wait for the answer that shows the era; within `start`.
     pub probe: Duration,
     /// A whole call, including the wait for a connection and a permit. Paused while the server
     /// waits for a client's answer.
     pub call: Duration,
-    /// A whole call, including the client's answers. If `call` is longer, that applies.
-    pub call_total: Duration,
     /// The client's answer to a server's request during a call.
     pub question: Duration,
     /// The idle time after which a client's own session is closed.
     pub session_idle: Duration,
     /// How long to wait for a task's end, and to remember a task without requests.
     pub task: Duration,
-    /// Each step of ending a process: by itself, after SIGTERM, after SIGKILL.
-    pub process_stop: Duration,
-    /// The server's answer to the end of a session.
-    pub session_end: Duration,
-    /// The idle time of an HTTP connection; it is closed between half of this and this.
-    pub idle_connection: Duration,
-    /// The answer to a ping, which a process gets after a call has timed out.
-    pub ping: Duration,
     /// The pause after a failed attempt to connect, until a request can start the next.
     pub reconnect_on_demand: Duration,
-    /// The same pause after so many failures that only requests start attempts.
-    pub failed_retry: Duration,
     /// The pauses between attempts to connect or to open a stream.
     pub reconnect: RetryDelays,
-    /// How long to collect the server's announcements of changes of one list.
-    pub list_settle: Duration,
-    /// The default pauses before a call's event stream is resumed; a server may name others.
-    pub resume: RetryDelays,
-    /// The limits for `retry` in the server's event streams.
-    pub server_retry: RetryDelays,
-    /// The age from which a connection did not fail at its start.
-    pub stable_connection: Duration,
-    /// How long a finding about the era stays fresh. A request that the server rejects meanwhile is
-    /// rejected for its content.
-    pub era_recheck: Duration,
-    /// A call's wait for another attempt to connect after a failed one; within `connect`.
-    pub connect_on_call: Duration,
-    /// A call's wait until its process has subscribed to the clients' resources.
-    pub subscribe_on_call: Duration,
-    /// The next message of a modern server after the refusal of its request.
-    pub refused_request: Duration,
-    /// The wait for the result of an ended task before it is requested again; doubles each time.
-    pub task_result: Duration,
-    /// The wait for the first request to the client of a task that needs input.
-    pub task_input: Duration,
-    /// The wait for a legacy server's GET stream to open, before calls and subscriptions are sent
-    /// without it.
-    pub stream_opening: Duration,
-    /// The delivery of a client's answer to the server that asked for it.
-    pub delivery: Duration,
     /// Fanlight's own message before or after a call, such as a cancellation.
     pub own_message: Duration,
-    /// The polling of tasks.
-    pub task_polls: PollIntervals,
-    /// The interval of TCP probes on a silent connection.
-    pub tcp_probe: Duration,
-    /// The maximum time that sent bytes may stay unacknowledged.
-    pub tcp_unacknowledged: Duration,
 }
+
+impl Default for BackendTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            start: Duration::from_secs(10),
+            probe: limit("probe", Duration::from_secs(3)),
+            call: Duration::from_secs(300),
+            question: Duration::from_secs(600),
+            session_idle: limit("backendSessionIdle", Duration::from_secs(30 * 60)),
+            task: Duration::from_secs(3600),
+            reconnect_on_demand: limit("reconnectOnCall", Duration::from_secs(1)),
+            reconnect: RetryDelays {
+                shortest: limit("reconnect", Duration::from_millis(500)),
+                longest: limit("reconnectMax", Duration::from_secs(30)),
+            },
+            own_message: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The longest attempt to start a process, however much it writes.
+pub(crate) fn start_total() -> Duration {
+    limit("startTotal", Duration::from_secs(15 * 60))
+}
+
+/// The time for each step of ending a process: by itself, after SIGTERM, after SIGKILL.
+pub(crate) fn process_stop() -> Duration {
+    limit("processStop", Duration::from_secs(2))
+}
+
+/// The least and the greatest `retry` that is taken from a server's event stream.
+pub(crate) fn server_retry() -> RetryDelays {
+    RetryDelays {
+        shortest: limit("sseRetryMin", Duration::from_millis(100)),
+        longest: limit("sseRetryMax", Duration::from_secs(60)),
+    }
+}
+
+/// The time for opening the GET stream of a legacy server, before calls are sent and subscriptions are made without it.
+pub(crate) fn stream_opening() -> Duration {
+    limit("streamOpening", Duration::from_secs(2))
+}
+
+/// A connection that lasts this long did not fail at its start.
+pub(crate) const STABLE_CONNECTION: Duration = Duration::from_secs(5);
+
+/// The time for delivering a client's answer to the server that asked for it.
+pub(crate) const DELIVERY: Duration = Duration::from_secs(30);
 
 /// The intervals for polling a task, and the tolerated failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PollIntervals {
+pub(crate) struct PollIntervals {
     /// The default interval; a server may suggest another.
-    pub usual: Duration,
+    pub(crate) usual: Duration,
     /// The shortest suggestion that is followed.
-    pub shortest: Duration,
+    pub(crate) shortest: Duration,
     /// The longest suggestion that is followed.
-    pub longest: Duration,
+    pub(crate) longest: Duration,
     /// The number of tolerated failures in a row.
-    pub failures: usize,
+    pub(crate) failures: usize,
+}
+
+impl Default for PollIntervals {
+    fn default() -> Self {
+        Self {
+            usual: Duration::from_secs(1),
+            shortest: limit("taskPollMin", Duration::from_millis(50)),
+            longest: limit("taskPollMax", Duration::from_secs(30)),
+            failures: limit("taskPollFailures", 14),
+        }
+    }
 }
 
 /// Limits of size and number.
@@ -352,25 +374,6 @@ pub struct BackendLimits {
     pub subscriptions: usize,
     /// Bytes of one message: a line, an event or a body.
     pub message_bytes: usize,
-    /// Bytes without a message that a process may write to standard output, besides
-    /// `message_bytes`.
-    pub invalid_output: usize,
-    /// Bytes per second that are read from a process's standard error.
-    pub process_log: usize,
-    /// Bytes that are kept of the processes' output besides messages.
-    pub process_log_kept: usize,
-    /// The nesting depth of arrays and objects in one message.
-    pub nesting: usize,
-    /// Open server requests of one call.
-    pub open_server_requests: usize,
-    /// Inputs that one task may ask for while a call waits for it.
-    pub task_inputs: usize,
-    /// Fruitless attempts in a row to resume a call's broken event stream.
-    pub stream_attempts: usize,
-    /// Pages of a tool list that are read to make calls.
-    pub list_pages: usize,
-    /// Entries of a tool list that are read to make calls.
-    pub list_entries: usize,
     /// Bytes of memory that all servers together keep for a moment for the next long bodies.
     pub spare_bytes: usize,
     /// Tasks that are remembered for translation between the two task dialects, and as many waits
@@ -378,16 +381,43 @@ pub struct BackendLimits {
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
-    /// Bytes of a client's capabilities, and of its information. A client above the limit declares
-    /// none to legacy servers.
-    pub client_description: usize,
-    /// Mirrored parameters per tool. A tool with more is not listed.
-    pub mirrored_params: usize,
-    /// Bytes of a tool list that are read to make calls.
-    pub list_bytes: usize,
-    /// Requests to the client that the server may send during one call.
-    pub server_requests: usize,
 }
+
+impl Default for BackendLimits {
+    fn default() -> Self {
+        Self {
+            concurrency: 256,
+            sessions: 64,
+            request_sessions: 0,
+            subscriptions: 10_000,
+            message_bytes: 64 << 20,
+            spare_bytes: 32 << 20,
+            tasks: 10_000,
+            task_bytes: 64 << 20,
+        }
+    }
+}
+
+/// The most pages of a tool list that are read to make calls.
+pub(crate) fn list_pages() -> usize {
+    limit("listPages", 1000)
+}
+
+/// The most bytes of a tool list that are read to make calls.
+pub(crate) fn list_bytes() -> usize {
+    limit("listBytes", 64 << 20)
+}
+
+/// The most bytes that are kept of what the processes of a server write besides messages.
+pub(crate) fn process_log_kept() -> usize {
+    limit("processLogKept", 256 << 10)
+}
+
+/// The most bytes of a client's capabilities, and of its information. A client with more declares none to legacy servers.
+pub(crate) const CLIENT_DESCRIPTION: usize = 128 << 10;
+
+/// The most requests of the server that one call may have open.
+pub(crate) const OPEN_SERVER_REQUESTS: usize = 16;
 
 /// The name and version of Fanlight, for `clientInfo` and `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,3 +10,11 @@ pub struct RetryDelays {
     /// The pause after many failures.
     pub longest: Duration,
 }
+
+impl RetryDelays {
+    /// Pauses before notifications are requested again from a server that refused them.
+    pub const LISTEN: Self = Self {
+        shortest: Duration::from_secs(1),
+        longest: Duration::from_secs(60),
+    };
+}

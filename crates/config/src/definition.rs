@@ -13,8 +13,6 @@ pub(crate) struct Section {
     pub(crate) location: &'static str,
     pub(crate) about: &'static str,
     pub(crate) definitions: &'static [Definition],
-    /// Values that are no options any more. They are still read, with a warning, and without one where the file is a test's.
-    pub(crate) fixed: &'static [Definition],
     /// Alternative names of options, which other programs write.
     pub(crate) aliases: &'static [Definition],
     /// Other programs' own keys: accepted, without effect.
@@ -24,13 +22,9 @@ pub(crate) struct Section {
 /// One option.
 pub(crate) struct Definition {
     pub(crate) key: &'static str,
-    /// The option's former name, which is still accepted; empty for none.
-    pub(crate) former: &'static str,
     /// Whether a change takes effect when the configuration is reloaded, instead of after a
     /// restart.
     pub(crate) is_live: bool,
-    /// What stands in its place, if it is no option any more: the rest of a sentence that begins with "write".
-    pub(crate) instead: &'static str,
     pub(crate) about: &'static str,
     pub(crate) form: fn() -> Form,
     pub(crate) default: fn() -> Value,
@@ -58,8 +52,6 @@ pub(crate) enum Form {
     /// A number from 0 to 1.
     Share,
     Choice(Vec<&'static str>),
-    /// A list of such words.
-    Choices(Vec<&'static str>),
     /// A list of texts.
     Texts(Visible),
     /// A text, or a list of texts.
@@ -107,24 +99,10 @@ impl Section {
             .collect()
     }
 
-    /// The option with this key or former key, including aliases and former options.
+    /// The option or alias with this key.
     pub(crate) fn find(&self, key: &str) -> Option<&'static Definition> {
-        let named = |definition: &&Definition| {
-            key == definition.key || (key == definition.former && !key.is_empty())
-        };
-        self.definitions
-            .iter()
-            .chain(self.aliases)
-            .find(named)
-            .or_else(|| self.find_fixed(key))
-    }
-
-    /// The value of this key, or of this former key, that is no option any more.
-    pub(crate) fn find_fixed(&self, key: &str) -> Option<&'static Definition> {
-        let named = |definition: &&Definition| {
-            key == definition.key || (key == definition.former && !key.is_empty())
-        };
-        self.fixed.iter().find(named)
+        let mut all = self.definitions.iter().chain(self.aliases);
+        all.find(|definition| definition.key == key)
     }
 }
 

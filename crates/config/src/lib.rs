@@ -40,7 +40,7 @@ use output::reference::sections;
 pub use crate::client_files::Input;
 pub use crate::document::Position;
 pub use crate::settings::{
-    Algorithm, EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
+    EraChoice, ListenAddress, Secret, SessionPolicy, Transport, ValkeyUrl, origin_of,
 };
 pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_usable};
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
@@ -53,11 +53,11 @@ pub use model::auth::{Auth, AuthChoice};
 pub use model::budgets::Budgets;
 pub use model::endpoint::Endpoint;
 pub use model::hooks::{HookFailure, HookOptions, HookTime};
-pub use model::life::{Health, LandlockOptions, SandboxOptions, StartChoice};
+pub use model::life::{LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls};
 pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
-pub use model::operators::{Admin, OtlpChoice, Telemetry, TrustChoice};
+pub use model::operators::{Admin, Telemetry, TrustChoice};
 pub use model::pins::{PinMode, PinOptions};
 pub use model::policy::{AllowedClients, PolicyDefault, PolicyOptions};
 pub use model::rates::{Frequency, RateDimension, RateMatch, RateRule, WithoutValkey};

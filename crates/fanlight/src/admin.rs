@@ -114,29 +114,11 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         },
         sign_in: sign_in(config),
         public_url: config.admin.public_url.clone(),
-        max_sessions: config.limits.admin_sessions,
-        max_peer_sessions: config.limits.admin_peer_sessions,
-        max_sign_in_failures: config.limits.admin_sign_in_failures,
-        session_idle: config.timeouts.admin_session_idle,
-        session_lifetime: config.timeouts.admin_session,
-        sign_in_timeout: config.timeouts.admin_sign_in,
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
-        max_followers: config.limits.admin_followers,
-        max_calls: config.limits.admin_calls,
-        max_input_rounds: config.limits.input_rounds,
         answer_timeout: config.timeouts.client_answer,
         max_body: config.limits.request_body,
-        max_header: config.limits.header,
-        nesting: config.limits.nesting,
-        header_timeout: config.timeouts.header,
-        body_timeout: config.timeouts.body,
-        write_timeout: config.timeouts.idle_connection,
-        keep_alive: config.timeouts.keep_alive,
-        event_interval: config.timeouts.admin_events,
-        page_refresh: config.timeouts.admin_refresh,
-        page_lists: config.timeouts.admin_lists,
-        drain: config.timeouts.admin_drain,
+        ..AdminSettings::default()
     }
 }
 
@@ -162,7 +144,7 @@ fn sign_in(config: &Config) -> Option<SignInClient> {
             .map(|secret| secret.expose().to_owned()),
         redirect_uri: format!("{}/sign-in/callback", admin.public_url.as_ref()?),
         scopes: sign_in.scopes.clone(),
-        name_claim: sign_in.name_claim.clone(),
+        name_claim: None,
         groups_claim: sign_in
             .groups_claim
             .clone()

@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
 use fanlight_config::Config;
-use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings, TaskLimits};
+use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings};
 use fanlight_policy::Policies;
 use fanlight_record::Record;
 use fanlight_telemetry::Telemetry;
@@ -84,22 +84,12 @@ impl Assembly {
             policy: policies.clone().map(|policies| policies as Arc<dyn Policy>),
             lists: list_limits(config),
             cache: CacheLimits {
-                entries: config.limits.cache_entries,
                 bytes: budgets(config).cache,
-                longest: config.timeouts.cache,
-            },
-            tasks: TaskLimits {
-                owners: config.limits.tasks,
-                grace: config.timeouts.task_owner_grace,
-                endless: config.timeouts.task_owner,
-                longest: config.timeouts.task_owner_max,
+                ..CacheLimits::default()
             },
             common_tasks: replicas
                 .map(|replicas| replicas.tasks(config))
                 .transpose()?,
-            max_handed_out: config.limits.handed_out_uris,
-            open_apps: config.timeouts.open_apps,
-            max_subscriptions: config.limits.subscriptions,
             keys: keys(config),
             identity: identity_json(),
         };

@@ -7,8 +7,7 @@ use std::time::SystemTime;
 
 use fanlight_auth::{NewKey, key_digest};
 use fanlight_config::{
-    Config, Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys,
-    written_moment,
+    Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment,
 };
 use serde_json::json;
 
@@ -68,12 +67,8 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
     };
     let entry = key.entry("  ");
     // Report typing errors before the key exists.
-    parse_keys(
-        &format!("keys:\n{entry}"),
-        Path::new("the new key"),
-        usize::MAX,
-    )
-    .map_err(|errors| Failure::usage(errors.render(false)))?;
+    parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"))
+        .map_err(|errors| Failure::usage(errors.render(false)))?;
     let print = |about: &str| {
         if args.json {
             let entry = entry_json(&key, SystemTime::now());
@@ -109,7 +104,7 @@ fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
 }
 
 fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
-    let keys = load_keys(&file.path, file.most)
+    let keys = load_keys(&file.path)
         .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?
         .keys;
     let now = SystemTime::now();
@@ -213,31 +208,26 @@ fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Re
 /// The file with keys.
 struct KeyFile {
     path: PathBuf,
-    /// The limit of keys in the file.
-    most: usize,
 }
 
 impl KeyFile {
     /// The file named on the command line, or else in the configuration.
     fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.file {
-            return Ok(Self {
-                path: path.clone(),
-                most: Config::default().limits.auth_keys,
-            });
+            return Ok(Self { path: path.clone() });
         }
         let env = |name: &str| std::env::var(name).ok();
         let paths = configuration::paths(common).unwrap_or_default();
         let found = key_file(&paths, &env)
             .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
-        let (path, most) = found.ok_or_else(|| {
+        let path = found.ok_or_else(|| {
             let why =
                 if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
             Failure::usage(format!(
                 "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
             ))
         })?;
-        Ok(Self { path, most })
+        Ok(Self { path })
     }
 
     /// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
@@ -258,7 +248,7 @@ impl KeyFile {
             .map_err(|error| cannot("lock the folder of", error))?;
         let before = replace::read(&path).map_err(|error| cannot("read", error))?;
         let text = change(before.as_deref().unwrap_or_default())?;
-        parse_keys(&text, &self.path, self.most)
+        parse_keys(&text, &self.path)
             .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
         replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
         Ok(())

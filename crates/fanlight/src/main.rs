@@ -109,6 +109,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
+    #[cfg(debug_assertions)]
+    fanlight_config::settings::check_limits().map_err(Failure::usage)?;
     let common = &cli.common;
     match &cli.command {
         Some(Command::DemoServer { era }) => return demo::serve(*era),
@@ -229,7 +231,6 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         )
     );
     let loaded = configuration::load(common, !looks || common.may_act())?;
-    log.configure(&loaded.config);
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
         complain(&format!("DEMO: {}\n", demo::NOTICE));
     }

@@ -486,8 +486,6 @@ struct Life {
     exports: Guard,
     servers_end: CancellationToken,
     record: Recorder,
-    /// The time limit for the last delivery of exported data.
-    flush: Duration,
 }
 
 impl Life {
@@ -509,11 +507,7 @@ impl Life {
             replicas,
         } = services;
         let (replicas, replicas_keeping) = replicas.unzip();
-        let (core, insight, flush) = (
-            Arc::clone(&assembly.gateway),
-            Insight::default(),
-            plan.loaded.config.timeouts.flush,
-        );
+        let (core, insight) = (Arc::clone(&assembly.gateway), Insight::default());
         let listeners = Listeners {
             clients: clients.listener,
             operators: operators.listener,
@@ -576,7 +570,6 @@ impl Life {
             exports,
             servers_end,
             record,
-            flush,
         }
     }
 
@@ -590,8 +583,8 @@ impl Life {
             replicas.stop().await;
         }
         self.operators.stop().await;
-        self.record.end(self.flush).await;
-        telemetry::end(self.exports, self.flush).await;
+        self.record.end(telemetry::FLUSH).await;
+        telemetry::end(self.exports).await;
     }
 }
 

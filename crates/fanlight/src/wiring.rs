@@ -9,16 +9,15 @@ use std::time::Duration;
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
     BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity,
-    MessageMemory, PollIntervals, ProcessPolicy, Repeats, RetryDelays, Serves, SystemNames,
-    TelemetrySettings,
+    MessageMemory, ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
 };
-use fanlight_canonical::{Endpoint, HandleSeal};
+use fanlight_canonical::HandleSeal;
+use fanlight_config::settings::limit;
 use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
-    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveHooks, LiveProtection,
-    Origins, PublicUrl, RefusedBody, TrustedProxies,
+    ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
+    PublicUrl, TrustedProxies, max_suspended_calls,
 };
-use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_record::AuditLog;
@@ -39,35 +38,14 @@ const PROCESS_START: Duration = Duration::from_secs(90);
 const MIRROR_MESSAGE: usize = 2 << 20;
 
 pub(crate) fn list_limits(config: &Config) -> ListLimits {
+    let limits = ListLimits::default();
     ListLimits {
-        uri: config.limits.uri,
-        unknown_tasks: config.limits.unknown_tasks,
-        timeout: config.timeouts.list,
-        pages: config.limits.list_pages,
-        entries: config.limits.list_entries,
-        page_size: config.limits.page_size,
-        generations: config.limits.list_generations,
-        settle: config.timeouts.list_settle,
-        unannounced: config.timeouts.list_unannounced,
-        unknown: config.timeouts.unknown_name,
-        listen_retry: listen_retry(config),
         spares_streams: config.replicas.is_some(),
         bytes: ByteLimits {
-            one: config.limits.list_bytes,
             all: budgets(config).lists,
+            ..limits.bytes
         },
-        stale: config.timeouts.stale_lists,
-        client_notifications: config.limits.client_notifications,
-        client_extensions: config.limits.client_extensions,
-        result_uris: config.limits.result_uris,
-    }
-}
-
-/// Pauses before a listener that was refused is set up again.
-fn listen_retry(config: &Config) -> RetryDelays {
-    RetryDelays {
-        shortest: config.timeouts.listen_retry,
-        longest: config.timeouts.listen_retry_max,
+        ..limits
     }
 }
 
@@ -136,13 +114,8 @@ pub(crate) fn backend_settings(
             // Set later, since it depends on where lists are stored.
             rests_while_known: false,
             idle: server.idle,
-            max_failures: server.start_attempts,
         },
-        health: HealthPolicy {
-            interval: server.health.interval,
-            timeout: server.health.timeout,
-            timeouts: server.health.timeouts,
-        },
+        health: HealthPolicy::default(),
         era: server.era,
         sessions: server.session,
         // With one server, each client reads its lists from the server itself.
@@ -160,86 +133,30 @@ pub(crate) fn backend_settings(
                 true => config.timeouts.connect.max(PROCESS_START),
                 false => config.timeouts.connect,
             }),
-            start_total: config.timeouts.start_total,
-            probe: config.timeouts.probe,
             call: server.timeout,
-            call_total: config.timeouts.call_total,
             question: config.timeouts.client_answer,
-            session_idle: config.timeouts.backend_session_idle,
-            task: config.timeouts.task,
-            process_stop: config.timeouts.process_stop,
-            ping: config.timeouts.ping,
-            session_end: config.timeouts.session_end,
-            idle_connection: config.timeouts.backend_idle_connection,
-            failed_retry: config.timeouts.failed_retry,
-            reconnect_on_demand: config.timeouts.reconnect_on_call,
-            reconnect: RetryDelays {
-                shortest: config.timeouts.reconnect,
-                longest: config.timeouts.reconnect_max,
-            },
-            list_settle: config.timeouts.list_settle,
-            resume: RetryDelays {
-                shortest: config.timeouts.backend_resume,
-                longest: config.timeouts.backend_resume_max,
-            },
-            server_retry: RetryDelays {
-                shortest: config.timeouts.sse_retry_min,
-                longest: config.timeouts.sse_retry_max,
-            },
-            stable_connection: config.timeouts.stable_connection,
-            era_recheck: config.timeouts.era_recheck,
-            connect_on_call: config.timeouts.connect_on_call,
-            subscribe_on_call: config.timeouts.subscribe_on_call,
-            refused_request: config.timeouts.refused_request,
-            task_result: config.timeouts.task_result,
-            task_input: config.timeouts.task_input,
-            stream_opening: config.timeouts.stream_opening,
-            delivery: config.timeouts.delivery,
-            own_message: config.timeouts.own_message,
-            task_polls: PollIntervals {
-                usual: config.timeouts.task_poll,
-                shortest: config.timeouts.task_poll_min,
-                longest: config.timeouts.task_poll_max,
-                failures: config.limits.task_poll_failures,
-            },
-            tcp_probe: config.timeouts.tcp_probe,
-            tcp_unacknowledged: config.timeouts.tcp_unacknowledged,
+            ..BackendTimeouts::default()
         },
         limits: BackendLimits {
             concurrency: server.concurrency,
             sessions: if is_process {
                 config.limits.processes
             } else {
-                config.limits.backend_sessions
+                limit("backendSessions", config.limits.sessions)
             },
             // All of them can run at the same time. Over stdio each is a process, which has a limit
             // of its own.
             request_sessions: if is_process {
                 0
             } else {
-                server.concurrency + config.limits.suspended_calls
+                server.concurrency + max_suspended_calls()
             },
-            subscriptions: config.limits.subscriptions,
             message_bytes: match is_mirror && !is_canary {
                 true => config.limits.message.min(MIRROR_MESSAGE),
                 false => config.limits.message,
             },
-            invalid_output: config.limits.invalid_output,
-            process_log: config.limits.process_log,
-            process_log_kept: config.limits.process_log_kept,
-            nesting: config.limits.nesting,
-            tasks: config.limits.tasks,
-            task_bytes: config.limits.task_results,
-            client_description: config.limits.client_description,
-            open_server_requests: config.limits.open_server_requests,
-            task_inputs: config.limits.task_inputs,
-            stream_attempts: config.limits.stream_attempts,
-            list_pages: config.limits.list_pages,
-            list_entries: config.limits.list_entries,
-            mirrored_params: config.limits.mirrored_params,
-            server_requests: config.limits.call_server_requests,
-            list_bytes: config.limits.list_bytes,
             spare_bytes: budgets(config).spare,
+            ..BackendLimits::default()
         },
         identity: identity(),
         memory: memory.clone(),
@@ -252,7 +169,6 @@ pub(crate) fn backend_settings(
             content: ContentPolicy {
                 arguments: server.records_content,
                 results: server.records_content,
-                max_bytes: config.limits.recorded_content,
             },
         },
         handles: Arc::clone(handles),
@@ -294,77 +210,36 @@ pub(crate) fn frontend_settings(
     let memory = budgets(config);
     FrontendSettings {
         path: config.path.clone(),
-        endpoint: Endpoint::Default,
         sse_path: config.sse_path.clone(),
         guard: LiveGuard::new(client_guard(config, &config.listen)),
         keys: keys(config),
         max_body: config.limits.request_body.min(memory.requests),
         request_memory: ByteBudget::new(memory.requests),
         answer_memory: ByteBudget::new(memory.answers),
-        max_header: config.limits.header,
         max_line: config.limits.request_body.min(memory.requests),
         max_concurrent: config.limits.concurrency,
-        nesting: config.limits.nesting,
-        workers: Vec::new(),
-        // Denies everything until replaced.
-        authenticate: Arc::new(Authenticator::default()),
-        pages: None,
         protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
-        max_peer_connections: config.limits.peer_connections,
-        http2_streams: u32::try_from(config.limits.http2_streams).unwrap_or(u32::MAX),
-        max_streams: config.limits.streams,
         max_sessions: config.limits.sessions,
-        max_peer_sessions: config.limits.peer_sessions,
-        notification_buffer: config.limits.notifications,
-        max_server_requests: config.limits.server_requests,
-        max_input_rounds: config.limits.input_rounds,
-        max_suspended_calls: config.limits.suspended_calls,
-        max_peer_suspended_calls: config.limits.peer_suspended_calls,
-        max_subscriptions: config.limits.subscriptions,
-        max_description: config.limits.client_description,
         description_memory: ByteBudget::new(memory.descriptions),
-        max_batch: config.limits.batch,
-        max_mirrored_params: config.limits.mirrored_params,
-        replay_events: config.limits.replay_events,
-        replay_bytes: config.limits.replay_bytes,
         replay_total_bytes: memory.replay,
         input_timeout: config.timeouts.client_answer,
-        header_timeout: config.timeouts.header,
-        first_request: config.timeouts.first_request,
-        body_timeout: config.timeouts.body,
-        idle_connection: config.timeouts.idle_connection,
-        write_timeout: config.timeouts.write,
-        write_rate: u32::try_from(config.limits.write_rate).unwrap_or(u32::MAX),
-        http2_ping: config.timeouts.http2_ping,
-        last_answers: config.timeouts.last_answers,
-        session_idle: config.timeouts.session_idle,
         drain: config.timeouts.drain,
         give_up: backends_end.clone(),
-        stream_after: config.timeouts.stream,
-        keep_alive: config.timeouts.keep_alive,
-        resume: config.timeouts.resume,
-        sse_retry: config.timeouts.sse_retry,
-        refused_body: RefusedBody {
-            time: config.timeouts.refused_body,
-            bytes: config.limits.refused_body,
-        },
-        collect_requests: config.timeouts.collect_requests,
-        listen_retry: listen_retry(config),
-        hooks: LiveHooks::default(),
-        approvals: Approvals::default(),
         approval_wait: config.timeouts.approval,
-        record: Arc::new(AuditLog::default()),
         has_balancer: config.replicas.is_some(),
-        replicas: None,
-        session_records: None,
         telemetry: telemetry.clone(),
         trust_inbound: match config.telemetry.trust_inbound {
             TrustChoice::True => TrustInbound::Trust,
             TrustChoice::Link => TrustInbound::Link,
             TrustChoice::Ignore => TrustInbound::Ignore,
         },
+        // Denies everything until it is replaced.
+        ..FrontendSettings::new(
+            Arc::new(Authenticator::default()),
+            Arc::new(AuditLog::default()),
+        )
     }
 }
 

@@ -46,4 +46,4 @@ pub use protection::{
     RateRule, RateState, RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
 };
 pub use session_records::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
-pub use settings::{FrontendSettings, RefusedBody};
+pub use settings::{FrontendSettings, RefusedBody, max_suspended_calls};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::forwarding::Replicas;
+use fanlight_canonical::Endpoint;
 use fanlight_canonical::credentials::{Authenticate, Pages};
-use fanlight_canonical::{Endpoint, RetryDelays};
+use fanlight_config::settings::limit;
 use fanlight_gateway::approvals::Approvals;
-use fanlight_http::LiveGuard;
-#[cfg(any(test, feature = "test-support"))]
-use fanlight_http::{Guard, Origins};
+use fanlight_http::{Guard, LiveGuard, Origins};
+use fanlight_protocol::input::MAX_INPUT_ROUNDS;
 use fanlight_protocol::seal::Keys;
 use fanlight_record::Record;
 use fanlight_telemetry::{Telemetry, TrustInbound};
@@ -20,6 +20,15 @@ use crate::guardrail::LiveHooks;
 use crate::memory::ByteBudget;
 use crate::protection::LiveProtection;
 use crate::session_records::SessionRecords;
+
+/// The time for delivering the errors of requests that did not finish within [`FrontendSettings::drain`].
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// The limit of suspended calls, which are calls of modern clients that wait for the input that a legacy server requested.
+#[must_use]
+pub fn max_suspended_calls() -> usize {
+    limit("suspendedCalls", 1000)
+}
 
 /// The settings for serving clients. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -46,8 +55,6 @@ pub struct FrontendSettings {
     pub answer_memory: ByteBudget,
     /// The largest HTTP request head; at least 8 KiB are always allowed.
     pub max_header: usize,
-    /// The nesting depth of arrays and objects in one message.
-    pub nesting: usize,
     /// Further runtimes for HTTP connections, beside the listener's own. Runtimes of one thread
     /// each work best.
     pub workers: Vec<Handle>,
@@ -57,8 +64,6 @@ pub struct FrontendSettings {
     pub max_waiting_connections: usize,
     /// The maximum number of open connections per peer; 0 for no limit.
     pub max_peer_connections: usize,
-    /// The maximum number of concurrent requests on one HTTP/2 connection.
-    pub http2_streams: u32,
     /// The maximum number of listen-only event streams on HTTP; further ones are refused. Never
     /// more than three quarters of [`Self::max_connections`].
     pub max_streams: usize,
@@ -77,19 +82,13 @@ pub struct FrontendSettings {
     /// The maximum number of suspended calls; per process on HTTP, and per connection on stdio. A
     /// suspended call of a modern client waits for input that a legacy server asked for.
     pub max_suspended_calls: usize,
-    /// The maximum number of suspended calls per peer; 0 for no limit.
-    pub max_peer_suspended_calls: usize,
     /// The maximum number of subscriptions of modern clients; per process on HTTP, and per
     /// connection on stdio.
     pub max_subscriptions: usize,
-    /// The maximum size of a legacy client's capabilities, and of its `clientInfo`.
-    pub max_description: usize,
     /// The memory for the descriptions of all legacy clients.
     pub description_memory: ByteBudget,
     /// The maximum number of messages in a batch.
     pub max_batch: usize,
-    /// The maximum number of parameters per tool that clients mirror into headers.
-    pub max_mirrored_params: usize,
     /// The number of events kept per legacy HTTP session, to resume broken streams.
     pub replay_events: usize,
     /// The size of these events per session.
@@ -102,22 +101,12 @@ pub struct FrontendSettings {
     pub max_line: usize,
     /// Time for the head of one HTTP request.
     pub header_timeout: Duration,
-    /// The time from the acceptance of a connection to its first request, if the listener stops in
-    /// between.
-    pub first_request: Duration,
     /// Time for one HTTP request body.
     pub body_timeout: Duration,
     /// The longest time of a connection without a request.
     pub idle_connection: Duration,
     /// How long a client may read nothing, or much less than a kibibyte a second.
     pub write_timeout: Duration,
-    /// Bytes per second; a client that reads this fast never counts as stuck.
-    pub write_rate: u32,
-    /// The longest time for the answer to a ping on an HTTP/2 connection.
-    pub http2_ping: Duration,
-    /// The time for delivering errors to the clients of requests that did not finish within
-    /// `drain`.
-    pub last_answers: Duration,
     /// The longest time of a session without a request.
     pub session_idle: Duration,
     /// The time for running requests after a shutdown request.
@@ -131,15 +120,8 @@ pub struct FrontendSettings {
     pub keep_alive: Duration,
     /// How long a stream of a legacy session can be resumed after the loss of its connection.
     pub resume: Duration,
-    /// The default delay after which a client should resume a broken event stream; a server may
-    /// name another.
-    pub sse_retry: Duration,
     /// How much of a refused body is read, so that its sender gets to read the response.
     pub refused_body: RefusedBody,
-    /// How long a modern client's call waits for further server requests before it is suspended.
-    pub collect_requests: Duration,
-    /// The pauses before a server that refused to send notifications is asked again.
-    pub listen_retry: RetryDelays,
     /// Authenticates clients over HTTP.
     pub authenticate: Arc<dyn Authenticate>,
     /// Pages for people beside the endpoints.
@@ -186,83 +168,80 @@ impl FrontendSettings {
     }
 }
 
-#[cfg(any(test, feature = "test-support"))]
-impl Default for FrontendSettings {
-    fn default() -> Self {
+impl FrontendSettings {
+    /// Settings that answer requests to loopback names alone, with `authenticate` for clients and this `record`.
+    #[must_use]
+    pub fn new(authenticate: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self {
             path: "/mcp".into(),
             endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
-            guard: LiveGuard::new(Guard::new(
-                &[],
-                Origins::Listed(vec!["http://localhost:3000".into()]),
-            )),
+            guard: LiveGuard::new(Guard::new(&[], Origins::Listed(Vec::new()))),
             keys: Keys::default(),
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),
             answer_memory: ByteBudget::new(1 << 30),
             max_header: 64 << 10,
-            nesting: 128,
             workers: Vec::new(),
             max_connections: 16_384,
             max_waiting_connections: 128,
-            max_peer_connections: 0,
-            http2_streams: 100,
-            max_streams: 12_288,
+            max_peer_connections: limit("peerConnections", 0),
+            max_streams: limit("streams", usize::MAX),
             max_sessions: 10_000,
-            max_peer_sessions: 0,
+            max_peer_sessions: limit("peerSessions", 0),
             max_concurrent: 256,
-            notification_buffer: 256,
+            notification_buffer: limit("notifications", 256),
             max_server_requests: 64,
-            max_input_rounds: 8,
-            max_suspended_calls: 1000,
-            max_peer_suspended_calls: 0,
+            max_input_rounds: MAX_INPUT_ROUNDS,
+            max_suspended_calls: max_suspended_calls(),
             max_subscriptions: 10_000,
-            max_description: 128 << 10,
             description_memory: ByteBudget::new(32 << 20),
-            max_batch: 100,
-            max_mirrored_params: 64,
+            max_batch: limit("batch", 100),
             replay_events: 1000,
-            replay_bytes: 1 << 20,
+            replay_bytes: limit("replayBytes", 1 << 20),
             replay_total_bytes: 256 << 20,
             input_timeout: Duration::from_secs(10 * 60),
             max_line: 16 << 20,
-            header_timeout: Duration::from_secs(10),
-            first_request: Duration::from_millis(500),
+            header_timeout: limit("header", Duration::from_secs(10)),
             body_timeout: Duration::from_secs(30),
-            idle_connection: Duration::from_secs(75),
-            write_timeout: Duration::from_secs(60),
-            write_rate: 1 << 10,
-            http2_ping: Duration::from_secs(20),
-            last_answers: Duration::from_secs(1),
+            idle_connection: limit("idleConnection", Duration::from_secs(75)),
+            write_timeout: limit("write", Duration::from_secs(60)),
             session_idle: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(10),
             give_up: CancellationToken::new(),
-            stream_after: Duration::from_secs(5),
-            keep_alive: Duration::from_secs(25),
+            stream_after: limit("stream", Duration::from_secs(5)),
+            keep_alive: limit("keepAlive", Duration::from_secs(25)),
             resume: Duration::from_secs(5 * 60),
-            sse_retry: Duration::from_secs(1),
             refused_body: RefusedBody {
                 time: Duration::from_secs(5),
                 bytes: 64 << 20,
             },
-            collect_requests: Duration::from_millis(20),
-            listen_retry: RetryDelays {
-                shortest: Duration::from_secs(1),
-                longest: Duration::from_secs(60),
-            },
-            authenticate: Arc::new(fanlight_canonical::credentials::Open::default()),
+            authenticate,
             pages: None,
             protection: LiveProtection::default(),
             hooks: LiveHooks::default(),
             approvals: Approvals::default(),
             approval_wait: Duration::from_secs(50),
-            record: Arc::new(fanlight_record::AuditLog::default()),
+            record,
             has_balancer: false,
             replicas: None,
             session_records: None,
             telemetry: Telemetry::off(),
             trust_inbound: TrustInbound::Trust,
+        }
+    }
+}
+
+#[cfg(any(test, feature = "test-support"))]
+impl Default for FrontendSettings {
+    fn default() -> Self {
+        let origins = Origins::Listed(vec!["http://localhost:3000".into()]);
+        Self {
+            guard: LiveGuard::new(Guard::new(&[], origins)),
+            ..Self::new(
+                Arc::new(fanlight_credentials::Open::default()),
+                Arc::new(fanlight_audit::AuditLog::default()),
+            )
         }
     }
 }

@@ -32,7 +32,7 @@ mod uris;
 pub use gateway::{Gateway, GatewaySettings, ListenOperation, Notice, Operation};
 pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
-pub use tasks::{CommonTask, CommonTaskOwners, TaskLimits};
+pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{
     ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,
     EndpointEntry, EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting,

@@ -170,7 +170,7 @@ impl Listeners {
         let RetryDelays {
             shortest: mut pause,
             longest,
-        } = topology.limits.listen_retry;
+        } = RetryDelays::LISTEN;
         let number = topology.number();
         // Holding the topology would keep its servers alive.
         drop(topology);

@@ -12,6 +12,9 @@ use crate::topology::{BackendId, Filtered, Member, ToolRewriting, View};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
 
+/// The longest URI, in bytes, that is compared with lists and templates.
+const LONGEST_URI: usize = 64 << 10;
+
 /// The destination of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
@@ -237,7 +240,7 @@ impl Lookup<'_> {
             context,
         } = self;
         let topology = view.topology();
-        if uri.len() > topology.limits.uri {
+        if uri.len() > LONGEST_URI {
             return Place::Unroutable;
         }
         if let Some((backend, original)) = topology.unalias(uri) {
@@ -596,7 +599,7 @@ impl<'a> Router<'a> {
     async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
         let view = self.lookup.view;
-        let longest = view.limits().uri;
+        let longest = LONGEST_URI;
         if uri.len() > longest {
             let message = format!(
                 "params.{} is longer than {longest} bytes, the limit here",

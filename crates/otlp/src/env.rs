@@ -173,7 +173,7 @@ impl Env<'_> {
                 });
             }
         };
-        let protocol = self.protocol(configured, signal);
+        let protocol = self.protocol(signal);
         // gRPC addresses services by name, so its URLs have no path.
         let path = if matches!(protocol, Ok(OtlpProtocol::Grpc)) {
             ""
@@ -223,14 +223,7 @@ impl Env<'_> {
         }))
     }
 
-    fn protocol(
-        &self,
-        configured: Collector<'_>,
-        signal: &str,
-    ) -> Result<OtlpProtocol, SettingsError> {
-        if let Some(protocol) = configured.protocol {
-            return Ok(protocol);
-        }
+    fn protocol(&self, signal: &str) -> Result<OtlpProtocol, SettingsError> {
         let Some((variable, value)) = self.signal(signal, "PROTOCOL") else {
             return Ok(OtlpProtocol::default());
         };

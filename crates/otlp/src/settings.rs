@@ -60,8 +60,6 @@ impl OtlpProtocol {
 pub struct Collector<'a> {
     /// The base URL of the collector.
     pub endpoint: Option<&'a str>,
-    /// The protocol that the collector speaks.
-    pub protocol: Option<OtlpProtocol>,
 }
 
 /// A collector's endpoint for one signal.

@@ -11,6 +11,9 @@ pub const INPUT_RESPONSES: &str = "inputResponses";
 /// The member with the server's state, in a result and in the params of the next round.
 pub const REQUEST_STATE: &str = "requestState";
 
+/// How often a server may ask for input in one call of a client that does not follow the rounds itself.
+pub const MAX_INPUT_ROUNDS: usize = 8;
+
 /// A result that asks for input.
 #[derive(Debug)]
 pub struct InputRequired {

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use crate::json::{Edits, Json, Kind, retain_elements};
 
+/// Parameters of one tool that are mirrored into headers. A tool with more is left out of the lists of modern HTTP servers.
+pub const MAX_MIRRORED: usize = 64;
+
 const ANNOTATION: &str = "x-mcp-header";
 
 /// The greatest safe integer. Doubles are not exact for integers beyond ±(2^53 − 1).

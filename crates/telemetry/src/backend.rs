@@ -29,25 +29,12 @@ pub enum TraceContextPolicy {
 }
 
 /// The content of tool calls that Fanlight records. By default it records none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContentPolicy {
     /// Whether to record the arguments of tool calls.
     pub arguments: bool,
     /// Whether to record the results of tool calls.
     pub results: bool,
-    /// The limit of each recorded text, in bytes.
-    pub max_bytes: usize,
-}
-
-#[cfg(any(test, feature = "test-support"))]
-impl Default for ContentPolicy {
-    fn default() -> Self {
-        Self {
-            arguments: false,
-            results: false,
-            max_bytes: 4096,
-        }
-    }
 }
 
 /// How Fanlight reaches a server.

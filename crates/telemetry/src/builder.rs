@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::SpanExporter;
 
 use crate::console::Console;
 use crate::file::TraceFile;
-use crate::metrics::Metrics;
+use crate::metrics::{MetricLimits, Metrics};
 use crate::pipeline::{BatchExport, Pipeline};
 use crate::recorder::Recorder;
 use crate::ring::Ring;
@@ -17,6 +17,9 @@ use crate::running::Running;
 use crate::settings::{BatchSettings, Settings};
 use crate::telemetry::{Guard, Telemetry};
 use crate::worker::{Worker, Write};
+
+/// Spans that wait for the console, and for the file; further ones are dropped and counted.
+const SPAN_QUEUE: usize = 4096;
 
 /// Why telemetry did not start.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +51,7 @@ impl Builder {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
-        let metrics = Metrics::new(settings.metrics)
+        let metrics = Metrics::new(MetricLimits::default())
             .with_dropped_log_lines(Arc::clone(&settings.dropped_log_lines));
         let metrics = Arc::new(metrics);
         Self {
@@ -129,7 +132,7 @@ fn writers(
     let mut writers = Vec::new();
     if settings.console {
         let console = Console::new(io::stderr());
-        writers.push(start("trace-console", console, settings, metrics)?);
+        writers.push(start("trace-console", console, metrics)?);
     }
     if let Some(file) = &settings.file {
         let open = TraceFile::open(file.clone(), resource.clone());
@@ -137,19 +140,13 @@ fn writers(
             path: file.path.display().to_string(),
             source,
         })?;
-        writers.push(start("trace-file", open, settings, metrics)?);
+        writers.push(start("trace-file", open, metrics)?);
     }
     Ok(writers)
 }
 
-fn start(
-    name: &str,
-    writer: impl Write,
-    settings: &Settings,
-    metrics: &Arc<Metrics>,
-) -> Result<Worker, StartError> {
-    Worker::start(name, writer, settings.span_queue, Arc::clone(metrics))
-        .map_err(StartError::Thread)
+fn start(name: &str, writer: impl Write, metrics: &Arc<Metrics>) -> Result<Worker, StartError> {
+    Worker::start(name, writer, SPAN_QUEUE, Arc::clone(metrics)).map_err(StartError::Thread)
 }
 
 fn resource(settings: &Settings) -> Resource {

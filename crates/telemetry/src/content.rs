@@ -7,6 +7,9 @@ use crate::backend::ContentPolicy;
 use crate::record::Record;
 use crate::redact;
 
+/// Bytes recorded of the arguments, and of the result, of a tool call.
+const MAX_BYTES: usize = 4 << 10;
+
 /// Whether the content of messages of this method can be recorded.
 pub(crate) fn has_content(method: &Method) -> bool {
     matches!(method, Method::CallTool | Method::GetPrompt)
@@ -27,9 +30,9 @@ pub(crate) fn record_arguments(
     };
     span.update(|fields| match method {
         Method::GetPrompt => {
-            fields.optional().variables = redact::redacted_members(&arguments, policy.max_bytes)
+            fields.optional().variables = redact::redacted_members(&arguments, MAX_BYTES)
         }
-        _ => fields.optional().arguments = Some(redact::redacted(&arguments, policy.max_bytes)),
+        _ => fields.optional().arguments = Some(redact::redacted(&arguments, MAX_BYTES)),
     });
 }
 
@@ -44,8 +47,6 @@ pub(crate) fn record_result(
         return;
     }
     if let Some(result) = answer.result() {
-        span.update(|fields| {
-            fields.optional().result = Some(redact::redacted(&result, policy.max_bytes))
-        });
+        span.update(|fields| fields.optional().result = Some(redact::redacted(&result, MAX_BYTES)));
     }
 }

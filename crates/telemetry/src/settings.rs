@@ -9,7 +9,6 @@ use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
 use crate::inbound::{Carriers, HeaderContext, Inbound};
-use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
 
 /// Settings of telemetry.
@@ -29,12 +28,8 @@ pub struct Settings {
     pub propagators: Propagators,
     /// Further resource attributes. A `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
-    /// Limits of metrics.
-    pub metrics: MetricLimits,
     /// The value of `service.version`.
     pub service_version: String,
-    /// The limit of the spans that wait for the console, and of those that wait for the file.
-    pub span_queue: usize,
     /// The log's counter of dropped log lines.
     pub dropped_log_lines: Arc<AtomicU64>,
 }
@@ -51,9 +46,7 @@ impl Default for Settings {
             sampling: Sampling::ParentBasedAlwaysOn,
             propagators: Propagators::default(),
             resource: Vec::new(),
-            metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
-            span_queue: 4096,
             dropped_log_lines: Arc::default(),
         }
     }
@@ -68,6 +61,18 @@ pub struct FileSettings {
     pub max_bytes: u64,
     /// How many rotated files are kept.
     pub kept: usize,
+}
+
+impl FileSettings {
+    /// The file at `path`, rotated at 64 MiB, with three earlier files.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            max_bytes: 64 << 20,
+            kept: 3,
+        }
+    }
 }
 
 /// How spans are queued and batched for an exporter.

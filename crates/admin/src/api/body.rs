@@ -1,5 +1,7 @@
 //! Reads request bodies within limits of size and time.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::StatusCode;
@@ -8,6 +10,9 @@ use tokio::time::timeout;
 
 use crate::reply::Refusal;
 use crate::settings::AdminSettings;
+
+/// Time for a request body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body, of at most `limits.requestBody`.
 pub(super) async fn read(body: Body, settings: &AdminSettings) -> Result<Bytes, Refusal> {
@@ -21,7 +26,7 @@ pub(super) async fn read_up_to(
     settings: &AdminSettings,
 ) -> Result<Bytes, Refusal> {
     let limit = limit.min(settings.max_body);
-    match timeout(settings.body_timeout, Limited::new(body, limit).collect()).await {
+    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             let message =

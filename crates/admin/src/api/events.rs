@@ -23,6 +23,7 @@ use super::stream::{self, event};
 use super::traces::{TracesEnded, summary};
 use crate::Admin;
 use crate::operator::Operator;
+use crate::settings::event_interval;
 use crate::values::to_json;
 
 /// How long traces are collected before they are sent, since a trace has several spans. There is no
@@ -76,7 +77,7 @@ impl Follower {
         disallowed: CancellationToken,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let mut check = interval(admin.now().settings.event_interval);
+        let mut check = interval(event_interval());
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ring = admin.subject.telemetry.ring().cloned();
         Self {

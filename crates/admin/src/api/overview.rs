@@ -1,7 +1,7 @@
 //! `/api/overview` and `/api/backends`: the state and figures of each server, and of the process.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
@@ -12,8 +12,15 @@ use utoipa::ToSchema;
 
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
+use crate::settings::event_interval;
 use crate::values::{millis, moment, to_json};
-use crate::{LiveSettings, ReplicasView, Subject};
+use crate::{ReplicasView, Subject};
+
+/// The interval at which the page requests what no event shows, while it shows that.
+const PAGE_REFRESH: Duration = Duration::from_secs(2);
+
+/// How long the page uses the lists of the catalogue.
+const PAGE_LISTS: Duration = Duration::from_secs(5);
 
 /// How many failed traces are searched for each server's last error. There is no option: an error
 /// before so many failures is not the last one.
@@ -78,15 +85,13 @@ pub(crate) struct Latest {
     subject: Arc<Subject>,
     started: SystemTime,
     began: Instant,
-    live: LiveSettings,
     made: Mutex<Option<(Instant, Json)>>,
 }
 
 impl Latest {
-    pub(crate) fn new(subject: Arc<Subject>, live: LiveSettings, started: SystemTime) -> Self {
+    pub(crate) fn new(subject: Arc<Subject>, started: SystemTime) -> Self {
         Self {
             subject,
-            live,
             started,
             began: Instant::now(),
             made: Mutex::default(),
@@ -96,7 +101,7 @@ impl Latest {
     /// An overview no older than the interval of event streams, without constantly changing values.
     pub(crate) fn get(&self) -> Json {
         // Each check of the event streams needs a new overview, even if timers are late.
-        let fresh = self.live.load().settings.event_interval * 9 / 10;
+        let fresh = event_interval() * 9 / 10;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         match &*made {
             Some((at, json)) if at.elapsed() < fresh => json.clone(),
@@ -158,7 +163,7 @@ impl Latest {
     }
 
     fn make(&self, seconds: Seconds) -> Overview {
-        let (subject, live) = (&self.subject, self.live.load());
+        let subject = &self.subject;
         let clients = subject.clients.counts();
         let (traces, trace_bytes) = subject.telemetry.ring().map(|ring| ring.size()).unzip();
         Overview {
@@ -174,8 +179,8 @@ impl Latest {
             trace_bytes,
             replicas: subject.replicas.as_ref().map(|replicas| replicas.view()),
             page: Page {
-                refresh_ms: millis(live.settings.page_refresh),
-                lists_ms: millis(live.settings.page_lists),
+                refresh_ms: millis(PAGE_REFRESH),
+                lists_ms: millis(PAGE_LISTS),
             },
             backends: self.all_backends(seconds),
         }

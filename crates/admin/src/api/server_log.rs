@@ -20,6 +20,7 @@ use super::{Answer, Query};
 use crate::Admin;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
+use crate::settings::event_interval;
 use crate::values::{moment, to_json};
 
 /// The last lines of a server's processes.
@@ -103,7 +104,7 @@ pub(super) async fn of_all(
 fn follow(admin: &Arc<Admin>, operator: Operator, server: Option<String>) -> Answer {
     let now = admin.now();
     let permit = stream::permit(&now)?;
-    let mut check = interval(now.settings.event_interval);
+    let mut check = interval(event_interval());
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower {
         server,

@@ -40,14 +40,15 @@ pub(crate) enum FetchError {
     JustFailed,
 }
 
+/// Bytes of an answer of an issuer: its metadata, its keys, or its answer about a token.
+const LONGEST_ANSWER: usize = 256 << 10;
+
 /// An HTTP client for one issuer.
 #[derive(Debug)]
 pub(crate) struct IssuerClient {
     /// Whether the issuer is on this machine, over http, as in tests and on laptops.
     is_local: bool,
     timeout: Duration,
-    /// The size limit of an answer, in bytes.
-    max: usize,
     /// Uses the environment's proxy.
     proxied: OnceLock<reqwest::Client>,
     /// Uses no proxy, for servers on this machine.
@@ -55,14 +56,13 @@ pub(crate) struct IssuerClient {
 }
 
 impl IssuerClient {
-    /// A client for `issuer` with a time limit and a size limit of answers.
-    pub(crate) fn new(issuer: &str, timeout: Duration, max: usize) -> Self {
+    /// A client for `issuer` with a time limit.
+    pub(crate) fn new(issuer: &str, timeout: Duration) -> Self {
         let is_local =
             Url::parse(issuer).is_ok_and(|url| url.scheme() == "http" && is_loopback(&url));
         Self {
             is_local,
             timeout,
-            max,
             proxied: OnceLock::new(),
             direct: OnceLock::new(),
         }
@@ -155,8 +155,8 @@ impl IssuerClient {
         }
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(transport)? {
-            if body.len() + chunk.len() > self.max {
-                return Err(FetchError::TooLong(self.max));
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(FetchError::TooLong(LONGEST_ANSWER));
             }
             body.extend_from_slice(&chunk);
         }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_https_is_used_but_on_this_machine() {
-        let client = |issuer| IssuerClient::new(issuer, Duration::from_secs(1), 10);
+        let client = |issuer| IssuerClient::new(issuer, Duration::from_secs(1));
         let may_ask = |issuer, url| client(issuer).client_for(url).is_ok();
         assert!(may_ask("http://127.0.0.1:1/a", "http://localhost:2/keys"));
         assert!(may_ask("http://[::1]:1", "https://id.example.com/keys"));

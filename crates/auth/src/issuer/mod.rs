@@ -10,8 +10,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use fanlight_config::settings::Algorithm;
-
 pub(crate) use self::client::{FetchError, IssuerClient};
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
@@ -41,11 +39,7 @@ struct Basis {
 impl Issuer {
     fn new(settings: &IssuerSettings, all: &OAuthSettings) -> Self {
         let limits = all.limits;
-        let client = Arc::new(IssuerClient::new(
-            &settings.issuer,
-            limits.request,
-            limits.answer,
-        ));
+        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let introspection = settings.introspection.clone().map(|introspection| {
             Arc::new(Introspection::new(
@@ -88,10 +82,5 @@ impl Issuer {
             known.map_or_else(|| Arc::new(Self::new(issuer, settings)), Arc::clone)
         };
         settings.issuers.iter().map(of).collect()
-    }
-
-    /// Whether the issuer's tokens may be signed with `algorithm`.
-    pub(crate) fn accepts(&self, algorithm: Algorithm) -> bool {
-        self.settings.algorithms.is_empty() || self.settings.algorithms.contains(&algorithm)
     }
 }

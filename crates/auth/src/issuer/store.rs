@@ -19,6 +19,9 @@ use crate::oauth_settings::OAuthLimits;
 /// The least time between two attempts to read keys while there are none.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The keys of one issuer that are kept. A larger set is not read.
+const MOST_KEYS: usize = 100;
+
 /// The keys of one issuer.
 #[derive(Debug)]
 pub(crate) struct KeyStore {
@@ -193,7 +196,7 @@ impl KeyStore {
                 "jwks_uri",
             )?,
         };
-        KeySet::read(self.client.get(&uri).await?, self.limits.keys)
+        KeySet::read(self.client.get(&uri).await?, MOST_KEYS)
     }
 
     fn reading(&self) -> MutexGuard<'_, Reading> {

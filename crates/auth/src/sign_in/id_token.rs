@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fanlight_canonical::credentials::{Denial, IdToken, SignInError, SignInSettings};
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
-use fanlight_config::settings::Algorithm;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 
@@ -44,7 +43,7 @@ pub(super) async fn operator(
     expected: &Expected<'_>,
     settings: &SignInSettings,
 ) -> Result<Identity, SignInError> {
-    let (claims, _) = verify(token, keys, expected, |_| true).await?;
+    let (claims, _) = verify(token, keys, expected).await?;
     identity(&claims, settings)
 }
 
@@ -68,10 +67,7 @@ pub(crate) async fn user(
         leeway,
         now: SystemTime::now(),
     };
-    let (claims, revoked) = verify(token, &issuer.keys, &expected, |algorithm| {
-        issuer.accepts(algorithm)
-    })
-    .await?;
+    let (claims, revoked) = verify(token, &issuer.keys, &expected).await?;
     let validity = Validity {
         expires: None,
         revoked,
@@ -93,7 +89,6 @@ async fn verify(
     token: &str,
     keys: &Arc<KeyStore>,
     expected: &Expected<'_>,
-    accepts: impl Fn(Algorithm) -> bool,
 ) -> Result<(Json, CancellationToken), SignInError> {
     let malformed = || refused("the issuer's ID token is malformed");
     if token.len() > LONGEST {
@@ -102,11 +97,6 @@ async fn verify(
     let jwt = Jwt::read(token).map_err(denied)?.ok_or_else(malformed)?;
     let header = jwt.header().map_err(denied)?;
     let (id, algorithm) = (header.key.as_deref(), header.algorithm);
-    if !accepts(algorithm) {
-        return Err(refused(
-            "the algorithm of the issuer's ID token is not accepted",
-        ));
-    }
     let lookup = match keys.look_up(id, algorithm) {
         Lookup::Reading(attempt) => {
             attempt.await;

@@ -49,11 +49,7 @@ impl OpenIdConnect {
     /// the first request.
     #[must_use]
     pub fn new(settings: SignInSettings, limits: OAuthLimits) -> Self {
-        let client = Arc::new(IssuerClient::new(
-            &settings.issuer,
-            limits.request,
-            limits.answer,
-        ));
+        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request));
         // Other rules end operators' sessions than their ID token, which is used once.
         let revoked = CancellationToken::new();
         let keys = Arc::new(KeyStore::new(

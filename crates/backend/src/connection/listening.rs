@@ -8,6 +8,7 @@ use fanlight_protocol::{Json, Method};
 use super::Connection;
 use crate::request::trace::{SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, Reply};
+use crate::settings::STABLE_CONNECTION;
 use crate::transport::http::HttpTransport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, ServerMessages};
@@ -64,6 +65,6 @@ impl Connection {
 
     /// Whether the connection is old enough for the server to have forgotten the session.
     pub(crate) fn is_seasoned(&self) -> bool {
-        self.is_continued() || self.since.elapsed() >= self.context.timeouts.stable_connection
+        self.is_continued() || self.since.elapsed() >= STABLE_CONNECTION
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::{ErrorType, Parent};
@@ -34,7 +35,7 @@ use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
 use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
-use crate::settings::{BackendLimits, BackendTimeouts, RetryDelays};
+use crate::settings::{RetryDelays, list_bytes, list_pages};
 use crate::transport::Transport;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, ServerSession, TaskDialect};
@@ -43,6 +44,9 @@ use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::{HintReadings, MirroredMembers};
 use usage::ProcessUsage;
+
+/// The time for subscribing a process to the resources that clients listen to, before a call. After it, the call is sent without.
+const SUBSCRIBE_ON_CALL: Duration = Duration::from_secs(2);
 
 /// A connection in use.
 pub(crate) struct Connection {
@@ -152,12 +156,7 @@ impl Connection {
         let tasks = capabilities
             .as_ref()
             .and_then(|capabilities| dialect.tasks(capabilities));
-        let BackendLimits {
-            mirrored_params,
-            list_bytes,
-            ..
-        } = context.limits;
-        let table = |mirrors| ToolTable::new(mirrors, mirrored_params, list_bytes);
+        let table = |mirrors| ToolTable::new(mirrors, MAX_MIRRORED, list_bytes());
         let is_modern_http = dialect.era() == Era::Modern && transport.is_http();
         let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
         let tools = (is_modern_http || has_legacy_tasks || context.knows_safe)
@@ -226,11 +225,8 @@ impl Connection {
                 None => None,
             };
             if let Some(resources) = &self.resources {
-                Box::pin(resources.reach(
-                    self.context.outlet.generation(),
-                    self.context.timeouts.subscribe_on_call,
-                ))
-                .await;
+                Box::pin(resources.reach(self.context.outlet.generation(), SUBSCRIBE_ON_CALL))
+                    .await;
             }
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
@@ -470,16 +466,12 @@ impl Connection {
 
     /// The maximum size of a list in bytes.
     pub(crate) fn largest_list(&self) -> usize {
-        self.context.limits.list_bytes
+        list_bytes()
     }
 
     /// The maximum number of pages of a list.
     pub(crate) fn most_pages(&self) -> usize {
-        self.context.limits.list_pages
-    }
-
-    pub(crate) fn timeouts(&self) -> &BackendTimeouts {
-        &self.context.timeouts
+        list_pages()
     }
 
     /// The pauses between attempts to open a stream.

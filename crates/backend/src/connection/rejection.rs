@@ -9,12 +9,17 @@
 //! it certainly did not run: the server, asked in the same session, also refuses requests that it
 //! must answer.
 
+use std::time::Duration;
+
 use fanlight_protocol::{Era, Json, Method, Response};
 use fanlight_telemetry::Parent;
 
 use super::{Connection, Failure, Loss};
 use crate::request::Reply;
 use fanlight_canonical::{BackendError, Call};
+
+/// How long a verdict on the era counts as fresh: a request that the server rejects meanwhile is rejected for its own sake.
+const ERA_RECHECK: Duration = Duration::from_secs(5);
 
 impl Connection {
     /// The outcome of a call whose request was rejected with `status`; `error` describes it. `body`
@@ -74,7 +79,7 @@ impl Connection {
     /// Whether the era has just been confirmed. If such a server rejects a request, the cause is
     /// the request's content, and another probe would not help.
     pub(super) fn is_confirmed(&self) -> bool {
-        self.reprobed && self.since.elapsed() < self.context.timeouts.era_recheck
+        self.reprobed && self.since.elapsed() < ERA_RECHECK
     }
 
     /// Whether the server refuses harmless requests that every server of its era must answer, with

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Connection;
 use crate::request::deadline::{CallProgress, PausableDeadline};
+use crate::settings::stream_opening;
 
 /// How long a session's first call waits if the server did not open the last session's stream in
 /// time. Some servers do not even send the stream's head before the first message. A constant: it
@@ -63,7 +64,7 @@ impl OutsideStream {
     ) -> RunningGuard<'_> {
         if !self.is_settled.initialized() {
             let is_late = &connection.context.stream_is_late;
-            let opening = connection.context.timeouts.stream_opening;
+            let opening = stream_opening();
             let limit = match is_late.load(Ordering::Relaxed) {
                 true => LATE_OPENING.min(opening),
                 false => opening,
@@ -113,7 +114,7 @@ impl Connection {
     /// Reports that the server has answered whether it opens the stream.
     pub(crate) fn stream_is_settled(&self) {
         if let Some(stream) = &self.outside {
-            if stream.since.elapsed() <= self.context.timeouts.stream_opening {
+            if stream.since.elapsed() <= stream_opening() {
                 self.context.stream_is_late.store(false, Ordering::Relaxed);
             }
             stream.settle();

@@ -14,6 +14,12 @@ use crate::request::declared::Declared;
 use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::result::ServerDescription;
 
+/// How long a call waits for an attempt to connect to a server that could not be reached before. Calls that find an attempt in
+/// progress wait only until a quarter of this time has passed since it began.
+fn connect_on_call() -> Duration {
+    fanlight_config::settings::limit("connectOnCall", Duration::from_secs(1))
+}
+
 pub(crate) struct SupervisedConnection {
     pub(crate) state: watch::Receiver<State>,
     /// Wakes the supervisor of a client's connection, which connects on demand.
@@ -23,8 +29,6 @@ pub(crate) struct SupervisedConnection {
     process_log: Arc<ProcessLog>,
     /// The peer whose share of the connection limit it uses.
     peer: Peer,
-    /// How long a call waits for another attempt after a failed one.
-    connect_on_call: Duration,
     usage: Mutex<Usage>,
 }
 
@@ -46,7 +50,7 @@ impl SupervisedConnection {
         end: CancellationToken,
         declared: Arc<Declared>,
         peer: Peer,
-        (process_log, connect_on_call): (Arc<ProcessLog>, Duration),
+        process_log: Arc<ProcessLog>,
     ) -> Arc<Self> {
         let usage = Mutex::new(Usage {
             users: 0,
@@ -60,7 +64,6 @@ impl SupervisedConnection {
             declared,
             process_log,
             peer,
-            connect_on_call,
             usage,
         })
     }
@@ -194,7 +197,7 @@ impl SupervisedConnection {
     /// Waits for the connection or the failure to make one. After a failed attempt, this waits only
     /// a moment for the next, so that a server that is down does not delay calls.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<Arc<Connection>, BackendError> {
-        let mut patience = self.connect_on_call;
+        let mut patience = connect_on_call();
         let (attempts, failure) = {
             let state = self.state.borrow();
             match (&state.phase, state.verdict()) {

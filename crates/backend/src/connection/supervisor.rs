@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fanlight_config::settings::limit;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Revision};
 use fanlight_telemetry::{ConnectSpan, ErrorType, Outcome, Parent};
@@ -26,12 +27,22 @@ use crate::handshake::{self, Agreed, Handshake, Known};
 use crate::outage::{Extent, Line, Outage};
 use crate::remedy;
 use crate::request::{BackendContext, TransportContext};
-use crate::settings::{BackendTimeouts, EraChoice, ProcessPolicy, Serves};
+use crate::settings::{
+    BackendTimeouts, EraChoice, ProcessPolicy, STABLE_CONNECTION, Serves, start_total,
+};
 use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
 use fanlight_canonical::{BackendError, FailureDetails, Plain};
+
+/// A server's answer to a ping, which is sent after calls have timed out; without one, its process is ended.
+const PING: Duration = Duration::from_secs(5);
+
+/// The pause after a failed start of a process that failed many times in a row, before a call starts it again.
+fn failed_retry() -> Duration {
+    limit("failedRetry", Duration::from_secs(60))
+}
 
 /// The state of a connection.
 #[derive(Clone, Default)]
@@ -219,7 +230,7 @@ impl Supervisor {
         let process = self.settings.process();
         let mut rests =
             matches!(self.state.borrow().phase, Phase::Idle) && self.for_client.is_none();
-        let (mut failures, most) = (0_usize, process.map_or(0, |policy| policy.max_failures));
+        let (mut failures, most) = (0_usize, process.map_or(0, |_| limit("startAttempts", 20)));
         loop {
             let rested = std::mem::take(&mut rests);
             if !std::mem::take(&mut is_demanded) && (rested || self.for_client.is_some()) {
@@ -254,8 +265,8 @@ impl Supervisor {
                         if loss == Loss::EraDoubt {
                             remembered = given;
                         }
-                        let is_stable = !connection.is_channel()
-                            || connection.age() >= self.settings.timeouts.stable_connection;
+                        let is_stable =
+                            !connection.is_channel() || connection.age() >= STABLE_CONNECTION;
                         if is_stable {
                             backoff.reset();
                             (early_ends, failures) = (0, 0);
@@ -311,7 +322,7 @@ impl Supervisor {
             let is_failed =
                 is_unusable || (most > 0 && failures >= most && self.for_client.is_none());
             if is_failed && failures == most {
-                let retry = Plain(self.settings.timeouts.failed_retry);
+                let retry = Plain(failed_retry());
                 tracing::error!(backend, failures, %retry, "server has failed: only a call starts it again");
             }
             is_demanded = self.stay_down(error.clone(), delay, is_failed).await;
@@ -326,7 +337,7 @@ impl Supervisor {
         let until = (!is_failed).then(|| now + delay);
         let on_demand = now
             + if is_failed {
-                timeouts.failed_retry
+                failed_retry()
             } else {
                 timeouts.reconnect_on_demand.min(delay)
             };
@@ -387,18 +398,13 @@ impl Supervisor {
         let is_trial = self
             .for_client
             .is_some_and(|given| given.is_second_era && !given.is_proven);
-        let BackendTimeouts {
-            start,
-            start_total,
-            probe,
-            ..
-        } = self.settings.timeouts;
+        let BackendTimeouts { start, probe, .. } = self.settings.timeouts;
         let (silence, total) = match (is_trial, &self.settings.target) {
             // A modern server that does not answer `initialize` at all does not know it. A process
             // needs time to start in either era.
             (true, Target::Http(_)) => (start.min(probe), start.min(probe)),
             (false, Target::Http(_)) | (_, Target::Unusable(_)) => (start, start),
-            (_, Target::Stdio(_)) => (start, start_total),
+            (_, Target::Stdio(_)) => (start, start_total()),
         };
         let agreed = tokio::select! {
             biased;
@@ -503,7 +509,7 @@ impl Supervisor {
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
-                () = connection.doubted() => Box::pin(connection.prove(self.settings.timeouts.ping)).await,
+                () = connection.doubted() => Box::pin(connection.prove(PING)).await,
                 Some(()) = OptionFuture::from(base.as_mut().map(Pin::as_mut)) => {}
             }
         };

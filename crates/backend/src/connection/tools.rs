@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fanlight_config::settings::limit;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};
@@ -12,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::Connection;
 use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
+use crate::settings::{list_bytes, list_pages};
 use fanlight_canonical::{Call, TaskDialect};
 
 /// Coordinates the reading of tool lists for hints about repeated calls.
@@ -146,10 +148,9 @@ impl Connection {
         let Some(table) = &self.tools else {
             return false;
         };
-        let limits = &self.context.limits;
         let (mut cursor, mut bytes_left, mut entries_left) =
-            (None::<Json>, limits.list_bytes, limits.list_entries);
-        for _ in 0..limits.list_pages {
+            (None::<Json>, list_bytes(), limit("listEntries", 100_000));
+        for _ in 0..list_pages() {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();
                 params.member("cursor", cursor);

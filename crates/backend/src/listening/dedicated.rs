@@ -22,7 +22,6 @@ pub(super) struct DedicatedSubscription {
     pub(super) registry: Arc<SubscriptionRegistry>,
     pub(super) state: watch::Receiver<State>,
     pub(super) listen: Listen,
-    pub(super) nesting: usize,
     /// The longest wait for an acknowledgement.
     pub(super) patience: Duration,
     /// Receives the accepted part of the filter, once.
@@ -64,7 +63,7 @@ impl DedicatedSubscription {
         let interest = &self.listen.interest;
         let unknown = interest.unknown.as_ref();
         let mut subscription =
-            BackendSubscription::begin(connection, Filter::of(interest), unknown, self.nesting);
+            BackendSubscription::begin(connection, Filter::of(interest), unknown);
         let Ok(mut event) = timeout(self.patience, subscription.next()).await else {
             return End::Broken;
         };

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::capabilities::Notifies;
 use super::resources::{self, CONCURRENT, params_for};
 use crate::connection::{Connection, Loss};
+use crate::settings::stream_opening;
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
 use crate::transport::http::{StreamState, StreamUnavailable};
 
@@ -92,7 +93,7 @@ impl Base<'_> {
             busy: HashSet::new(),
             running: FuturesUnordered::new(),
         };
-        let opening = self.connection.timeouts().stream_opening;
+        let opening = stream_opening();
         loop {
             changed.mark_unchanged();
             if self.needs_stream(notifies) {

@@ -22,7 +22,6 @@ pub(crate) struct Listeners {
     /// The state of the base connection.
     state: watch::Receiver<State>,
     tasks: TaskTracker,
-    nesting: usize,
     /// The longest wait for a server to acknowledge a subscription.
     patience: Duration,
     /// Limits the subscriptions of single listeners.
@@ -34,7 +33,6 @@ impl Listeners {
         registry: Arc<SubscriptionRegistry>,
         state: watch::Receiver<State>,
         tasks: TaskTracker,
-        nesting: usize,
         patience: Duration,
         dedicated: usize,
     ) -> Self {
@@ -43,7 +41,6 @@ impl Listeners {
             registry,
             state,
             tasks,
-            nesting,
             patience,
             dedicated,
         }
@@ -139,7 +136,6 @@ impl Listeners {
             registry: Arc::clone(&self.registry),
             state: self.state.clone(),
             listen,
-            nesting: self.nesting,
             patience: self.patience,
             honoured: Some(sender),
             _permit: permit,

@@ -24,7 +24,6 @@ pub(super) struct SharedSubscription<'a> {
     registry: &'a SubscriptionRegistry,
     backend: &'a str,
     connection: &'a Arc<Connection>,
-    nesting: usize,
     /// The longest wait for an acknowledgement.
     patience: Duration,
     /// The demand as of `generation`.
@@ -54,7 +53,6 @@ impl<'a> SharedSubscription<'a> {
     pub(super) fn new(
         (registry, backend): (&'a SubscriptionRegistry, &'a str),
         connection: &'a Arc<Connection>,
-        nesting: usize,
         patience: Duration,
         missed: bool,
     ) -> Self {
@@ -62,7 +60,6 @@ impl<'a> SharedSubscription<'a> {
             registry,
             backend,
             connection,
-            nesting,
             patience,
             demand: Filter::default(),
             generation: 0,
@@ -129,7 +126,7 @@ impl<'a> SharedSubscription<'a> {
             }
         }
         if self.next.is_none() && self.retry_at.is_none() {
-            let next = BackendSubscription::begin(self.connection, wanted, None, self.nesting);
+            let next = BackendSubscription::begin(self.connection, wanted, None);
             self.next = Some((next, Instant::now() + self.patience, self.generation));
         }
     }

@@ -19,6 +19,7 @@ use crate::request::deadline::{PausableDeadline, Pause};
 use crate::request::server_request::{
     OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text,
 };
+use crate::settings::DELIVERY;
 use crate::subscriptions::{SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
 
 /// Forwards the server's requests on a connection that serves a single client.
@@ -91,8 +92,7 @@ impl ServerRequests<'_> {
     fn send(&self, text: Bytes, pause: Option<Pause>) {
         let connection = Arc::clone(self.connection);
         self.tasks.spawn(async move {
-            let _: Result<_, _> =
-                timeout(connection.timeouts().delivery, connection.tell(text)).await;
+            let _: Result<_, _> = timeout(DELIVERY, connection.tell(text)).await;
             drop(pause);
         });
     }

@@ -26,7 +26,6 @@ pub(super) struct BackendSubscription {
     exchange: Option<Exchange>,
     messages: MessageReceiver,
     end: End,
-    nesting: usize,
 }
 
 pub(super) enum SubscriptionEvent {
@@ -54,7 +53,6 @@ impl BackendSubscription {
         connection: &Arc<Connection>,
         asked: Filter,
         further: Option<&Json>,
-        nesting: usize,
     ) -> Self {
         let (sender, messages) = ServerMessages::channel(QUEUE);
         let mut context = (*CallContext::internal()).clone();
@@ -73,7 +71,6 @@ impl BackendSubscription {
             exchange: Some(exchange),
             messages,
             end: End::Broken,
-            nesting,
         }
     }
 
@@ -102,7 +99,7 @@ impl BackendSubscription {
                 .and_then(|params| params.get("notifications"));
             return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
         }
-        SubscriptionEvent::Notification(without_subscription_id(notification, self.nesting))
+        SubscriptionEvent::Notification(without_subscription_id(notification))
     }
 }
 

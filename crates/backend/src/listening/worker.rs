@@ -88,11 +88,9 @@ impl ListeningWorker {
         match (&*origin, connection.era()) {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
-                let nesting = context.limits.nesting;
                 let subscription = SharedSubscription::new(
                     (registry, &context.name),
                     connection,
-                    nesting,
                     *patience,
                     is_repeated,
                 );

@@ -115,7 +115,7 @@ impl Members {
         Self {
             transport: Mutex::new(settings.transport.clone()),
             places: Places::of(&settings),
-            life: BackendLife::new(&name, settings.timeouts.process_stop, shutdown.clone()),
+            life: BackendLife::new(&name, shutdown.clone()),
             table: Mutex::default(),
             watchers: Arc::default(),
             process_log,

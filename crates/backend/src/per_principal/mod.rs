@@ -27,7 +27,7 @@ use crate::connect_tool;
 use crate::credentials::{NoCredentials, PrincipalCredentials};
 use crate::open_wishes::OpenWishes;
 use crate::process_log::ProcessLog;
-use crate::settings::{BackendSettings, TransportSettings};
+use crate::settings::{BackendSettings, TransportSettings, list_pages, process_log_kept};
 pub use apart::BackendApart;
 use members::{Lease, Members, Own};
 
@@ -71,7 +71,7 @@ impl BackendPerPrincipal {
         let shutdown = shutdown.child_token();
         let (idle, log) = (
             settings.timeouts.session_idle,
-            ProcessLog::new(settings.limits.process_log_kept),
+            ProcessLog::new(process_log_kept()),
         );
         let itself = Arc::new_cyclic(|itself| Self {
             name: settings.name.as_str().into(),
@@ -174,9 +174,7 @@ impl BackendPerPrincipal {
     /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
         self.once_signed_in(&call.context.caller).await?;
-        match connect_tool::is_listed(self, &call.context, self.members.settings.limits.list_pages)
-            .await?
-        {
+        match connect_tool::is_listed(self, &call.context, list_pages()).await? {
             true => self.ask(call).await,
             false => Ok(connect_tool::connected(&self.name)),
         }

@@ -118,7 +118,7 @@ impl Replicas {
     ) -> Arc<Self> {
         let shutdown = shutdown.child_token();
         let name: Arc<str> = settings.name.as_str().into();
-        let life = BackendLife::new(&name, settings.timeouts.process_stop, shutdown.clone());
+        let life = BackendLife::new(&name, shutdown.clone());
         let telemetry = settings.telemetry.clone().of(&name, &settings.transport);
         let group = Arc::new(Group {
             name,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fanlight_config::settings::limit;
 use futures_util::FutureExt as _;
 use futures_util::future::{pending, select_all};
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use crate::Backend;
 use crate::backend::Replica;
 use crate::connection::supervisor::State;
 use crate::process_log::ProcessLog;
-use crate::settings::{BackendSettings, Endpoints, HealthPolicy, endpoint_of};
+use crate::settings::{BackendSettings, Endpoints, HealthPolicy, endpoint_of, process_log_kept};
 
 /// The interval between checks whether a leaving endpoint is still needed. A constant, since
 /// nothing waits for them.
@@ -125,9 +126,13 @@ impl Group {
                 .of_replica(&endpoint_of(&transport), place.address),
             owners: Arc::clone(&self.owners),
             subscribed: Arc::clone(&self.subscribed),
-            process_log: Arc::new(ProcessLog::new(self.settings.limits.process_log_kept)),
+            process_log: Arc::new(ProcessLog::new(process_log_kept())),
         };
-        let interval = self.settings.health.interval.or(Some(CHECK));
+        let interval = self
+            .settings
+            .health
+            .interval
+            .or(Some(limit("healthInterval", CHECK)));
         let health = HealthPolicy {
             interval,
             ..self.settings.health

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::SyntaxErrorKind;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
@@ -31,9 +32,12 @@ use crate::health::Health;
 use crate::memory::ServerMemory;
 use crate::outage::Outage;
 use crate::process_log::ProcessLog;
-use crate::settings::{BackendLimits, BackendTimeouts};
+use crate::settings::{BackendLimits, BackendTimeouts, OPEN_SERVER_REQUESTS};
 use crate::subscriptions::UnsolicitedSender;
 use fanlight_canonical::{BackendError, CallContext, RequestIds, ServerMessages, SessionAt};
+
+/// The most requests to the client that a legacy server may send during one call.
+const CALL_SERVER_REQUESTS: usize = 1000;
 
 /// The shared data of one connection's parts. One value serves all of them, since there is a
 /// connection for each session and each suspended call.
@@ -120,8 +124,8 @@ impl TransportContext {
     pub(crate) fn server_request_limits(&self) -> ServerRequestLimits {
         ServerRequestLimits {
             answer: self.timeouts.question,
-            open: self.limits.open_server_requests,
-            number: self.limits.server_requests,
+            open: OPEN_SERVER_REQUESTS,
+            number: CALL_SERVER_REQUESTS,
             notices: !self.outlet.is_of_one_request(),
         }
     }
@@ -234,15 +238,11 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
 const MOST_IN_BATCH: usize = 10_000;
 
 /// The messages in one frame. Only 2025-03-26 lets a server send several at once.
-pub(crate) fn messages(
-    text: Bytes,
-    nesting: usize,
-    revision: Option<Revision>,
-) -> Result<Messages, MessageError> {
-    match Message::parse_for_forwarding(text, nesting) {
+pub(crate) fn messages(text: Bytes, revision: Option<Revision>) -> Result<Messages, MessageError> {
+    match Message::parse_for_forwarding(text, DEFAULT_NESTING) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
-            let batch = Message::parse_batch(text, nesting, MOST_IN_BATCH, Sender::Server)
+            let batch = Message::parse_batch(text, DEFAULT_NESTING, MOST_IN_BATCH, Sender::Server)
                 .map_err(|error| MessageError::Invalid {
                     reason: error.to_string(),
                     id: None,
@@ -348,13 +348,13 @@ mod tests {
             )
         };
         assert_eq!(
-            messages(batch(), 8, Some(Revision::V2025_03_26)).map(Iterator::count),
+            messages(batch(), Some(Revision::V2025_03_26)).map(Iterator::count),
             Ok(2)
         );
-        assert!(messages(batch(), 8, Some(Revision::V2025_06_18)).is_err());
-        assert!(messages(batch(), 8, None).is_err());
+        assert!(messages(batch(), Some(Revision::V2025_06_18)).is_err());
+        assert!(messages(batch(), None).is_err());
         let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
-        assert!(messages(broken, 8, Some(Revision::V2025_03_26)).is_err());
+        assert!(messages(broken, Some(Revision::V2025_03_26)).is_err());
     }
 
     #[test]

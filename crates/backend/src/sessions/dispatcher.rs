@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, Pending};
+use fanlight_config::settings::limit;
 use fanlight_protocol::Response;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,11 @@ use crate::request::deadline::{CallLimits, CallProgress, Expired};
 use crate::sessions::watched_call::WatchedCall;
 use crate::sessions::{Lease, SessionPool};
 use crate::settings::BackendTimeouts;
+
+/// The longest call, with the time of the client's answers, so that a server that keeps asking cannot keep it open for ever.
+fn call_total() -> Duration {
+    limit("callTotal", Duration::from_secs(3600))
+}
 
 /// Sends requests to one server within the time of a call.
 pub(crate) struct Dispatcher {
@@ -69,7 +75,7 @@ impl Dispatcher {
         };
         let exchange = pin!(self.exchange(call, &progress));
         let outcome = self
-            .within_deadline(self.timeouts.call_total, &progress, exchange)
+            .within_deadline(call_total(), &progress, exchange)
             .await;
         if let Err(error) = &outcome
             && progress.attempts.load(Ordering::Relaxed) == 0
@@ -86,14 +92,9 @@ impl Dispatcher {
         progress: &CallProgress,
         work: Pending<'_, Response>,
     ) -> Result<Response, BackendError> {
-        let BackendTimeouts {
-            call,
-            call_total,
-            task,
-            ..
-        } = self.timeouts;
+        let BackendTimeouts { call, task, .. } = self.timeouts;
         self.within_deadline(
-            call_total.max(task.saturating_add(call)),
+            call_total().max(task.saturating_add(call)),
             progress,
             pin!(work),
         )

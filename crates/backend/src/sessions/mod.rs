@@ -44,7 +44,8 @@ use crate::process_log::ProcessLog;
 use crate::request::TransportContext;
 use crate::request::declared::Declared;
 use crate::settings::{
-    BackendLimits, BackendTimeouts, EraChoice, KnownServer, Serves, SessionPolicy,
+    BackendLimits, BackendTimeouts, CLIENT_DESCRIPTION, EraChoice, KnownServer, Serves,
+    SessionPolicy, start_total,
 };
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
@@ -146,12 +147,11 @@ impl SessionPool {
             &settings.context.root,
         );
         let (limits, tasks) = (settings.context.limits, settings.context.tasks.clone());
-        let (nesting, patience) = (limits.nesting, settings.timeouts.connect);
+        let patience = settings.timeouts.connect;
         let listeners = Listeners::new(
             Arc::clone(&registry),
             base.state.clone(),
             tasks,
-            nesting,
             patience,
             limits.sessions,
         );
@@ -246,15 +246,10 @@ impl SessionPool {
     /// How long to wait for a base connection without which there is nothing to answer: as long as
     /// a process may take to start. Callers with less time give up earlier.
     fn start_limit(&self) -> Duration {
-        let BackendTimeouts {
-            connect,
-            start,
-            start_total,
-            ..
-        } = self.settings.timeouts;
+        let BackendTimeouts { connect, start, .. } = self.settings.timeouts;
         self.settings
             .process()
-            .map_or(connect, |_| start_total.max(start))
+            .map_or(connect, |_| start_total().max(start))
     }
 
     /// Output of its processes other than messages.
@@ -838,7 +833,7 @@ impl SessionPool {
 
     /// The size limit of a client's capabilities and of its information, in bytes.
     fn largest_description(&self) -> usize {
-        self.settings.context.limits.client_description
+        CLIENT_DESCRIPTION
     }
 
     async fn sweep(&self) {
@@ -986,12 +981,5 @@ fn open(
     };
     tasks.spawn(worker.run());
     let log = Arc::clone(&settings.context.process_log);
-    SupervisedConnection::new(
-        state,
-        wanted,
-        end,
-        declared,
-        peer,
-        (log, settings.timeouts.connect_on_call),
-    )
+    SupervisedConnection::new(state, wanted, end, declared, peer, log)
 }

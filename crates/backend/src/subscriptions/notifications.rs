@@ -1,5 +1,6 @@
 //! Fanlight's own notifications, and the subscription id in notifications of servers.
 
+use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::meta::SUBSCRIPTION_ID;
@@ -14,7 +15,7 @@ pub(crate) fn subscription_id(notification: &Notification) -> Option<Json> {
 }
 
 /// Removes the subscription id, which belongs to one hop, and `_meta` if that becomes empty.
-pub(crate) fn without_subscription_id(notification: Notification, nesting: usize) -> Notification {
+pub(crate) fn without_subscription_id(notification: Notification) -> Notification {
     let Some(params) = notification.params() else {
         return notification;
     };
@@ -42,7 +43,7 @@ pub(crate) fn without_subscription_id(notification: Notification, nesting: usize
         }
         edits.finish_json()
     };
-    match Message::parse(text.into_bytes(), nesting) {
+    match Message::parse(text.into_bytes(), DEFAULT_NESTING) {
         Ok(Message::Notification(stripped)) => stripped,
         _ => notification,
     }
@@ -78,7 +79,7 @@ mod tests {
         let Ok(Message::Notification(notification)) = Message::parse(text.into(), 8) else {
             panic!()
         };
-        without_subscription_id(notification, 8)
+        without_subscription_id(notification)
             .text
             .as_text()
             .to_owned()

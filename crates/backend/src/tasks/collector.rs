@@ -5,6 +5,7 @@
 //! take to answer a server request.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use fanlight_canonical::{
     BackendError, Call, CallContext, MessageReceiver, ServerMessage, ServerMessages, ServerRequest,
@@ -18,6 +19,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{CallProgress, TaskId, TaskTranslation, WaitPermit, task_params};
 use crate::request::declared::Declared;
+
+/// After a legacy server's task needs input: the wait for its first request, before a client's `tasks/get` is answered
+/// without one.
+const TASK_INPUT: Duration = Duration::from_secs(1);
 
 /// The number of a task's messages that may wait for the collector.
 const QUEUE: usize = 16;
@@ -56,7 +61,7 @@ impl TaskTranslation {
         client: &CallContext,
     ) -> Result<Json, BackendError> {
         let collector = self.collector(task, origin, client)?;
-        Ok(timeout(self.calls.timeouts.task_input, collector.first())
+        Ok(timeout(TASK_INPUT, collector.first())
             .await
             .unwrap_or_else(|_| Json::empty_object()))
     }

@@ -47,7 +47,7 @@ use tokio_util::task::TaskTracker;
 use crate::concurrency::OWNER;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
-use crate::settings::BackendLimits;
+use crate::settings::{BackendLimits, CLIENT_DESCRIPTION};
 use collector::InputCollector;
 use following::FollowedTasks;
 use immediate::ImmediateTask;
@@ -75,8 +75,6 @@ pub(crate) struct TaskTranslation {
     waits: Budget<Peer>,
     /// The maximum size of a client's kept capabilities, in bytes.
     max_description: usize,
-    /// The maximum number of inputs that one task may ask for.
-    task_inputs: usize,
     owners: Arc<AtEndpoint>,
     /// Results for 2025-11-25 clients that asked for a task while their modern server answered at
     /// once.
@@ -119,8 +117,7 @@ impl TaskTranslation {
             handles,
             shared,
             waits: Budget::new(limit, OWNER),
-            max_description: limits.client_description,
-            task_inputs: limits.task_inputs,
+            max_description: CLIENT_DESCRIPTION,
             owners,
             immediate: Table::new(limit, limits.task_bytes),
             origins: Table::new(limit, bytes),

@@ -90,7 +90,7 @@ async fn invalid_answer_is_an_error() {
     let deep = |seen: &Seen| {
         ok(answer(
             seen,
-            &format!("{{\"a\":{}{}}}", "[".repeat(99), "]".repeat(99)),
+            &format!("{{\"a\":{}{}}}", "[".repeat(199), "]".repeat(199)),
         ))
     };
     assert!(reason(error_of(deep).await).contains("deep"));

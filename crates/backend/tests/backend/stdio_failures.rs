@@ -140,7 +140,7 @@ async fn invalid_lines_are_logged_once_and_affect_no_call() {
 
 #[tokio::test]
 async fn invalid_answer_fails_its_call() {
-    let deep = format!("{}{}", "[".repeat(80), "]".repeat(80));
+    let deep = format!("{}{}", "[".repeat(180), "]".repeat(180));
     let child = Child::modern().await;
     child.on("test/odd", Reply::result("7"));
     child.on("test/deep", Reply::result(format!(r#"{{"a":{deep}}}"#)));

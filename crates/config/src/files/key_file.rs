@@ -7,8 +7,7 @@ use crate::report::problem::ConfigErrors;
 use crate::variables::Environment;
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// The file with keys from the first of these config files, and `limits.authKeys`. This checks the config file and does not read
-/// the keys.
+/// The file with keys from the first of these config files. This checks the config file and does not read the keys.
 ///
 /// # Errors
 ///
@@ -16,7 +15,7 @@ use crate::{MAX_FILE_SIZE, text_file};
 pub fn key_file(
     paths: &[PathBuf],
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<(PathBuf, usize)>, ConfigErrors> {
+) -> Result<Option<PathBuf>, ConfigErrors> {
     let Some(first) = paths.first() else {
         return Ok(None);
     };
@@ -29,5 +28,5 @@ pub fn key_file(
     };
     let config = parse_first(&text, first, environment, kind, &mut ())?.config;
     let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
-    Ok(keys.map(|keys| (PathBuf::from(&keys.file), config.limits.auth_keys)))
+    Ok(keys.map(|keys| PathBuf::from(&keys.file)))
 }

@@ -285,7 +285,6 @@ fn check_endpoints(config: &Config, first: &Path, errors: &mut Errors) {
 
 /// Reads the file with keys, if there is one.
 fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
-    let most = loaded.config.limits.auth_keys;
     let AuthChoice::Required(auth) = &mut loaded.config.auth else {
         return Ok(());
     };
@@ -293,7 +292,7 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
         return Ok(());
     };
     let path = PathBuf::from(&file.file);
-    let keys = keys::load_keys(&path, most)?;
+    let keys = keys::load_keys(&path)?;
     file.keys = keys.keys;
     loaded.warnings.extend(keys.warnings);
     loaded.files.push(ConfigFile {

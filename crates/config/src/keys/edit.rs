@@ -171,7 +171,7 @@ fn to_the_second(key: &Key) -> Key {
 }
 
 fn keys(text: &str) -> Result<Vec<Key>, ConfigErrors> {
-    parse_keys(text, Path::new("keys"), usize::MAX).map(|keys| keys.keys)
+    parse_keys(text, Path::new("keys")).map(|keys| keys.keys)
 }
 
 /// The place of the list in the text.

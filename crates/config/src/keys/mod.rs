@@ -32,12 +32,15 @@ pub struct Keys {
     pub(crate) fingerprint: Option<u64>,
 }
 
-/// Reads a file with at most `most` keys.
+/// Keys that a file may have.
+const MOST: usize = 10_000;
+
+/// Reads a file with keys.
 ///
 /// # Errors
 ///
 /// Every error of the file, or the one reason why it cannot be read.
-pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
+pub fn load_keys(path: &Path) -> Result<Keys, ConfigErrors> {
     if !path.exists() {
         let help = "`fanlight keys new NAME` makes a key, and the file";
         return Err(ConfigErrors::of_file(
@@ -58,18 +61,18 @@ pub fn load_keys(path: &Path, most: usize) -> Result<Keys, ConfigErrors> {
             "is this the right file?",
         ));
     }
-    let mut keys = parse_keys(&text, path, most)?;
+    let mut keys = parse_keys(&text, path)?;
     keys.fingerprint = fingerprint;
     keys.warnings.extend(writable_by_others(path));
     Ok(keys)
 }
 
-/// Checks the text of a file with at most `most` keys. `origin` is the file's name in messages.
+/// Checks the text of a file with keys. `origin` is the file's name in messages.
 ///
 /// # Errors
 ///
 /// Every error of the text.
-pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, ConfigErrors> {
+pub fn parse_keys(text: &str, origin: &Path) -> Result<Keys, ConfigErrors> {
     let source = Source::new(text);
     let mut findings = Findings::default();
     // A file without keys, such as a new one, may be empty.
@@ -86,7 +89,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     let mut reader = Reader::new(KeyList::SECTION, &source, &|_: &str| None, findings);
     let keys = root
         .as_ref()
-        .map(|root| read(&mut reader, root, most))
+        .map(|root| read(&mut reader, root))
         .unwrap_or_default();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     Ok(Keys {
@@ -96,7 +99,7 @@ pub fn parse_keys(text: &str, origin: &Path, most: usize) -> Result<Keys, Config
     })
 }
 
-fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
+fn read(reader: &mut Reader<'_>, root: &Node) -> Vec<Key> {
     let Some(fields) = Fields::open(reader, KeyList::SECTION, "the file", root) else {
         return Vec::new();
     };
@@ -112,9 +115,9 @@ fn read(reader: &mut Reader<'_>, root: &Node, most: usize) -> Vec<Key> {
         );
         return Vec::new();
     };
-    if items.len() > most {
+    if items.len() > MOST {
         let message = format!(
-            "the file has {} keys, and at most {most} are allowed",
+            "the file has {} keys, and at most {MOST} are allowed",
             items.len()
         );
         reader.error(

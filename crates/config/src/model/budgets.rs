@@ -1,5 +1,7 @@
 //! The shares of `limits.memory`.
 
+use crate::settings::limit;
+
 use super::limits::Limits;
 
 const KIB: usize = 1 << 10;
@@ -101,17 +103,16 @@ impl Limits {
     #[must_use]
     pub fn budgets(&self, available: usize) -> Budgets {
         let memory = self.memory.unwrap_or(available);
-        let share = |set: Option<usize>, share: Share| set.unwrap_or_else(|| share.of(memory));
         Budgets {
-            requests: share(self.request_memory, REQUESTS),
-            answers: share(self.answer_memory, ANSWERS),
-            server_messages: share(self.answer_memory, SERVER_MESSAGES),
-            descriptions: share(self.client_descriptions, DESCRIPTIONS),
-            replay: share(self.replay_total_bytes, REPLAY),
-            lists: share(self.list_total_bytes, LISTS),
-            cache: share(self.cache_bytes, CACHE),
-            spare: share(self.spare_bytes, SPARE),
-            traces: share(self.trace_bytes, TRACES),
+            requests: limit("requestMemory", REQUESTS.of(memory)),
+            answers: limit("answerMemory", ANSWERS.of(memory)),
+            server_messages: limit("answerMemory", SERVER_MESSAGES.of(memory)),
+            descriptions: limit("clientDescriptions", DESCRIPTIONS.of(memory)),
+            replay: REPLAY.of(memory),
+            lists: LISTS.of(memory),
+            cache: CACHE.of(memory),
+            spare: SPARE.of(memory),
+            traces: limit("traceBytes", TRACES.of(memory)),
         }
     }
 }
@@ -140,21 +141,6 @@ mod tests {
         assert_eq!(
             (middle.requests, middle.replay, middle.spare),
             (512 * MIB, 128 * MIB, 32 * MIB)
-        );
-    }
-
-    #[test]
-    fn budget_that_a_file_of_an_earlier_version_sets_wins() {
-        let limits = Limits {
-            cache_bytes: Some(0),
-            ..Limits::default()
-        };
-        assert_eq!(
-            (
-                limits.budgets(1 << 30).cache,
-                limits.budgets(1 << 30).answers
-            ),
-            (0, 512 * MIB)
         );
     }
 }

@@ -1,13 +1,12 @@
 //! The life of a server: when its process is started, how it is checked, and what the process is confined to.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Each, Maybe, Nested, OrOff, Parsed, TIME, count, size};
+use crate::option::kind::{Choice, Each, Maybe, Nested, Parsed, count, size};
 use crate::option::options;
 
 const MIB: usize = 1 << 20;
@@ -26,23 +25,6 @@ pub(crate) const START: Choice<StartChoice> =
     Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
 options! {
-    /// How Fanlight detects that a server no longer answers. The server is then taken out of use: calls fail at once,
-    /// and Fanlight reconnects as after a lost connection; while calls arrive, once per `timeouts.reconnectOnCall`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Health: "health", "in `health` of a server";
-    options {
-        /// Time between two checks by a `ping`, or by `server/discover` if a modern server has no ping. Null or `off`
-        /// for checks only after calls have timed out.
-        "interval" => interval: Option<Duration> = None, OrOff(TIME), example "30s";
-        /// Time for the answer to a check.
-        "timeout" => timeout: Duration = Duration::from_secs(5), TIME;
-        /// Number of calls in a row that time out before the server is checked. A slow tool alone does not take the
-        /// server out of use: only an unanswered check does.
-        "timeouts" => timeouts: usize = 3, count(1, 1_000_000);
-    }
-}
-
-options! {
     /// Restrictions for the process of a server and everything that it starts. With any of them it has no capabilities,
     /// can never gain privileges, for example by `sudo`, and can neither signal nor limit processes of Fanlight.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +41,6 @@ options! {
         /// The user that it runs as, by name or number, with that user's group and no other. Fanlight must run as root.
         /// Default: Fanlight's own user.
         "user" => user: Option<String> = None, Maybe(USER), example "# mcp";
-    }
-    fixed {
-        /// The folder in which it is started; relative to the folder of this file. Default: `cwd`.
-        "workingDirectory" => working_directory: Option<String> = None, Maybe(FOLDER), example "# work", instead "write `cwd` in the server";
     }
 }
 
@@ -96,7 +74,6 @@ impl SandboxOptions {
                 .chain(&mut landlock.write)
                 .for_each(resolve);
         }
-        self.working_directory.iter_mut().for_each(resolve);
     }
 
     /// What the process is confined to. `own_files` are those of Fanlight, which no system folder makes readable.

@@ -128,10 +128,6 @@ options! {
         /// Limits on time.
         "timeouts" => timeouts: Timeouts = Timeouts::defaults(), Nested::<Timeouts>::KIND;
     }
-    fixed {
-        /// Whether the file is a test's, which may set the fixed limits without a warning.
-        "testing" => is_of_test: bool = false, Flag;
-    }
     keys {
         /// The backends by name. Merged lists follow their order, and the first wins when names collide.
         "mcpServers" => Form::Named(Server::SECTION);

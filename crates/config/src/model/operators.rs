@@ -73,22 +73,6 @@ options! {
         /// to them, `ignore` begins new ones. Their `tracestate` and `baggage` go to servers with `true` only.
         "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
     }
-    fixed {
-        /// Protocol of the collector: `http/protobuf` (usually on port 4318) or `grpc` (4317); overrides the `OTEL_*`
-        /// variables. Default: as set by those variables, else `http/protobuf`.
-        "protocol" => protocol: Option<OtlpChoice> = None, Maybe(PROTOCOL), example "# http/protobuf", instead "set the variable `OTEL_EXPORTER_OTLP_PROTOCOL`";
-        /// `service.name`, unless `OTEL_SERVICE_NAME` sets another. Default: `fanlight`.
-        "serviceName" => service_name: Option<String> = None, SERVICE_NAME, example "# fanlight", instead "set the variable `OTEL_SERVICE_NAME`";
-    }
-}
-
-/// How OTLP travels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OtlpChoice {
-    /// Over HTTP, in Protobuf.
-    HttpProtobuf,
-    /// Over gRPC.
-    Grpc,
 }
 
 /// Whether to trust the trace context of clients.
@@ -101,12 +85,6 @@ pub enum TrustChoice {
     /// A trace of Fanlight's own begins.
     Ignore,
 }
-
-/// The names are those of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-const PROTOCOL: Choice<OtlpChoice> = Choice(&[
-    ("http/protobuf", OtlpChoice::HttpProtobuf),
-    ("grpc", OtlpChoice::Grpc),
-]);
 
 const TRUST: Choice<TrustChoice> = Choice(&[
     ("true", TrustChoice::True),
@@ -130,11 +108,4 @@ const COLLECTOR: Parsed<String> = Parsed {
         is_url.then_some(text.value)
     },
     show: |url| json!(url_without_secrets(url)),
-};
-
-/// An empty name stands for none.
-const SERVICE_NAME: Parsed<Option<String>> = Parsed {
-    visible: Visible::All,
-    parse: |_, text| Some(Some(text.value).filter(|name| !name.is_empty())),
-    show: |name| json!(name),
 };

@@ -7,7 +7,7 @@ use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_var
 use serde_json::json;
 
 use super::auth::values::TEXT;
-use super::life::{FOLDER, Health, START, SandboxOptions, StartChoice};
+use super::life::{FOLDER, START, SandboxOptions, StartChoice};
 use super::limits::{CONCURRENCY, Limits, Timeouts};
 use super::policy::{AllowedClients, WHO};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
@@ -16,7 +16,7 @@ use super::tools::{Approval, PatternMap, ToolFilter};
 use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{
-    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time,
+    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, time,
 };
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
@@ -103,21 +103,10 @@ options! {
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
         /// The credentials that it gets. Default: what `headers` has.
         "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
-        /// Time between two checks whether it still answers, by a `ping`, or by `server/discover` if a modern server has no
-        /// ping. A server that does not answer is taken out of use until it answers again. Null or `off` for checks only
-        /// after calls have timed out.
-        "healthInterval" => health_interval: Option<Duration> = None, OrOff(TIME), example "30s";
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
         /// Whether traces record arguments and results of its tools, truncated at `limits.recordedContent`.
         "recordContent" => records_content: bool = false, Flag;
-    }
-    fixed {
-        /// How many attempts in a row to start its process may fail. After that, only a call starts it, at most once
-        /// per minute. 0 for no limit.
-        "startAttempts" => start_attempts: usize = 20, count(0, 1_000_000);
-        /// How Fanlight detects that it no longer answers.
-        "health" => health: Health = Health::defaults(), Nested::<Health>::KIND, instead "write `healthInterval` in place of its `interval`, and remove the rest";
     }
     keys {
         /// The program to start.

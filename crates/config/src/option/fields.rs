@@ -13,8 +13,7 @@ pub(crate) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
-    /// The entries of a node, which must be a mapping. Reports unknown keys, former keys, and keys
-    /// without effect.
+    /// The entries of a node, which must be a mapping. Reports unknown keys, and keys without effect.
     pub(crate) fn open(
         reader: &mut Reader<'_>,
         section: &'static Section,
@@ -29,24 +28,7 @@ impl<'t> Fields<'t> {
         for entry in entries {
             let key = quoted(&entry.key);
             match section.find(&entry.key) {
-                Some(option) => {
-                    if section.find_fixed(&entry.key).is_some() {
-                        reader.warn_of_fixed(section, entry);
-                    } else if option.key != entry.key {
-                        let help = format!("write `{}`", option.key);
-                        reader.warn(
-                            entry.key_span,
-                            format!("{key} is now called `{}`", option.key),
-                            &help,
-                        );
-                    }
-                    let current = entries
-                        .iter()
-                        .find(|other| option.key != entry.key && other.key == option.key);
-                    current
-                        .into_iter()
-                        .for_each(|current| reader.both(current, entry));
-                }
+                Some(_) => {}
                 None if reader.is_of_client => {}
                 None if section.name == reader.root.name && is_for_anchors(&entry.key) => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {
@@ -89,13 +71,7 @@ impl<'t> Fields<'t> {
     /// entry.
     pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
         debug_assert!(self.section.find(key).is_some(), "{key} is not defined");
-        let is_it = |entry: &&Entry| {
-            entry.key == key
-                || self
-                    .section
-                    .find(&entry.key)
-                    .is_some_and(|definition| definition.key == key)
-        };
+        let is_it = |entry: &&Entry| entry.key == key;
         self.entries.iter().rev().find(is_it)
     }
 }

@@ -47,11 +47,9 @@ pub(crate) const fn is_live(marks: &[&str]) -> bool {
 /// Defines the struct of a section. Documentation comments become rustdoc, the descriptions of the JSON Schema, and the
 /// text of the reference and the sample file.
 ///
-/// - `options`: `"key" => field: Type = default, kind;` with `was "oldKey"` after a key that had another name, `[live]`
+/// - `options`: `"key" => field: Type = default, kind;` with `[live]`
 ///   after the key of an option that takes effect without a restart, and `example "yaml"` where the sample file shows
 ///   something else than the default.
-/// - `fixed`: values that were options and no longer are, in the same notation; `instead "text"` says what stands in their
-///   place.
 /// - `keys`: options without a field of their own, read by hand: `"key" => form;`
 /// - `fields`: fields of the struct that are no options.
 /// - `aliases`: other names of options, which other programs write: `"key" => form;`
@@ -63,15 +61,9 @@ macro_rules! options {
         pub struct $name:ident: $section:literal, $location:literal;
         options { $(
             $(#[doc = $option_about:literal])+
-            $key:literal $(was $former:literal)? $([$effect:ident])? => $field:ident: $type:ty = $default:expr, $kind:expr
+            $key:literal $([$effect:ident])? => $field:ident: $type:ty = $default:expr, $kind:expr
                 $(, example $example:literal)?;
         )* }
-        $(fixed { $(
-            $(#[doc = $fixed_about:literal])+
-            $fixed_key:literal $(was $fixed_former:literal)? $([$fixed_effect:ident])?
-                => $fixed_field:ident: $fixed_type:ty = $fixed_default:expr, $fixed_kind:expr
-                $(, example $fixed_example:literal)? $(, instead $fixed_instead:literal)?;
-        )* })?
         $(keys { $(
             $(#[doc = $key_about:literal])+
             $bare_key:literal => $form:expr $(, example $key_example:literal)?;
@@ -91,7 +83,6 @@ macro_rules! options {
         pub struct $name {
             $($($(#[doc = $plain_about])+ pub $plain: $plain_type,)*)?
             $($(#[doc = $option_about])+ #[doc = concat!(" `", $key, "`.")] pub $field: $type,)*
-            $($($(#[doc = $fixed_about])+ pub $fixed_field: $fixed_type,)*)?
         }
 
         impl crate::option::Options for $name {
@@ -102,9 +93,7 @@ macro_rules! options {
                 definitions: &[
                     $(crate::definition::Definition {
                         key: $key,
-                        former: concat!("" $(, $former)?),
                         is_live: crate::option::is_live(&[$(stringify!($effect))?]),
-                        instead: "",
                         about: concat!($($option_about),+).trim_ascii_start(),
                         form: || crate::option::kind::Kind::form(&$kind),
                         default: || {
@@ -115,33 +104,16 @@ macro_rules! options {
                     },)*
                     $($(crate::definition::Definition {
                         key: $bare_key,
-                        former: "",
                         is_live: true,
-                        instead: "",
                         about: concat!($($key_about),+).trim_ascii_start(),
                         form: || $form,
                         default: || serde_json::Value::Null,
                         example: concat!("" $(, $key_example)?),
                     },)*)?
                 ],
-                fixed: &[$($(crate::definition::Definition {
-                    key: $fixed_key,
-                    former: concat!("" $(, $fixed_former)?),
-                    is_live: crate::option::is_live(&[$(stringify!($fixed_effect))?]),
-                    instead: concat!("" $(, $fixed_instead)?),
-                    about: concat!($($fixed_about),+).trim_ascii_start(),
-                    form: || crate::option::kind::Kind::form(&$fixed_kind),
-                    default: || {
-                        let defaults = <$name as crate::option::Options>::defaults();
-                        crate::option::kind::Kind::show(&$fixed_kind, &defaults.$fixed_field)
-                    },
-                    example: concat!("" $(, $fixed_example)?),
-                },)*)?],
                 aliases: &[$($(crate::definition::Definition {
                     key: $alias,
-                    former: "",
                     is_live: true,
-                    instead: "",
                     about: concat!($($alias_about),+).trim_ascii_start(),
                     form: || $alias_form,
                     default: || serde_json::Value::Null,
@@ -157,20 +129,12 @@ macro_rules! options {
                     },
                     show: |options| crate::option::kind::Kind::show(&$kind, &options.$field),
                 },)*
-                $($(crate::option::Field {
-                    key: $fixed_key,
-                    read: |reader, entry, options| {
-                        crate::option::kind::read_into(&$fixed_kind, reader, entry, &mut options.$fixed_field);
-                    },
-                    show: |options| crate::option::kind::Kind::show(&$fixed_kind, &options.$fixed_field),
-                },)*)?
             ];
 
             fn defaults() -> Self {
                 Self {
                     $($($plain: $plain_default,)*)?
                     $($field: $default,)*
-                    $($($fixed_field: $fixed_default,)*)?
                 }
             }
         }

@@ -15,8 +15,6 @@ pub(crate) struct Reader<'a> {
     pub(crate) env: &'a dyn Lookup,
     /// Whether the file is a client's, whose own settings are ignored.
     pub(crate) is_of_client: bool,
-    /// Whether the file is a test's, which may set what is no option.
-    pub(crate) is_of_test: bool,
     /// Whether a server that lacks a value is left out, instead of an error of the whole file.
     pub(crate) is_lenient: bool,
     pub(crate) findings: Findings,
@@ -54,7 +52,6 @@ impl<'a> Reader<'a> {
             source,
             env,
             is_of_client: false,
-            is_of_test: false,
             is_lenient: false,
             findings,
         }
@@ -69,28 +66,6 @@ impl Reader<'_> {
     pub(crate) fn warn(&mut self, span: Span, message: impl Into<String>, help: &str) {
         self.findings
             .push(Finding::warning(span, message).help(help));
-    }
-
-    /// Reports a value that is no option any more.
-    pub(crate) fn warn_of_fixed(&mut self, section: &'static Section, entry: &Entry) {
-        let Some(fixed) = section.find_fixed(&entry.key).filter(|_| !self.is_of_test) else {
-            return;
-        };
-        let place = if section.name == self.root.name {
-            String::new()
-        } else {
-            format!(" {}", section.location)
-        };
-        let message = format!("{} is no longer an option{place}", quoted(&entry.key));
-        let action = if fixed.instead.is_empty() {
-            "remove it"
-        } else {
-            fixed.instead
-        };
-        let help = format!(
-            "{action}: it has effect in this version, and will be an error in the next one"
-        );
-        self.warn(entry.key_span, message, &help);
     }
 
     /// Reports that `what` has the wrong type.

@@ -17,24 +17,7 @@ pub fn reference() -> String {
     for (definition, section) in &sections {
         push_section(&mut text, *definition, section, &anchors);
     }
-    push_fixed(&mut text, &sections);
     text
-}
-
-/// The values that are no options, of all sections in one table.
-fn push_fixed(text: &mut String, sections: &[(Option<&'static Definition>, &'static Section)]) {
-    text.push_str(include_str!("reference_fixed.md"));
-    for (_, section) in sections.iter().filter(|(option, _)| option.is_some()) {
-        for fixed in section.fixed {
-            let value = default(fixed);
-            text.push_str(&format!(
-                "| `{}.{}` | {value} | {} |\n",
-                section.name,
-                fixed.key,
-                fixed.about.replace('|', "\\|")
-            ));
-        }
-    }
 }
 
 /// The default of an option in the reference.
@@ -128,13 +111,9 @@ fn push_section(
     for option in section.definitions {
         let form = (option.form)();
         let default = default(option);
-        let former = match option.former {
-            "" => String::new(),
-            former => format!(" Formerly `{former}`."),
-        };
         let about = option.about.replace('|', "\\|");
         text.push_str(&format!(
-            "| `{}` | {} | {default} | {about}{former} |\n",
+            "| `{}` | {} | {default} | {about} |\n",
             option.key,
             value(&form, option.key, anchors)
         ));
@@ -172,16 +151,6 @@ fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
             .map(|word| format!("`{word}`"))
             .collect::<Vec<_>>()
             .join(", "),
-        Form::Choices(words) => {
-            format!(
-                "list of {}",
-                words
-                    .iter()
-                    .map(|word| format!("`{word}`"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )
-        }
         Form::Texts(_) | Form::Scalars => "list of texts".to_owned(),
         Form::Pairs => "names with texts".to_owned(),
         Form::Section(section) => format!("see [`{}`](#{})", section.name, anchor(section)),

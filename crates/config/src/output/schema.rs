@@ -52,29 +52,11 @@ pub fn schema() -> String {
 /// its sections.
 fn section(section: &Section, definitions: &mut Map<String, Value>) -> Map<String, Value> {
     let mut properties = Map::new();
-    for fixed in section.fixed {
-        for key in [fixed.key, fixed.former]
-            .into_iter()
-            .filter(|key| !key.is_empty())
-        {
-            let mut schema = describe(fixed, definitions);
-            schema["deprecated"] = json!(true);
-            schema["description"] =
-                json!("No longer an option; will be an error in the next version.");
-            properties.insert(key.to_owned(), schema);
-        }
-    }
     for alias in section.aliases {
         properties.insert(alias.key.to_owned(), describe(alias, definitions));
     }
     for option in section.definitions {
         let schema = describe(option, definitions);
-        if !option.former.is_empty() {
-            let mut former = schema.clone();
-            former["deprecated"] = json!(true);
-            former["description"] = json!(format!("Former name of `{}`.", option.key));
-            properties.insert(option.former.to_owned(), former);
-        }
         properties.insert(option.key.to_owned(), schema);
     }
     for name in section.foreign {
@@ -120,11 +102,6 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             any_of([
                 json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() }),
             ])
-        }
-        // A text with variables may become one of the words.
-        Form::Choices(words) => {
-            let variable = json!({ "$ref": "#/$defs/variable" });
-            json!({ "type": ["array", "null"], "items": { "anyOf": [{ "enum": words }, variable] } })
         }
         Form::Texts(_) => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
         Form::TextOrTexts(_) => {

@@ -15,7 +15,7 @@ use crate::read::server::{self, Context};
 use crate::read::versions::WrongVersion;
 use crate::report::problem::Finding;
 use crate::report::problem::quoted;
-use crate::syntax::{Node, Span, Value};
+use crate::syntax::{Node, Span};
 
 /// Reads the whole file. The result is complete only without reported errors. `has_further` says
 /// whether other files may have servers, too.
@@ -25,9 +25,6 @@ pub(crate) fn read(
     folder: &Path,
     has_further: bool,
 ) -> Config {
-    reader.is_of_test = root
-        .field("testing")
-        .is_some_and(|node| matches!(node.value, Value::Bool(true)));
     let Some(fields) = Fields::open(reader, Config::SECTION, "the file", root) else {
         return Config::default();
     };

@@ -121,7 +121,6 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     if fields.get("concurrency").is_none() {
         server.concurrency = context.concurrency;
     }
-    server.health.interval = server.health_interval.or(server.health.interval);
     server.sandbox.resolved(context.folder);
     server
         .ca_file
@@ -149,11 +148,6 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
             resolve: server.resolve,
             zone: None,
         };
-    }
-    if let (Transport::Stdio { cwd, .. }, Some(folder)) =
-        (&mut server.transport, &server.sandbox.working_directory)
-    {
-        *cwd = Some(folder.into());
     }
     Some(server)
 }

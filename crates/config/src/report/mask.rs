@@ -172,7 +172,6 @@ fn is_shown(form: &Form) -> bool {
         | Form::Count { .. }
         | Form::Share
         | Form::Choice(_)
-        | Form::Choices(_)
         | Form::Any => true,
         Form::Scalars
         | Form::Pairs

@@ -35,19 +35,9 @@ pub(super) fn settings(
 
 /// Limits on requests to issuers, and on the cache of their answers.
 pub(crate) fn limits(config: &Config) -> OAuthLimits {
-    let (limits, timeouts) = (&config.limits, &config.timeouts);
     OAuthLimits {
-        tokens: limits.tokens,
-        failures: limits.auth_failures,
-        introspections: limits.introspections,
-        answer: limits.issuer_answer,
-        keys: limits.issuer_keys,
-        request: timeouts.issuer,
-        refresh: timeouts.issuer_keys,
-        stale: timeouts.issuer_keys_stale,
-        unknown_key: timeouts.unknown_key,
-        introspection: timeouts.introspection,
-        leeway: timeouts.token_leeway,
+        failures: config.limits.auth_failures,
+        ..OAuthLimits::default()
     }
 }
 
@@ -57,7 +47,6 @@ fn issuer(issuer: &Issuer) -> IssuerSettings {
         issuer: issuer.issuer.clone(),
         jwks_uri: issuer.jwks_uri.clone(),
         audience: issuer.audience.clone(),
-        algorithms: issuer.algorithms.clone(),
         claims: ClaimPaths {
             principal: claims.principal.clone(),
             groups: claims.groups.clone(),

@@ -10,6 +10,7 @@ use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Era, Json, Response};
 use tokio::net::TcpListener;
@@ -111,10 +112,10 @@ fn say_intended(snapshot: &ListView, tool: &Entry) {
 }
 
 /// The parameters of a tool that its calls repeat in headers.
-fn mirrored(tool: &Json, limit: usize) -> Vec<ParamHeader> {
+fn mirrored(tool: &Json) -> Vec<ParamHeader> {
     let schema = tool.get("inputSchema");
     schema
-        .and_then(|schema| param_header::annotations(&schema, limit).ok())
+        .and_then(|schema| param_header::annotations(&schema, MAX_MIRRORED).ok())
         .unwrap_or_default()
 }
 
@@ -188,12 +189,7 @@ async fn both(
         Era::Legacy => client.call_legacy(&args.tool, arguments).await,
         Era::Modern => {
             client
-                .call_modern(
-                    &args.tool,
-                    &mirrored(&tool.visible, config.limits.mirrored_params),
-                    arguments,
-                    None,
-                )
+                .call_modern(&args.tool, &mirrored(&tool.visible), arguments, None)
                 .await
         }
     };

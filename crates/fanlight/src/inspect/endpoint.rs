@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fanlight_config::{Limits, Timeouts};
+use fanlight_config::Timeouts;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
@@ -19,6 +19,9 @@ use crate::interruption::interruptible;
 use crate::login::{Browser, ServerByUrl};
 use crate::show::plain;
 
+/// The time for one list.
+const LIST: Duration = Duration::from_secs(10);
+
 /// The limit of pages read of a list.
 const PAGES: usize = 100;
 
@@ -28,7 +31,7 @@ pub(crate) async fn list_at(
     wanted: &Wanted<'_>,
     browser: Option<Browser>,
 ) -> Result<(), Failure> {
-    let lists = as_client(url, Timeouts::default().list, browser, async |client| {
+    let lists = as_client(url, LIST, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
             lists.push((*kind, read(client, *kind).await?));
@@ -46,8 +49,7 @@ pub(crate) async fn call_at(
 ) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let response = as_client(url, Timeouts::default().call, browser, async |client| {
-        let most = Limits::default().mirrored_params;
-        let (tool, mirrored) = trace_test::find(client, Some(&args.tool), most).await?;
+        let (tool, mirrored) = trace_test::find(client, Some(&args.tool)).await?;
         client.call_modern(&tool, &mirrored, &arguments, None).await
     })
     .await?;

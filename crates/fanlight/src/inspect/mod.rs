@@ -67,7 +67,7 @@ pub(crate) async fn with_traced_assembly<T>(
         command(assembly, &telemetry).await
     })
     .await;
-    telemetry::end(guard, config.timeouts.flush).await;
+    telemetry::end(guard).await;
     result
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::ring::Query;
@@ -57,8 +58,7 @@ pub(crate) async fn trace_test(
             let omitted = omitting(&admin).await?;
             let client =
                 Client::new(url.clone(), config.timeouts.call)?.with_token_of_environment();
-            let mirrored = config.limits.mirrored_params;
-            let answer = call(&client, args, mirrored, &arguments, &ids).await?;
+            let answer = call(&client, args, &arguments, &ids).await?;
             Observed {
                 answer,
                 trace: from_admin(&admin, &ids).await?,
@@ -149,8 +149,7 @@ async fn with_own_gateway(
             end.clone(),
         ));
         let client = Client::new(url, config.timeouts.call)?.with_token(key);
-        let mirrored = config.limits.mirrored_params;
-        let answer = call(&client, args, mirrored, arguments, ids).await;
+        let answer = call(&client, args, arguments, ids).await;
         let trace = from_ring(telemetry, ids).await;
         end.cancel();
         front.await.map_err(other)?.map_err(other)?;
@@ -167,16 +166,15 @@ async fn with_own_gateway(
     .await
 }
 
-/// Calls the tool. `most` limits the parameters that are mirrored into headers.
+/// Calls the tool.
 async fn call(
     client: &Client,
     args: &TraceTestArgs,
-    most: usize,
     arguments: &Json,
     ids: &Ids,
 ) -> Result<Response, Failure> {
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
-    let (tool, mirrored) = find(client, args.tool.as_deref(), most).await?;
+    let (tool, mirrored) = find(client, args.tool.as_deref()).await?;
     client
         .call_modern(
             &tool,
@@ -195,7 +193,6 @@ async fn call(
 pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
-    most: usize,
 ) -> Result<(String, Vec<ParamHeader>), Failure> {
     let mut cursor: Option<Json> = None;
     let mut names = Vec::new();
@@ -230,7 +227,7 @@ pub(super) async fn find(
             if fits {
                 return Ok((
                     name,
-                    param_header::annotations(&schema, most).map_err(other)?,
+                    param_header::annotations(&schema, MAX_MIRRORED).map_err(other)?,
                 ));
             }
             if only_reads(&entry) {

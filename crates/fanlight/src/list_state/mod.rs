@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
-use crate::wiring::budgets;
+use crate::wiring::list_limits;
 use definition::Definition;
 use fanlight_replicas::keys;
 use record::{Contents, KeptNames, Unusable};
@@ -139,12 +139,9 @@ impl ListState {
             Store::of_lists(folder, &keys(config))?,
             folder.path().to_owned(),
         );
-        let limits = &config.limits;
-        let lists = limits
-            .list_bytes
-            .saturating_mul(ListKind::ALL.len())
-            .min(budgets(config).lists);
-        let longest = lists.saturating_add(limits.message);
+        let lists = list_limits(config).bytes;
+        let lists = lists.one.saturating_mul(ListKind::ALL.len()).min(lists.all);
+        let longest = lists.saturating_add(config.limits.message);
         let (writing, end) = (TaskTracker::new(), CancellationToken::new());
         Ok(Self {
             store,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fanlight_config::{Config, Limits, Timeouts};
+use fanlight_config::settings::limit;
 use fanlight_protocol::visible::{escaped_line, escaped_lines};
 use tracing::{Event, Subscriber, error, warn};
 use tracing_subscriber::EnvFilter;
@@ -28,33 +28,23 @@ use crate::starts::AboveDrawing;
 /// The log target of the library that verifies servers' certificates.
 const VERIFIER: &str = "rustls_platform_verifier";
 
+/// The time for writing the last lines on shutdown, if the reader of standard error is slow.
+const FLUSH: Duration = Duration::from_millis(500);
+
 /// The log of this process.
 pub(crate) enum Log {
     /// The log of a command that ends by itself: lines are written directly, and none is lost.
     Direct,
     /// The log of a gateway, which must not wait for the reader of standard error.
-    Queued {
-        /// The queue of lines.
-        queue: LogQueue,
-        /// The time limit for writing the last lines.
-        patience: Duration,
-    },
+    Queued(LogQueue),
 }
 
 impl Log {
-    /// Applies the configured limits.
-    pub(crate) fn configure(&mut self, config: &Config) {
-        if let Self::Queued { queue, patience } = self {
-            queue.limit(config.limits.log_bytes);
-            *patience = config.timeouts.log_flush;
-        }
-    }
-
     /// The counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         match self {
             Self::Direct => Arc::default(),
-            Self::Queued { queue, .. } => queue.dropped(),
+            Self::Queued(queue) => queue.dropped(),
         }
     }
 
@@ -65,11 +55,11 @@ impl Log {
             failure.map(|failure| format!("{}\n", escaped_lines(failure.to_string().trim_end())));
         match self {
             Self::Direct => out::complain(text.as_deref().unwrap_or_default()),
-            Self::Queued { queue, patience } => {
+            Self::Queued(queue) => {
                 if let Some(text) = text {
                     queue.push(text.as_bytes());
                 }
-                queue.flush(*patience);
+                queue.flush(FLUSH);
             }
         }
     }
@@ -108,11 +98,8 @@ pub(crate) fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
             Box::new(io::stderr())
         };
         let queue =
-            LogQueue::start(out, Limits::default().log_bytes, say_dropped).map_err(cannot)?;
-        let log = Log::Queued {
-            queue: queue.clone(),
-            patience: Timeouts::default().log_flush,
-        };
+            LogQueue::start(out, limit("logBytes", 1 << 20), say_dropped).map_err(cannot)?;
+        let log = Log::Queued(queue.clone());
         (log, BoxMakeWriter::new(queue))
     } else {
         (

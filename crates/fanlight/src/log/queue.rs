@@ -58,11 +58,6 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Changes the limit of waiting bytes.
-    pub(crate) fn limit(&self, bytes: usize) {
-        self.0.limit.store(bytes, Ordering::Relaxed);
-    }
-
     /// The counter of dropped lines.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.dropped)

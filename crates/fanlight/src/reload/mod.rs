@@ -19,6 +19,7 @@ use std::time::SystemTime;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_admin::OperationError;
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
+use fanlight_config::settings::limit;
 use fanlight_config::{Config, ConfigFile, Loaded};
 use fanlight_frontend::{CallHook, LiveHooks, LiveProtection};
 use fanlight_gateway::Gateway;
@@ -44,6 +45,10 @@ pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};
 pub(crate) use watch::Watch;
+
+/// How long the files of the configuration must be unchanged before they are read again. A series of changes is collected for
+/// at most ten times as long.
+const SETTLE: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// The limit of queued requests. There is no option, since further requests wait as well.
 const WAITING: usize = 16;
@@ -254,7 +259,7 @@ impl Keeper {
                 shown = self.unknown_keys.shown() => Request::LookForKeys(shown),
                 () = Switches::changed(&mut self.switches) => Request::LookAtOthers,
                 () = secrets::due() => Request::Reload(Trigger::Secrets, None),
-                () = Watch::changed(&mut self.watch, self.config.timeouts.config_settle) => Request::Reload(Trigger::Files, None),
+                () = Watch::changed(&mut self.watch, limit("configSettle", SETTLE)) => Request::Reload(Trigger::Files, None),
                 else => break,
             };
             // Boxed: the future is large, and waits most of the time.
@@ -374,7 +379,7 @@ impl Keeper {
             self.authenticator.replace(authentication.as_ref());
         }
         self.hooks.replace(hooks);
-        self.record.commit(record, self.config.timeouts.flush).await;
+        self.record.commit(record, crate::telemetry::FLUSH).await;
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
         if authentication.is_none() {

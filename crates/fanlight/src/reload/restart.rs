@@ -70,7 +70,7 @@ mod tests {
         let old = Config::default();
         let mut new = old.clone();
         new.limits.workers += 1;
-        new.limits.page_size += 1;
+        new.limits.connections += 1;
         new.timeouts.call *= 2;
         new.allowed_hosts = vec!["x".into()];
         new.path = "/other".into();
@@ -82,10 +82,10 @@ mod tests {
         );
         assert_eq!(
             (
-                &in_force["limits"]["pageSize"],
+                &in_force["limits"]["connections"],
                 &in_force["allowedHosts"][0]
             ),
-            (&Value::from(new.limits.page_size), &Value::from("x"))
+            (&Value::from(new.limits.connections), &Value::from("x"))
         );
     }
 }

@@ -26,7 +26,7 @@ use crate::facts::TransportFacts;
 use crate::ingress::{Reason, Refusal};
 use crate::insight::Insight;
 use crate::memory::Spent;
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, LAST_ANSWERS};
 use crate::trace::{self, Ending};
 
 /// The minimum size of a read.
@@ -62,11 +62,7 @@ pub async fn serve_stdio_observed<C: Core>(
     shutdown: CancellationToken,
     insight: &Insight,
 ) -> Result<(), FrontendError> {
-    let (drain, last_answers, give_up) = (
-        settings.drain,
-        settings.last_answers,
-        settings.give_up.clone(),
-    );
+    let (drain, give_up) = (settings.drain, settings.give_up.clone());
     let (limit, telemetry) = (settings.max_line, settings.telemetry.clone());
     let (lines, queue) = mpsc::channel(QUEUE);
     let connection = ChannelConnection::new(core, &settings, lines, ChannelOptions::default())?;
@@ -88,7 +84,7 @@ pub async fn serve_stdio_observed<C: Core>(
     if output.is_err() {
         tracing::warn!("ending requests that did not finish in time");
         give_up.cancel();
-        deadline = Instant::now() + last_answers;
+        deadline = Instant::now() + LAST_ANSWERS;
         output = timeout_at(deadline, finished(&connection, writer.as_mut())).await;
     }
     connection.cut();

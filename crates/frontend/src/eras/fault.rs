@@ -1,18 +1,21 @@
 //! Errors about malformed or unsupported messages, worded for their sender.
 
-use fanlight_protocol::json::{AmbiguousMember, ObjectBuilder, SyntaxError, SyntaxErrorKind};
+use fanlight_protocol::json::{
+    AmbiguousMember, DEFAULT_NESTING, ObjectBuilder, SyntaxError, SyntaxErrorKind,
+};
 use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
 
 /// The error for text that is not a message, and the id to answer to, if it was readable.
-pub(crate) fn of_message(error: MessageError, nesting: usize) -> (RpcError, Option<Json>) {
+pub(crate) fn of_message(error: MessageError) -> (RpcError, Option<Json>) {
     match error {
         MessageError::Syntax(SyntaxError {
             kind: SyntaxErrorKind::Depth,
             ..
         }) => {
-            let message =
-                format!("the message is nested more than {nesting} levels deep, the limit here");
+            let message = format!(
+                "the message is nested more than {DEFAULT_NESTING} levels deep, the limit here"
+            );
             (RpcError::new(code::INVALID_REQUEST, message), None)
         }
         MessageError::Syntax(_) => (RpcError::new(code::PARSE, error.to_string()), None),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::forwarding::{LARGEST_WINDOW, LONGEST_ENVELOPE};
 use arc_swap::ArcSwap;
+use fanlight_config::settings::limit;
 use fanlight_http::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;
@@ -50,18 +51,27 @@ const WINDOW: u32 = 1 << 20;
 /// The bytes of a head besides the envelope.
 const BESIDES_ENVELOPE: usize = 4 << 10;
 
+/// Bytes per second that a client must read on average; a slower one counts as one that reads nothing.
+const WRITE_RATE: u32 = 1 << 10;
+
+/// The time for a client's answer to a ping on its HTTP/2 connection; without one, the connection is closed.
+const HTTP2_PING: Duration = Duration::from_secs(20);
+
+/// The maximum number of concurrent requests on one HTTP/2 connection.
+const HTTP2_STREAMS: u32 = 100;
+
 impl From<&FrontendSettings> for ConnectionLimits {
     fn from(settings: &FrontendSettings) -> Self {
         Self {
             header_timeout: settings.header_timeout,
-            first_request: settings.first_request,
+            first_request: limit("firstRequest", Duration::from_millis(500)),
             idle_timeout: settings.idle_connection,
             write_timeout: settings.write_timeout,
-            write_rate: settings.write_rate,
+            write_rate: WRITE_RATE,
             keep_alive: settings.keep_alive,
-            http2_ping: settings.http2_ping,
+            http2_ping: HTTP2_PING,
             max_header: settings.max_header,
-            http2_streams: settings.http2_streams,
+            http2_streams: HTTP2_STREAMS,
             http2_window: WINDOW,
             http2_resets: RESETS,
         }
@@ -74,7 +84,7 @@ impl ConnectionLimits {
     /// client may read nothing.
     pub(crate) fn of_many(settings: &FrontendSettings) -> Self {
         let http2_streams = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
-        let between = Duration::from_secs(4 * PIECE as u64) / settings.write_rate.max(1);
+        let between = Duration::from_secs(4 * PIECE as u64) / WRITE_RATE;
         Self {
             max_header: LONGEST_ENVELOPE + BESIDES_ENVELOPE,
             http2_streams,

@@ -18,7 +18,7 @@ use super::connection::HttpConnection;
 use super::limits::LiveLimits;
 use super::serve::Serve;
 use super::workers::Workers;
-use crate::settings::FrontendSettings;
+use crate::settings::{FrontendSettings, LAST_ANSWERS};
 
 /// The interval of [`Serve::clean_up`]. The timeouts that it checks are as inaccurate as this. A
 /// constant, since it is much shorter than any of them.
@@ -81,7 +81,7 @@ pub(crate) async fn serve<S: Serve>(
         );
         settings.give_up.cancel();
         // Disconnect clients that do not even read these errors.
-        let _ = timeout(settings.last_answers, finished()).await;
+        let _ = timeout(LAST_ANSWERS, finished()).await;
     }
     ends.cut.cancel();
     remaining.ended().await;

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use fanlight_canonical::credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Core, Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
 use fanlight_protocol::{RpcError, code};
@@ -296,7 +297,7 @@ impl<C: Core> Ingress<C> {
         origin: &Origin<'_>,
         text: Bytes,
     ) -> Result<Received, Box<Refusal>> {
-        match Message::parse_from_client(text, self.settings.nesting) {
+        match Message::parse_from_client(text, DEFAULT_NESTING) {
             Ok(Message::Request(request)) => self
                 .request(transport, origin, request, false)
                 .await
@@ -331,7 +332,7 @@ impl<C: Core> Ingress<C> {
         };
         let messages = Message::parse_batch(
             text,
-            self.settings.nesting,
+            DEFAULT_NESTING,
             self.settings.max_batch,
             Sender::Client,
         )
@@ -382,7 +383,7 @@ impl<C: Core> Ingress<C> {
     }
 
     fn not_a_message(&self, error: MessageError) -> Box<Refusal> {
-        let (error, id) = fault::of_message(error, self.settings.nesting);
+        let (error, id) = fault::of_message(error);
         let mut refusal = Refusal::malformed(error);
         refusal.id = id;
         refusal

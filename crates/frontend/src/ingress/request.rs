@@ -11,6 +11,7 @@ use fanlight_protocol::input;
 use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
 use fanlight_telemetry::{Network, ServerSpan};
 use futures_util::{StreamExt as _, stream};
@@ -47,6 +48,9 @@ use crate::validity::RequestValidity;
 /// The maximum number of subscriptions of one session that are restored at the same time. A
 /// constant: one silent server delays few others, and no server gets all requests at once.
 const SUBSCRIBING_AT_ONCE: usize = 32;
+
+/// Bytes of a legacy client's capabilities, and of its `clientInfo`, that are kept.
+const MAX_DESCRIPTION: usize = 128 << 10;
 
 type Responses = Box<dyn ResponseStream<Response>>;
 
@@ -159,7 +163,7 @@ impl<C: Core> Ingress<C> {
         let ends = ends_of(transport, origin, parsed);
         let admitted = self.admitted(operation, turn);
         let stream = self.suspendable_call(admitted, parsed, false, Resumption::New, ends);
-        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        let call = parsed.answered_by::<T>(stream, revision);
         Ok(StartedRequest {
             call,
             kind: RequestKind::Call,
@@ -215,7 +219,7 @@ impl<C: Core> Ingress<C> {
                 Box::pin(self.begin(transport, origin, parsed, sender, Err(error))).await?
             }
         };
-        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        let call = parsed.answered_by::<T>(stream, revision);
         Ok(StartedRequest {
             call,
             kind: RequestKind::Call,
@@ -394,7 +398,7 @@ impl<C: Core> Ingress<C> {
             Ok(subscription) => Box::new(subscription),
             Err(error) => Box::new(Answered::new(Response::from_error(&error))),
         };
-        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        let call = parsed.answered_by::<T>(stream, revision);
         let call = call.ending_span_at_message();
         Ok(StartedRequest {
             call,
@@ -632,7 +636,7 @@ impl<C: Core> Ingress<C> {
                 )
             }
         };
-        let call = parsed.answered_by::<T>(stream, revision, self.settings.max_mirrored_params);
+        let call = parsed.answered_by::<T>(stream, revision);
         Ok(StartedRequest {
             call,
             kind: RequestKind::Call,
@@ -886,7 +890,7 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
     ) -> Result<StartedRequest, Box<Refusal>> {
         let ParsedRequest { params, span, .. } = &mut *parsed;
-        let initialize = legacy::initialize(params, self.settings.max_description)
+        let initialize = legacy::initialize(params, MAX_DESCRIPTION)
             .map_err(|error| Refusal::new(Reason::Params, error))?;
         if let Some(run) = transport.opens_sessions() {
             let error = RpcError::new(code::INTERNAL, "the gateway is ending");
@@ -934,8 +938,7 @@ impl<C: Core> Ingress<C> {
             filter,
             Arc::clone(&streams.session),
         );
-        let call =
-            parsed.answered_by::<T>(Box::new(call), revision, self.settings.max_mirrored_params);
+        let call = parsed.answered_by::<T>(Box::new(call), revision);
         Ok(StartedRequest {
             call,
             kind: RequestKind::Initialize(streams),
@@ -999,14 +1002,10 @@ impl ParsedRequest {
     }
 
     /// The call that answers the request. It takes over the request's id and span.
-    fn answered_by<T: Transport>(
-        &mut self,
-        stream: Responses,
-        revision: Revision,
-        mirrored: usize,
-    ) -> RenderedCall {
+    fn answered_by<T: Transport>(&mut self, stream: Responses, revision: Revision) -> RenderedCall {
         let id = std::mem::replace(&mut self.request.id, Json::null());
-        let mirrors_params = (T::HAS_HEADERS && revision.era() == Era::Modern).then_some(mirrored);
+        let mirrors_params =
+            (T::HAS_HEADERS && revision.era() == Era::Modern).then_some(MAX_MIRRORED);
         let rendering = Rendering {
             id,
             method: self.request.method.clone(),

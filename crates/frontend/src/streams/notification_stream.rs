@@ -245,7 +245,7 @@ async fn listen_until_accepted<C: Core>(
     let RetryDelays {
         shortest: mut pause,
         longest,
-    } = settings.listen_retry;
+    } = RetryDelays::LISTEN;
     loop {
         let interest = Interest {
             tools: true,
@@ -337,15 +337,10 @@ mod tests {
     use crate::session::testing::ListenCore;
 
     fn settings() -> Arc<FrontendSettings> {
-        let listen_retry = RetryDelays {
-            shortest: Duration::from_secs(1),
-            longest: Duration::from_secs(60),
-        };
         let base = FrontendSettings::default();
         Arc::new(FrontendSettings {
             notification_buffer: 8,
             replay_bytes: 1000,
-            listen_retry,
             ..base
         })
     }

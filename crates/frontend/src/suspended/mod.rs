@@ -14,6 +14,7 @@ mod url_elicitation;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use fanlight_canonical::ServerMessage;
 use fanlight_protocol::json::Chunks;
@@ -26,6 +27,9 @@ pub(crate) use self::suspended_call::SuspendedCall;
 pub(crate) use self::table::{Found, Resumption, Retry, SuspendedCalls, WaitingCall};
 use crate::call::{RequestEnds, ResponseItem, ResponseStream};
 use crate::eras::notifications::NotificationFilter;
+
+/// How long a call of a modern client waits for another server request after each, before it is suspended.
+const COLLECT_REQUESTS: Duration = Duration::from_millis(20);
 
 type Item = ResponseItem<Chunks, Response>;
 
@@ -132,10 +136,9 @@ impl ResponseStream<Response> for SuspendableCall {
                 // A server that asks for several things sends one request after the other. The
                 // client gets them together.
                 Poll::Pending if call.has_server_requests() => {
-                    let pause = self.suspended_calls.collect_requests();
                     ready!(
                         self.more
-                            .get_or_insert_with(|| Box::pin(sleep(pause)))
+                            .get_or_insert_with(|| Box::pin(sleep(COLLECT_REQUESTS)))
                             .as_mut()
                             .poll(cx)
                     );

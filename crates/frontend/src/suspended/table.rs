@@ -29,6 +29,9 @@ use crate::eras::fault;
 use crate::settings::FrontendSettings;
 use crate::trace::SuspendedCount;
 
+/// No limit for one peer: when all suspended calls are in use, a new one ends one of the peer that has most.
+const NO_PEER_LIMIT: usize = 0;
+
 /// All suspended calls.
 pub(crate) struct SuspendedCalls {
     seal: StateSeal,
@@ -125,7 +128,7 @@ impl SuspendedCalls {
             settings: Arc::clone(settings),
             store: SuspendedEntries::new(
                 settings.max_suspended_calls,
-                settings.max_peer_suspended_calls,
+                NO_PEER_LIMIT,
             ),
             waiting: Mutex::default(),
             started: (Instant::now(), epoch),
@@ -133,11 +136,6 @@ impl SuspendedCalls {
             tasks: TaskTracker::new(),
             cut: cut.child_token(),
         }))
-    }
-
-    /// How long a call waits for further server requests.
-    pub(super) fn collect_requests(&self) -> Duration {
-        self.settings.collect_requests
     }
 
     /// The maximum number of open server requests per call.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::demand::Demand;
 use super::{Change, Differing};
-use crate::topology::{BackendId, Reader, Topology, View};
+use crate::topology::{BackendId, Reader, Topology, View, settle_time};
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -160,7 +160,7 @@ impl Announcer {
     ) {
         let mut endpoints = self.endpoints();
         endpoints.retain(|endpoint| View::at(Arc::clone(topology), endpoint).shows(backend));
-        self.announce(change, topology.limits.settle, endpoints, audience);
+        self.announce(change, settle_time(), endpoints, audience);
     }
 
     /// The time at which [`Announcer::send_due`] has to be called next.

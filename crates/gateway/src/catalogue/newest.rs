@@ -2,6 +2,7 @@
 //! announces it.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
 
@@ -11,7 +12,14 @@ use super::part::Part;
 use super::snapshot::Snapshot;
 use super::view::ListView;
 use super::{Catalogue, State};
-use crate::topology::{BackendId, ByteLimits, Reader, Topology, View};
+use crate::topology::{BackendId, ByteLimits, Reader, Topology, View, settle_time};
+
+/// Earlier states of a merged list that are kept for clients that are still paging through them.
+const GENERATIONS: usize = 3;
+
+/// The least time between two announcements of changes that no server announced. Otherwise a server whose list differs at
+/// each request would make clients ask without end.
+const UNANNOUNCED: Duration = Duration::from_secs(5);
 
 /// The versions of everything that a snapshot is made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +163,6 @@ impl Catalogue {
         snapshot: Arc<Snapshot>,
         topology: &Arc<Topology>,
     ) -> Arc<Snapshot> {
-        let limits = &topology.limits;
         let previous = self.with(|state| state.snapshots.front().cloned());
         let earlier = previous.as_ref().map_or(0, |previous| previous.topology());
         if earlier > snapshot.topology() {
@@ -179,14 +186,14 @@ impl Catalogue {
                     state.snapshots.clear();
                 }
                 state.snapshots.push_front(Arc::clone(&snapshot));
-                state.snapshots.truncate(limits.generations + 1);
+                state.snapshots.truncate(GENERATIONS + 1);
             }
             let unseen = std::mem::take(&mut state.changed_unseen);
             let announced = std::mem::take(&mut state.read_announced) || unseen;
             let pause = if announced {
-                limits.settle
+                settle_time()
             } else {
-                limits.unannounced
+                UNANNOUNCED
             };
             let first = || if unseen { listening } else { Vec::new() };
             let changed = changed.unwrap_or_else(first);

@@ -1,7 +1,7 @@
 //! Reads one server's part of a list, once for all requests that wait for it.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{BackendClient, BackendState, CallContext, Outcome, Parent};
 use fanlight_protocol::Json;
@@ -15,6 +15,9 @@ use super::starting::Wait;
 use super::{Catalogue, ListKind, load};
 use crate::list_store::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
+
+/// How long the last complete list of a server is served after the list could not be read again.
+const STALE_LISTS: Duration = Duration::from_secs(600);
 
 impl Catalogue {
     /// Reads one part, or joins a running reading. The result includes at least `need` changes and
@@ -175,8 +178,8 @@ impl Catalogue {
                         .demand
                         .read(backend, reader.kind, loaded.has_time());
                 }
-                let is_new = part.store(loaded, reflects, limits.stale, began.elapsed());
-                let expires = part.expire(limits.stale);
+                let is_new = part.store(loaded, reflects, STALE_LISTS, began.elapsed());
+                let expires = part.expire(STALE_LISTS);
                 state.version += u64::from(is_new);
                 state.read_announced |= is_new && was_announced;
                 expires

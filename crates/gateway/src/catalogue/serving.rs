@@ -17,6 +17,9 @@ use super::view::ListView;
 use super::{Catalogue, State, rests};
 use crate::topology::{BackendId, Topology, View};
 
+/// How long a name that no list has stays unknown before servers are asked again.
+const UNKNOWN_NAME: Duration = Duration::from_secs(5);
+
 /// A list as a client is served it.
 pub(crate) struct Served {
     pub(crate) list: ListView,
@@ -218,7 +221,7 @@ impl Catalogue {
     /// An expected but missing name is a reason to ask before `ttlMs` is over (2026-07-28
     /// server/utilities/caching, Freshness Calculation).
     pub(crate) async fn recheck(self: &Arc<Self>, view: &View, trace: &Parent) -> Option<ListView> {
-        let unknown = view.limits().unknown;
+        let unknown = UNKNOWN_NAME;
         let is_due = |catalogue: &Self| {
             catalogue.with(|state| state.last_read.is_none_or(|read| read.elapsed() >= unknown))
         };

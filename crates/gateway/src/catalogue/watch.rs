@@ -25,7 +25,7 @@ use super::announce::{Announcer, Audience};
 use super::background::Background;
 use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
-use crate::topology::{BackendId, CurrentTopology, Member, Topology, View};
+use crate::topology::{BackendId, CurrentTopology, Member, Topology, View, settle_time};
 
 /// The catalogues, and the tasks that keep them current.
 pub(crate) struct ListWatcher {
@@ -207,7 +207,7 @@ impl ListWatcher {
                 }
                 () = self.woken.notified() => {
                     let waits = self.with_pending(|pending| pending.iter().any(|part| !busy.contains(part)));
-                    settled = settled.or_else(|| waits.then(|| Instant::now() + self.topology().limits.settle));
+                    settled = settled.or_else(|| waits.then(|| Instant::now() + settle_time()));
                 }
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     settled = None;
@@ -300,7 +300,7 @@ impl ListWatcher {
         if is_resting(&*client) {
             client.connection_made(None).await;
         }
-        let RetryDelays { shortest, longest } = self.topology().limits.listen_retry;
+        let RetryDelays { shortest, longest } = RetryDelays::LISTEN;
         let mut pause = shortest;
         loop {
             if self.topology().limits.spares_streams {

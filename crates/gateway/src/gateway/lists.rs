@@ -17,6 +17,10 @@ use crate::routing::by_prefix;
 use crate::tasks::offered;
 use crate::topology::{Filtered, View};
 
+/// Extensions of clients, besides those that Fanlight knows, that are declared to servers when merged lists are read. Each new
+/// one causes the lists to be read again.
+const CLIENT_EXTENSIONS: usize = 32;
+
 impl Gateway {
     pub(super) async fn list(
         &self,
@@ -27,7 +31,7 @@ impl Gateway {
         self.lists.begin();
         self.lists
             .catalogues
-            .declare_extensions(&call.context.capabilities, view.limits().client_extensions);
+            .declare_extensions(&call.context.capabilities, CLIENT_EXTENSIONS);
         let catalogue = self.lists.catalogues.seen_by(kind, view.reader());
         let (trace, holder) = (&call.context.trace, call.context.caller.holder());
         let cursor = call

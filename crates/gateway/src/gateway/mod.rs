@@ -27,7 +27,7 @@ use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
-use crate::tasks::{self, CommonTaskOwners, TaskLimits, Tasks, offered};
+use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
 use crate::topology::{
     BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology,
     View,
@@ -51,23 +51,25 @@ pub struct GatewaySettings {
     pub lists: ListLimits,
     /// Limits for results that are served again.
     pub cache: CacheLimits,
-    /// Limits for remembering which server has which task.
-    pub tasks: TaskLimits,
     /// The task owners that the replicas share; `None` without replicas.
     pub common_tasks: Option<Arc<dyn CommonTaskOwners>>,
-    /// How many URIs in results, and how many clients' open apps, are remembered.
-    pub max_handed_out: usize,
-    /// How long an app counts as open after its last use.
-    pub open_apps: Duration,
-    /// How many resource subscriptions of sessions are remembered, so that they survive a change of
-    /// the servers.
-    pub max_subscriptions: usize,
     /// The keys that seal cursors. Without any, a random key is made, and cursors end with the
     /// process.
     pub keys: Keys,
     /// The `Implementation` object that describes Fanlight when it merges several servers.
     pub identity: Json,
 }
+
+/// URIs in results whose server is remembered, for all clients together; also clients whose apps (`ui://` resources) are
+/// remembered.
+const HANDED_OUT: usize = 10_000;
+
+/// How long an app counts as open after its last use. While apps of two servers are open, a call by a name that tools of both
+/// have is refused.
+const OPEN_APPS: Duration = Duration::from_secs(3600);
+
+/// Resource subscriptions of sessions that are remembered, so that they survive a change of the servers.
+const SUBSCRIPTIONS: usize = 10_000;
 
 /// The target of a request, once it has been found.
 type FoundTarget = Option<Box<Result<Target, RpcError>>>;
@@ -114,11 +116,11 @@ impl Gateway {
         let reads = Reads::new(settings.cache);
         let lists = ListWatcher::new(&topology, &reads);
         let _ends_tasks = lists.guard();
-        let tasks = Arc::new(Tasks::new(settings.tasks, settings.common_tasks, &lists));
-        let handed_out = Arc::new(HandedOut::new(settings.max_handed_out, settings.open_apps));
+        let tasks = Arc::new(Tasks::new(settings.common_tasks, &lists));
+        let handed_out = Arc::new(HandedOut::new(HANDED_OUT, OPEN_APPS));
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
-        let subscribed = Arc::new(SessionSubscriptions::new(settings.max_subscriptions));
+        let subscribed = Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS));
         let identity = settings.identity;
         Ok(Self {
             topology,

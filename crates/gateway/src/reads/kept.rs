@@ -29,15 +29,24 @@ pub struct CacheLimits {
     pub entries: usize,
     /// The most bytes of all results together.
     pub bytes: usize,
-    /// The longest time that a result is kept.
-    pub longest: Duration,
 }
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        Self {
+            entries: 1000,
+            bytes: 16 << 20,
+        }
+    }
+}
+
+/// The longest time that a result is kept, even if its `ttlMs` is longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The results that any principal may be served.
 pub(super) struct KeptResults {
     cache: Mutex<Cache<Key, Entry, Weight>>,
     capacity: u64,
-    longest: Duration,
 }
 
 type Key = (BackendId, Arc<str>);
@@ -75,7 +84,6 @@ impl KeptResults {
         Some(Self {
             cache: Mutex::new(cache),
             capacity,
-            longest: limits.longest,
         })
     }
 
@@ -115,7 +123,7 @@ impl KeptResults {
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > self.capacity) {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(ttl.min(self.longest)) else {
+        let Some(expires) = Instant::now().checked_add(ttl.min(LONGEST)) else {
             return;
         };
         // Detached, because otherwise the whole receive buffer would stay in memory.

@@ -30,14 +30,13 @@ use memchr::memmem;
 use tokio::time::timeout;
 
 pub use self::common::{CommonTask, CommonTaskOwners};
-pub use self::owners::TaskLimits;
 use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;
 use crate::fault;
 use crate::topology::{BackendId, Filtered, Member, View};
 
-/// How many tasks of one request are looked up at the same time. No option: `limits.unknownTasks`
+/// How many tasks of one request are looked up at the same time. [`ListLimits::unknown_tasks`](crate::ListLimits::unknown_tasks)
 /// is the limit for users, and this one only orders the requests.
 const ASKED_AT_ONCE: usize = 16;
 
@@ -48,20 +47,14 @@ pub(crate) struct Tasks {
     common: Option<Arc<dyn CommonTaskOwners>>,
     /// Weak, because subscriptions at servers, which the lists keep, hold the tasks.
     lists: Weak<ListWatcher>,
-    limits: TaskLimits,
 }
 
 impl Tasks {
-    pub(crate) fn new(
-        limits: TaskLimits,
-        common: Option<Arc<dyn CommonTaskOwners>>,
-        lists: &Arc<ListWatcher>,
-    ) -> Self {
+    pub(crate) fn new(common: Option<Arc<dyn CommonTaskOwners>>, lists: &Arc<ListWatcher>) -> Self {
         Self {
-            owners: MemoryOwners::new(limits.owners),
+            owners: MemoryOwners::new(owners::OWNERS),
             common,
             lists: Arc::downgrade(lists),
-            limits,
         }
     }
 
@@ -137,7 +130,7 @@ impl Tasks {
         known: Known,
         evidence: Evidence,
     ) {
-        let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) else {
+        let Some((task, kept_for)) = owners::id_and_time(state) else {
             return;
         };
         let key = TaskKey::new(&context.caller, &task);
@@ -169,7 +162,7 @@ impl Tasks {
 
     /// Remembers, in this process alone, the owner of a listed task.
     fn learn_here(&self, context: &CallContext, state: &Json, backend: BackendId) {
-        if let Some((task, kept_for)) = owners::id_and_time(state, &self.limits) {
+        if let Some((task, kept_for)) = owners::id_and_time(state) {
             let known = Known {
                 backend,
                 made_by: None,
@@ -295,7 +288,7 @@ impl Tasks {
                 backend: backend.id,
                 made_by,
             },
-            kept_for.min(self.limits.longest),
+            kept_for.min(owners::LONGEST_OWNER),
         ))
     }
 

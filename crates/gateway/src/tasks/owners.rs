@@ -13,19 +13,17 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// Limits for remembering the owners of tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskLimits {
-    /// The most tasks whose owner is remembered.
-    pub owners: usize,
-    /// How much longer than its task an owner is remembered. A task's lifetime counts from its
-    /// creation by another clock.
-    pub grace: Duration,
-    /// How long the owner of a task without an end is remembered.
-    pub endless: Duration,
-    /// The longest time that any owner is remembered.
-    pub longest: Duration,
-}
+/// The most tasks whose owner is remembered.
+pub(super) const OWNERS: usize = 10_000;
+
+/// How much longer than its task an owner is remembered. A task's lifetime counts from its creation by another clock.
+const GRACE: Duration = Duration::from_secs(5 * 60);
+
+/// How long the owner of a task without an end is remembered.
+const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest time that any owner is remembered.
+pub(super) const LONGEST_OWNER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The longest id that is remembered, in bytes. No option: real ids are far shorter, and owners of
 /// longer ones are looked up.
@@ -276,7 +274,7 @@ impl Table {
 
 /// The id of a task and how long to remember its owner, from the task's state. `None` if the id is
 /// missing or too long.
-pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, Duration)> {
+pub(super) fn id_and_time(state: &Json) -> Option<(String, Duration)> {
     let id = state
         .get("taskId")?
         .as_str()
@@ -291,10 +289,10 @@ pub(super) fn id_and_time(state: &Json, limits: &TaskLimits) -> Option<(String, 
         Some(ttl) => (
             id,
             Duration::from_millis(ttl)
-                .saturating_add(limits.grace)
-                .min(limits.longest),
+                .saturating_add(GRACE)
+                .min(LONGEST_OWNER),
         ),
-        None => (id, limits.endless.min(limits.longest)),
+        None => (id, ENDLESS),
     })
 }
 
@@ -303,16 +301,6 @@ mod tests {
     use fanlight_canonical::Principal;
 
     use super::*;
-
-    const GRACE: Duration = Duration::from_secs(5 * 60);
-    const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
-    const LONGEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-    const LIMITS: TaskLimits = TaskLimits {
-        owners: 10,
-        grace: GRACE,
-        endless: ENDLESS,
-        longest: LONGEST,
-    };
 
     fn session() -> Caller {
         Caller::session_of(Principal::anonymous(), SessionKey(1))
@@ -357,20 +345,17 @@ mod tests {
             (
                 "e",
                 r#"{"taskId":"e","ttlMs":9223372036854775807}"#,
-                LONGEST,
+                LONGEST_OWNER,
             ),
         ] {
             assert_eq!(
-                id_and_time(&Json::literal(state), &LIMITS),
+                id_and_time(&Json::literal(state)),
                 Some((id.to_owned(), kept))
             );
         }
         let long = format!(r#"{{"taskId":"{}"}}"#, "x".repeat(LONGEST_ID + 1));
-        assert_eq!(
-            id_and_time(&Json::parse(long.into(), 8).unwrap(), &LIMITS),
-            None
-        );
-        assert_eq!(id_and_time(&Json::literal("{}"), &LIMITS), None);
+        assert_eq!(id_and_time(&Json::parse(long.into(), 8).unwrap()), None);
+        assert_eq!(id_and_time(&Json::literal("{}")), None);
     }
 
     #[tokio::test(start_paused = true)]

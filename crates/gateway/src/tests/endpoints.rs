@@ -108,7 +108,6 @@ fn scene_with_endpoints(backends: Vec<Fake>, endpoints: Vec<EndpointEntry>) -> S
     let cache = CacheLimits {
         entries: 4,
         bytes: 4096,
-        longest: std::time::Duration::from_secs(60),
     };
     scene_at(backends, 1000, cache, settings(endpoints))
 }
@@ -693,7 +692,6 @@ async fn cursor_of_one_endpoint_is_unknown_at_another() {
     let cache = CacheLimits {
         entries: 4,
         bytes: 4096,
-        longest: std::time::Duration::from_secs(60),
     };
     let endpoints = settings(vec![
         EndpointEntry {

@@ -417,8 +417,6 @@ pub(super) struct Scene {
 }
 
 /// How long apps count as open.
-pub(super) const OPEN_APPS: Duration = Duration::from_secs(600);
-
 pub(super) fn scene(backends: Vec<Fake>) -> Scene {
     scene_with(
         backends
@@ -436,7 +434,6 @@ pub(super) fn scene_with(backends: Vec<(Fake, Option<&str>)>, page_size: usize) 
         CacheLimits {
             entries: 4,
             bytes: 4096,
-            longest: Duration::from_secs(24 * 60 * 60),
         },
     )
 }
@@ -486,7 +483,6 @@ pub(super) fn scene_sharing(backends: Vec<Fake>, common: Arc<dyn CommonTaskOwner
     let cache = CacheLimits {
         entries: 0,
         bytes: 0,
-        longest: Duration::ZERO,
     };
     scene_from(
         entries.collect(),
@@ -517,7 +513,6 @@ pub(super) fn scene_rewriting(
     let cache = CacheLimits {
         entries: 0,
         bytes: 0,
-        longest: Duration::ZERO,
     };
     scene_from(backends, naming, 1000, cache, no_endpoints(), None)
 }
@@ -539,16 +534,7 @@ fn scene_from(
         naming,
         lists: limits(page_size),
         cache,
-        tasks: crate::TaskLimits {
-            owners: 100,
-            grace: Duration::from_secs(300),
-            endless: Duration::from_secs(86_400),
-            longest: Duration::from_secs(30 * 86_400),
-        },
         common_tasks,
-        max_handed_out: 100,
-        open_apps: OPEN_APPS,
-        max_subscriptions: 100,
         keys: fanlight_protocol::seal::Keys::default(),
         identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
     };
@@ -602,29 +588,17 @@ pub(super) fn offering(server: &str, allow: Option<&[&str]>, deny: &[&str]) -> O
 
 pub(super) fn limits(page_size: usize) -> ListLimits {
     ListLimits {
-        uri: 64 << 10,
         unknown_tasks: 4,
         timeout: Duration::from_secs(1),
         pages: 5,
         entries: 100,
         page_size,
-        generations: 3,
-        settle: Duration::from_millis(100),
-        unannounced: Duration::from_secs(5),
-        unknown: Duration::from_secs(5),
-        listen_retry: RetryDelays {
-            shortest: Duration::from_secs(1),
-            longest: Duration::from_secs(60),
-        },
         spares_streams: false,
         bytes: ByteLimits {
             one: 1 << 20,
             all: 4 << 20,
         },
-        stale: Duration::from_secs(600),
         client_notifications: 4,
-        client_extensions: 32,
-        result_uris: 256,
     }
 }
 

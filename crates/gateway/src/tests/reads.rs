@@ -382,15 +382,7 @@ async fn kept_results_are_bounded() {
             (fake("a", &[("resources/read", PUBLIC)]), None),
             (fake("b", &[]), None),
         ];
-        let scene = scene_of(
-            backends,
-            10,
-            CacheLimits {
-                entries,
-                bytes,
-                longest: Duration::from_secs(24 * 60 * 60),
-            },
-        );
+        let scene = scene_of(backends, 10, CacheLimits { entries, bytes });
         for n in 0..50 {
             read(&scene, n).await;
         }

@@ -31,6 +31,7 @@ pub use naming::{NamedServer, Naming, NamingPolicy, namings};
 pub(crate) use reader::Reader;
 pub(crate) use rewriting::{Argument, ToolRewriting, ToolRewritings};
 pub use rewriting::{ArgumentRule, DefinitionMember, Rewriting};
+pub(crate) use settings::settle_time;
 pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, Canary, ListLimits};
 use tokio::sync::Notify;
 pub(crate) use view::View;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::rights::ItemFilter;
-use fanlight_canonical::{
-    ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, RetryDelays,
-};
+use fanlight_canonical::{ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard};
+use fanlight_config::settings::limit;
 
 use super::BackendId;
 use super::rewriting::Rewriting;
@@ -94,33 +93,36 @@ pub struct ListLimits {
     pub entries: usize,
     /// The number of entries on a page for clients.
     pub page_size: usize,
-    /// How many earlier snapshots of a list are kept for clients that are still paging through
-    /// them.
-    pub generations: usize,
-    /// How long changes of one kind are collected, so that a burst is read and announced once.
-    pub settle: Duration,
-    /// The least time between two announcements of changes that no server announced. Otherwise a
-    /// server whose list differs at each request would make clients ask without end.
-    pub unannounced: Duration,
-    /// The longest URI, in bytes, that is compared with lists and templates.
-    pub uri: usize,
     /// How many tasks of unknown owners one request may make Fanlight look up at the servers.
     pub unknown_tasks: usize,
-    /// How long an unknown name stays unknown before servers are asked again.
-    pub unknown: Duration,
-    /// Pauses before listening again to a server that refused.
-    pub listen_retry: RetryDelays,
     /// Whether Fanlight listens to a server only while a client listens, or while a list of that
     /// server has no lifetime. Set with replicas.
     pub spares_streams: bool,
     /// The most bytes that lists may have.
     pub bytes: ByteLimits,
-    /// How long the last whole list of a server is served after the list could not be read again.
-    pub stale: Duration,
     /// How many unknown notifications from clients are being forwarded at the same time.
     pub client_notifications: usize,
-    /// How many extensions of clients are declared when lists are read.
-    pub client_extensions: usize,
-    /// How many URIs of one result are remembered with their server.
-    pub result_uris: usize,
+}
+
+impl Default for ListLimits {
+    fn default() -> Self {
+        Self {
+            timeout: limit("list", Duration::from_secs(10)),
+            pages: limit("listPages", 1000),
+            entries: limit("listEntries", 100_000),
+            page_size: limit("pageSize", 1000),
+            unknown_tasks: 16,
+            spares_streams: false,
+            bytes: ByteLimits {
+                one: limit("listBytes", 64 << 20),
+                all: 256 << 20,
+            },
+            client_notifications: 64,
+        }
+    }
+}
+
+/// How long changes of one kind are collected, so that a burst is read and announced once.
+pub(crate) fn settle_time() -> Duration {
+    limit("listSettle", Duration::from_millis(100))
 }

@@ -12,6 +12,9 @@ use super::{Claims, HandedOut};
 use crate::catalogue::ListWatcher;
 use crate::topology::{Member, View};
 
+/// URIs in one result whose server is remembered, if several servers may have them; further ones get aliases.
+const RESULT_URIS: usize = 256;
+
 /// The resource that a request asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -58,7 +61,7 @@ impl Renaming<'_> {
             let claims = Claims::read(&everything, self.lists, all, &self.context.trace).await;
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
                 // URIs beyond the limit get aliases, which need no memory.
-                let remembers = names.len() < self.view.limits().result_uris;
+                let remembers = names.len() < RESULT_URIS;
                 let name = || {
                     if self.needs_alias(&claims, uri, remembers) {
                         alias(uri)

@@ -3,7 +3,8 @@
 mod schemas;
 
 use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::{Era, Json, param_header};
+use fanlight_protocol::param_header::{self, MAX_MIRRORED};
+use fanlight_protocol::{Era, Json};
 use serde_json::Value;
 
 use crate::list::List;
@@ -16,9 +17,6 @@ const LONGEST_NAME: usize = 128;
 const LONGEST_FOR_CLIENTS: usize = 64;
 /// A larger entry has more bytes than a model needs to use it.
 const LARGE_ENTRY: usize = 16 << 10;
-/// The most parameters that requests repeat in headers.
-const MIRRORED: usize = 64;
-
 /// Checks an entry of a list, and adds findings. Returns short descriptions of its faults.
 pub(crate) fn check_entry(
     list: List,
@@ -122,7 +120,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
         .map(ToString::to_string)
         .unwrap_or_default();
     if let Ok(schema) = Json::parse(schema.into(), DEFAULT_NESTING)
-        && let Err(error) = param_header::annotations(&schema, MIRRORED)
+        && let Err(error) = param_header::annotations(&schema, MAX_MIRRORED)
     {
         let what = "An `x-mcp-header` cannot be used: over HTTP, clients of 2026-07-28 must leave the tool out.";
         observed.error("x-mcp-header", what, format!("{place}: {error}"));

@@ -56,7 +56,6 @@ pub struct MetricLimits {
     pub series: usize,
 }
 
-#[cfg(any(test, feature = "test-support"))]
 impl Default for MetricLimits {
     fn default() -> Self {
         Self {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
+use fanlight_protocol::json::DEFAULT_NESTING;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 #[cfg(test)]
@@ -79,7 +80,7 @@ async fn read_json(admin: &Admin, headers: &HeaderMap, body: Body) -> Result<Jso
     require_json(headers)?;
     let now = admin.now();
     let text = read(body, &now.settings).await?;
-    Json::parse(text, now.settings.nesting)
+    Json::parse(text, DEFAULT_NESTING)
         .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
 }
 

@@ -14,7 +14,7 @@ use fanlight_canonical::{
     ServerRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
-use fanlight_protocol::input::InputRequired;
+use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 use futures_util::future::{BoxFuture, join_all};
@@ -161,8 +161,7 @@ impl Attended {
     /// The response after all rounds of input (2026-07-28 basic/patterns/mrtr, Client
     /// Requirements).
     async fn resolve(&mut self, call: OperatorCall) -> fanlight_protocol::Response {
-        let settings = &self.admin.now().settings;
-        let (most_rounds, patience) = (settings.max_input_rounds, settings.answer_timeout);
+        let patience = self.admin.now().settings.answer_timeout;
         let context = self.traced.context(
             &self.admin.subject,
             call.endpoint,
@@ -185,9 +184,9 @@ impl Attended {
             let Some(required) = InputRequired::of(&response) else {
                 return response;
             };
-            if round == most_rounds {
+            if round == MAX_INPUT_ROUNDS {
                 return refused(format!(
-                    "the server asked for input more than {most_rounds} times, which is the limit"
+                    "the server asked for input more than {MAX_INPUT_ROUNDS} times, which is the limit"
                 ));
             }
             match self.ask_all(&required, patience).await {

@@ -16,6 +16,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use bytes::Bytes;
 use fanlight_canonical::{Core as _, Detail, Endpoint, Unresolved, cancelled_by_operator};
+use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Moment;
 use http::HeaderMap;
@@ -60,7 +61,7 @@ pub(super) async fn answer(
         method,
         params,
         endpoint,
-    } = parse(text, now.settings.nesting)?;
+    } = parse(text)?;
     let endpoint = endpoint_at(&admin.subject.gateway, endpoint.as_deref())?;
     let about = about(&method, &params);
     let call = OperatorCall {
@@ -137,9 +138,9 @@ struct Request {
     endpoint: Option<String>,
 }
 
-fn parse(text: Bytes, nesting: usize) -> Result<Request, Refusal> {
+fn parse(text: Bytes) -> Result<Request, Refusal> {
     let bad = Refusal::bad_request;
-    let body = Json::parse(text, nesting)
+    let body = Json::parse(text, DEFAULT_NESTING)
         .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
     let method = body
         .get("method")
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn callable_methods_are_three() {
-        let ok = |text: &'static str| parse(Bytes::from_static(text.as_bytes()), 8).is_ok();
+        let ok = |text: &'static str| parse(Bytes::from_static(text.as_bytes())).is_ok();
         assert!(ok(
             r#"{"method":"tools/call","params":{"name":"a","arguments":{}}}"#
         ));

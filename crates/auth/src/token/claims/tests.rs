@@ -10,7 +10,6 @@ fn issuer() -> IssuerSettings {
         issuer: "https://id.example.com".to_owned(),
         jwks_uri: None,
         audience: Vec::new(),
-        algorithms: Vec::new(),
         claims: ClaimPaths::default(),
         require: Vec::new(),
         introspection: None,

@@ -194,25 +194,6 @@ async fn unknown_issuers_are_asked_nothing() {
 }
 
 #[tokio::test]
-async fn algorithms_that_are_not_configured_are_refused() {
-    let issuer = FakeIssuer::start().await;
-    let algorithms = vec![Algorithm::Rs256, Algorithm::EdDsa];
-    let tokens = tokens(&settings(vec![IssuerSettings {
-        algorithms,
-        ..trusted(&issuer)
-    }]));
-    assert!(is_invalid(
-        &show(&tokens, &issuer.token("ann", AUDIENCE, "")).await
-    ));
-    issuer.publish(vec![Arc::new(SigningKey::eddsa("ed"))]);
-    assert!(
-        show(&tokens, &issuer.token("ann", AUDIENCE, ""))
-            .await
-            .is_ok()
-    );
-}
-
-#[tokio::test]
 async fn bound_token_needs_the_certificate_of_its_client() {
     let (issuer, tokens) = target().await;
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"certificate");

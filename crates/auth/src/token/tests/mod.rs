@@ -15,8 +15,6 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json as value};
 
-use fanlight_config::settings::Algorithm;
-
 use super::*;
 use crate::oauth_settings::{ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits};
 use crate::testing::at_mcp;
@@ -30,7 +28,6 @@ fn trusted(issuer: &FakeIssuer) -> IssuerSettings {
         issuer: issuer.url().to_owned(),
         jwks_uri: None,
         audience: Vec::new(),
-        algorithms: Vec::new(),
         claims: ClaimPaths::default(),
         require: Vec::new(),
         introspection: None,

@@ -8,8 +8,12 @@ use fanlight_protocol::{Json, Method, Response, code};
 
 use super::inputs::{AnsweringGuard, Inputs};
 use super::pace::{Pace, Step};
+use crate::settings::PollIntervals;
 use crate::tasks::translate::{Status, with_related_task};
 use crate::tasks::{TaskTranslation, refusal, task_params};
+
+/// Inputs that one task of a modern server may request while a call waits for it.
+const TASK_INPUTS: usize = 256;
 
 /// Errors with which a server refuses a request about a task for good.
 const REFUSALS: [i64; 3] = [
@@ -36,18 +40,13 @@ impl ExtensionWait<'_> {
         &self,
         task: Option<&Json>,
     ) -> Result<Response, BackendError> {
-        let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
+        let mut pace = Pace::new(PollIntervals::default());
         if let Some(task) = task {
             pace.follow(task.get("pollIntervalMs").as_ref());
         }
         let related = self.names_task.then_some(self.id);
         let limit = self.translator.calls.timeouts.question;
-        let mut inputs = Inputs::new(
-            self.context,
-            self.messages,
-            related,
-            (limit, self.translator.task_inputs),
-        );
+        let mut inputs = Inputs::new(self.context, self.messages, related, (limit, TASK_INPUTS));
         let (mut at_once, mut answering) = (task.is_none(), None);
         loop {
             if !std::mem::take(&mut at_once) {

@@ -2,6 +2,7 @@
 //! and progress arrive on it. The task is also polled, since a stream may be lost unnoticed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, ServerMessages};
 use fanlight_protocol::{Json, Method, Response, code};
@@ -10,8 +11,13 @@ use tokio::time::sleep;
 
 use super::pace::{Pace, Step, is_transient};
 use crate::request::deadline::CallProgress;
+use crate::settings::PollIntervals;
 use crate::tasks::translate::Status;
 use crate::tasks::{TaskTranslation, task_params, without_progress};
+
+/// The time for the result of a legacy server's task once it has ended, before it is requested again. Doubles with each
+/// request.
+const TASK_RESULT: Duration = Duration::from_secs(30);
 
 /// One wait for a task of a legacy server.
 pub(in crate::tasks) struct RequestedWait<'a> {
@@ -68,10 +74,10 @@ impl RequestedWait<'_> {
 
     /// Polls the task; returns only if the server does not know it or is unreachable.
     async fn poll(&self, task: &Json, polled: &Polled) -> Result<Response, BackendError> {
-        let mut pace = Pace::new(self.translator.calls.timeouts.task_polls);
+        let mut pace = Pace::new(PollIntervals::default());
         pace.follow(task.get("pollInterval").as_ref());
         // Doubles each time, since a large result may take long.
-        let mut delay = self.translator.calls.timeouts.task_result;
+        let mut delay = TASK_RESULT;
         let context = Arc::new(without_progress(self.context));
         loop {
             pace.wait().await;

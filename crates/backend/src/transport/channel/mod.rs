@@ -23,6 +23,7 @@ pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
+use crate::settings::OPEN_SERVER_REQUESTS;
 use fanlight_canonical::BackendError;
 use fanlight_fair::LogLimit;
 
@@ -119,10 +120,7 @@ impl Channel {
         // Without declared capabilities the server must not send requests.
         let (asks, asked) = match self.shared.context.declared.is_empty() {
             true => (None, None),
-            false => Some(mpsc::channel(
-                2 * self.shared.context.limits.open_server_requests,
-            ))
-            .unzip(),
+            false => Some(mpsc::channel(2 * OPEN_SERVER_REQUESTS)).unzip(),
         };
         let waiting = PendingCall {
             answer,

@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
     /// Handles one text: a message, or several if the revision has batches.
     pub(crate) fn take_text(&mut self, text: Bytes) {
         let revision = self.shared.revision();
-        match messages(text.clone(), self.shared.context.limits.nesting, revision) {
+        match messages(text.clone(), revision) {
             Ok(messages) => {
                 self.valid += 1;
                 self.shared.liveness.message();

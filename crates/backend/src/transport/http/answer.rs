@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
+use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::{Json, Message, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
@@ -62,7 +63,7 @@ impl HttpTransport {
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         async move {
             let body = self.read_body(http).await?;
-            let messages = messages(body, self.context.limits.nesting, self.revision);
+            let messages = messages(body, self.revision);
             let messages = messages.map_err(|error| malformed(error.to_string()))?;
             let mut answers = messages.filter_map(|message| match message {
                 Message::Response(response) => Some(response),
@@ -181,7 +182,7 @@ impl HttpTransport {
                 pause,
             };
         };
-        match Message::parse(body.clone(), self.context.limits.nesting) {
+        match Message::parse(body.clone(), DEFAULT_NESTING) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
                 Reply::Answer {
                     response,
@@ -191,7 +192,7 @@ impl HttpTransport {
             // An error for no request may lack the id (2026-07-28 streamable-http, Sending
             // Messages). That makes it an invalid message, but it still says what happened.
             _ => {
-                let error = Json::parse(body, self.context.limits.nesting)
+                let error = Json::parse(body, DEFAULT_NESTING)
                     .ok()
                     .and_then(|body| body.get("error"));
                 let error = error.filter(Json::is_object);

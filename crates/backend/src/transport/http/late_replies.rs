@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::headers::MessageHeaders;
 use super::{HttpEndpoint, HttpTransport};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
+use crate::settings::DELIVERY;
 
 /// Sends replies of one session, independently of the connection's other users.
 struct Replier {
@@ -64,7 +65,7 @@ impl HttpTransport {
     }
 
     fn replier(&self) -> Replier {
-        let limit = self.context.timeouts.delivery;
+        let limit = DELIVERY;
         Replier {
             endpoint: Arc::clone(&self.endpoint),
             headers: self.headers.clone(),

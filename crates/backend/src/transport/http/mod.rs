@@ -38,7 +38,11 @@ use headers::MessageHeaders;
 
 use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
+use crate::settings::DELIVERY;
 use fanlight_canonical::BackendError;
+
+/// The time for a server's answer to the end of a session.
+const SESSION_END: Duration = Duration::from_secs(1);
 
 /// The limits for reading the rest of a stream after its answer, so that its connection can be
 /// reused. A constant: the answer has already been delivered.
@@ -167,7 +171,7 @@ impl HttpTransport {
             return;
         }
         if let Some((kept, id)) = self.context.kept.as_ref().zip(self.session()) {
-            let may_end = timeout(self.context.timeouts.session_end, kept.may_end()).await;
+            let may_end = timeout(SESSION_END, kept.may_end()).await;
             kept.ended(id);
             if may_end != Ok(true) {
                 return;
@@ -179,7 +183,7 @@ impl HttpTransport {
             Bytes::new(),
         );
         // Servers may refuse (405), and a failure affects no call.
-        let _ = timeout(self.context.timeouts.session_end, ending).await;
+        let _ = timeout(SESSION_END, ending).await;
     }
 
     /// Sends a message that is not a request.
@@ -210,10 +214,7 @@ impl HttpTransport {
     fn send_reply(&self, reply: ServerRequestReply) {
         let ServerRequestReply { text, pause } = reply;
         let post = self.post(text);
-        let (backend, limit) = (
-            Arc::clone(&self.context.name),
-            self.context.timeouts.delivery,
-        );
+        let (backend, limit) = (Arc::clone(&self.context.name), DELIVERY);
         self.context.tasks.spawn(async move {
             if !matches!(timeout(limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
                 tracing::debug!(

@@ -12,6 +12,7 @@ use crate::request::messages;
 use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
 };
+use crate::settings::{STABLE_CONNECTION, server_retry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamState {
@@ -85,7 +86,7 @@ impl HttpTransport {
                     return StreamUnavailable::NoStream;
                 }
             }
-            if began.elapsed() >= self.context.timeouts.stable_connection {
+            if began.elapsed() >= STABLE_CONNECTION {
                 backoff.reset();
             }
             let delay = backoff.next_delay();
@@ -113,7 +114,7 @@ impl HttpTransport {
                     }
                 }
             }
-            stream.advance(position, self.context.timeouts.server_retry);
+            stream.advance(position, server_retry());
             if !matches!(more, Ok(true)) {
                 return;
             }
@@ -125,7 +126,7 @@ impl HttpTransport {
         if !is_message || event.data.is_empty() {
             return;
         }
-        match messages(event.data, self.context.limits.nesting, self.revision) {
+        match messages(event.data, self.revision) {
             Ok(messages) => {
                 for message in messages {
                     match message {

@@ -23,6 +23,7 @@ use super::{HttpEndpoint, HttpTransport, drain};
 use crate::request::TransportContext;
 use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
+use crate::settings::DELIVERY;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
 use fanlight_canonical::{BackendError, Pending};
 
@@ -194,7 +195,7 @@ impl MessageWriter for MessagePoster {
             self.post(text, revision, None),
             Arc::clone(&self.context.name),
         );
-        let limit = self.context.timeouts.delivery;
+        let limit = DELIVERY;
         self.context.tasks.spawn(async move {
             if !matches!(timeout(limit, post).await, Ok(Ok(Sent::Accepted))) {
                 tracing::debug!(

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fanlight_config::settings::limit;
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use futures_util::future::OptionFuture;
@@ -23,8 +24,14 @@ use crate::request::{
     ActiveRequest, Reply, meant_for, messages, no_server_requests, pong_text, refusal_text,
     request_number,
 };
-use crate::settings::RetryDelays;
+use crate::settings::{RetryDelays, server_retry};
 use fanlight_canonical::{BackendError, ServerMessage, StreamSignal};
+
+/// The time for the next message of a modern server that has sent a request, which modern servers must not do; then the call
+/// fails.
+fn refused_request() -> Duration {
+    limit("refusedRequest", Duration::from_secs(2))
+}
 
 /// The state while reading the events of one call, across all its streams.
 struct Reading<'a> {
@@ -88,7 +95,7 @@ impl HttpTransport {
                     }
                     return Ok(Reply::Answer { response, session });
                 }
-                stream.advance(&mut position, self.context.timeouts.server_retry);
+                stream.advance(&mut position, server_retry());
                 futile = if stream.has_received() { 0 } else { futile + 1 };
                 // Boxed, since it is large and most streams do not break off.
                 stream =
@@ -147,10 +154,13 @@ impl HttpTransport {
         let Some(last_event) = position.last_event.as_ref().filter(|_| !self.is_modern()) else {
             return Err(reading.ended());
         };
-        let RetryDelays { shortest, longest } = self.context.timeouts.resume;
+        let RetryDelays { shortest, longest } = RetryDelays {
+            shortest: limit("backendResume", Duration::from_secs(1)),
+            longest: limit("backendResumeMax", Duration::from_secs(30)),
+        };
         let mut retry = position.retry;
         loop {
-            if *futile >= self.context.limits.stream_attempts {
+            if *futile >= limit("streamAttempts", 5) {
                 return Err(reading.ended());
             }
             let _ = request
@@ -202,11 +212,7 @@ impl HttpTransport {
             }
             return Ok(None);
         }
-        let messages = match messages(
-            event.data.clone(),
-            self.context.limits.nesting,
-            self.revision,
-        ) {
+        let messages = match messages(event.data.clone(), self.revision) {
             Ok(messages) => messages,
             Err(error) => {
                 let reason = format!("an event that is no message: {error}");
@@ -236,8 +242,7 @@ impl HttpTransport {
                 },
                 Message::Request(asked) if self.is_modern() => {
                     let waits = self.refuse_request(&asked);
-                    reading.refused =
-                        waits.then(|| Instant::now() + self.context.timeouts.refused_request);
+                    reading.refused = waits.then(|| Instant::now() + refused_request());
                 }
                 Message::Request(asked) => {
                     Box::pin(self.take_request(&asked, request, &mut reading.requests)).await;

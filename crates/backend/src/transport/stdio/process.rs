@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_config::settings::limit;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -12,6 +13,7 @@ use super::child::{Process, Spawned};
 use super::writer::{CountingWriter, QueuedLine};
 use super::{reader, stderr, writer};
 use crate::process_log::ProcessLogWriter;
+use crate::settings::process_stop;
 use crate::transport::channel::Shared;
 use fanlight_canonical::BackendError;
 
@@ -66,7 +68,7 @@ pub(super) fn run(
     });
     let (name, gone) = (Arc::clone(&shared.context.name), shared.gone.clone());
     let invalid = log.clone();
-    let rate = shared.context.limits.process_log;
+    let rate = limit("processLog", 4 << 20);
     let counting = Arc::clone(shared.context.telemetry.metrics());
     tasks.spawn(async move {
         let mut logging = pin!(stderr::log(&name, &log, rate, stderr, &counting));
@@ -128,7 +130,7 @@ async fn mind(
     shared.close(&BackendError::Exited {
         status: status.map(|status| status.to_string()),
     });
-    let mut ending = pin!(process.end(shared.context.timeouts.process_stop));
+    let mut ending = pin!(process.end(process_stop()));
     if read_all {
         return ending.await;
     }

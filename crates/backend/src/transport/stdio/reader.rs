@@ -1,6 +1,7 @@
 //! Reads a process's standard output line by line.
 
 use fanlight_canonical::ProcessStream;
+use fanlight_config::settings::limit;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -31,7 +32,9 @@ pub(super) async fn read(
     let mut arriving = Arriving::messages(&shared.context.memory);
     let counters = shared.context.telemetry.metrics();
     let limits = &shared.context.limits;
-    let most = limits.message_bytes.saturating_add(limits.invalid_output);
+    let most = limits
+        .message_bytes
+        .saturating_add(limit("invalidOutput", 64 << 20));
     let mut without_message: usize = 0;
     loop {
         lines.buffer_mut().reserve(READ);

@@ -1,10 +1,10 @@
 //! Issuers of OAuth access tokens.
 
-use crate::settings::{Algorithm, Secret};
+use crate::settings::Secret;
 use url::Url;
 
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
-use crate::option::kind::{Choice, Kind, Maybe, Nested};
+use crate::option::kind::{Maybe, Nested};
 use crate::option::map::NameMap;
 use crate::option::options;
 use crate::option::reader::Reader;
@@ -35,45 +35,6 @@ options! {
         /// Has people sign in there by OpenID Connect, on the pages for users and for servers that get a token in exchange for
         /// theirs ([signing-in.md](signing-in.md)). `{}` is enough where clients need not be registered by hand.
         "signIn" => sign_in: Option<UserSignIn> = None, Maybe(Nested::<UserSignIn>::KIND);
-    }
-    fixed {
-        /// The accepted signature algorithms of its tokens. Default: all of these.
-        "algorithms" => algorithms: Vec<Algorithm> = Vec::new(), Algorithms, example "[RS256, ES256, EdDSA]";
-    }
-}
-
-const ALGORITHM: Choice<Algorithm> = Choice(&Algorithm::NAMES);
-
-/// A list of algorithms.
-struct Algorithms;
-
-impl Kind for Algorithms {
-    type Value = Vec<Algorithm>;
-
-    fn form(&self) -> crate::definition::Form {
-        crate::definition::Form::Choices(ALGORITHM.0.iter().map(|(word, _)| *word).collect())
-    }
-
-    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
-        let texts = reader.strings(entry)?;
-        let mut algorithms = Vec::with_capacity(texts.len());
-        for text in texts {
-            match ALGORITHM.0.iter().find(|(word, _)| *word == text.value) {
-                Some((_, algorithm)) => algorithms.push(*algorithm),
-                None => {
-                    let words: Vec<&str> = ALGORITHM.0.iter().map(|(word, _)| *word).collect();
-                    reader.unknown_word(entry, &text, &words);
-                }
-            }
-        }
-        Some(algorithms)
-    }
-
-    fn show(&self, value: &Self::Value) -> serde_json::Value {
-        value
-            .iter()
-            .map(|algorithm| ALGORITHM.show(algorithm))
-            .collect()
     }
 }
 

@@ -56,11 +56,6 @@ options! {
         /// The claim with scopes, as a text or a list, for `admin.roles`. Default: scopes are not read.
         "scopesClaim" => scopes_claim: Option<String> = None, Maybe(NAME), example "# scope";
     }
-    fixed {
-        /// The claim of the ID token with the name that the page and the log show. Default: `preferred_username`, else
-        /// `email`, else `sub`.
-        "nameClaim" => name_claim: Option<String> = None, Maybe(NAME), example "# preferred_username";
-    }
 }
 
 impl Default for AdminRoles {

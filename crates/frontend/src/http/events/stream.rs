@@ -40,11 +40,14 @@ pub(crate) struct StreamTimes {
     pub(crate) retry: Duration,
 }
 
+/// The time after which a client that has lost its stream should resume it, if the server gives none.
+const SSE_RETRY: Duration = Duration::from_secs(1);
+
 impl From<&FrontendSettings> for StreamTimes {
     fn from(settings: &FrontendSettings) -> Self {
         Self {
             keep_alive: settings.keep_alive,
-            retry: settings.sse_retry,
+            retry: SSE_RETRY,
         }
     }
 }

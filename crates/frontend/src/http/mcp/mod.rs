@@ -19,6 +19,7 @@ use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_canonical::{
     Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
 };
+use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts};
@@ -260,7 +261,7 @@ impl<C: Core> Endpoint<C> {
                 Arc::clone(&handles),
             ),
             handles,
-            mirrored_params: MirroredParams::new(settings.max_mirrored_params),
+            mirrored_params: MirroredParams::new(MAX_MIRRORED),
             archive: settings
                 .session_records
                 .as_ref()
