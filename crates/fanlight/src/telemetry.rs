@@ -7,6 +7,7 @@ use fanlight_otlp::{
     Collector, ExportSettings, Guard, OtlpTarget, propagators_from_env, resource_from_env,
     sampling_from_env,
 };
+use fanlight_telemetry::metrics::MetricLimits;
 use fanlight_telemetry::{FileSettings, RingLimits, Settings, Telemetry};
 use tracing::{info, warn};
 
@@ -43,6 +44,7 @@ pub(crate) fn start(
         ring: (ring.traces > 0).then_some(ring),
         console: args.trace_console,
         file: args.trace_file.clone().map(FileSettings::new),
+        metrics: MetricLimits::default(),
         sampling: sampling_from_env(variable).map_err(usage)?,
         propagators,
         resource,

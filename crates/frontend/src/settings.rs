@@ -239,8 +239,8 @@ impl Default for FrontendSettings {
         Self {
             guard: LiveGuard::new(Guard::new(&[], origins)),
             ..Self::new(
-                Arc::new(fanlight_credentials::Open::default()),
-                Arc::new(fanlight_audit::AuditLog::default()),
+                Arc::new(fanlight_canonical::credentials::Open::default()),
+                Arc::new(fanlight_record::AuditLog::default()),
             )
         }
     }

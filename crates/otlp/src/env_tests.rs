@@ -4,13 +4,7 @@ fn from(
     endpoint: Option<&str>,
     variables: &[(&str, &str)],
 ) -> Result<ExportSettings, SettingsError> {
-    configured(
-        Collector {
-            endpoint,
-            protocol: None,
-        },
-        variables,
-    )
+    configured(Collector { endpoint }, variables)
 }
 
 fn configured(
@@ -83,7 +77,6 @@ fn log_records_have_a_target_of_their_own() {
             OtlpTarget::of_logs(
                 Collector {
                     endpoint: configured,
-                    protocol: None,
                 },
                 among(variables),
             )
@@ -135,15 +128,6 @@ fn protocol_is_per_signal_and_configuration_overrides_it() {
         shown(from(None, &default).unwrap().metrics).unwrap(),
         "http://localhost:4317"
     );
-    for protocol in OtlpProtocol::ALL {
-        let collector = Collector {
-            endpoint: Some("http://mine:1"),
-            protocol: Some(protocol),
-        };
-        let settings = configured(collector, &traces_by_grpc).unwrap();
-        assert_eq!(settings.traces.unwrap().protocol, protocol);
-        assert_eq!(settings.metrics.unwrap().protocol, protocol);
-    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::SpanExporter;
 
 use crate::console::Console;
 use crate::file::TraceFile;
-use crate::metrics::{MetricLimits, Metrics};
+use crate::metrics::Metrics;
 use crate::pipeline::{BatchExport, Pipeline};
 use crate::recorder::Recorder;
 use crate::ring::Ring;
@@ -51,7 +51,7 @@ impl Builder {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
-        let metrics = Metrics::new(MetricLimits::default())
+        let metrics = Metrics::new(settings.metrics)
             .with_dropped_log_lines(Arc::clone(&settings.dropped_log_lines));
         let metrics = Arc::new(metrics);
         Self {

@@ -9,6 +9,7 @@ use opentelemetry::trace::{SpanKind, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
 use crate::inbound::{Carriers, HeaderContext, Inbound};
+use crate::metrics::MetricLimits;
 use crate::ring::RingLimits;
 
 /// Settings of telemetry.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub propagators: Propagators,
     /// Further resource attributes. A `service.name` among them replaces `fanlight`.
     pub resource: Vec<(String, String)>,
+    /// Limits of metrics.
+    pub metrics: MetricLimits,
     /// The value of `service.version`.
     pub service_version: String,
     /// The log's counter of dropped log lines.
@@ -46,6 +49,7 @@ impl Default for Settings {
             sampling: Sampling::ParentBasedAlwaysOn,
             propagators: Propagators::default(),
             resource: Vec::new(),
+            metrics: MetricLimits::default(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
             dropped_log_lines: Arc::default(),
         }

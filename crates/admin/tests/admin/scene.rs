@@ -13,7 +13,7 @@ use fanlight_admin::{
 use fanlight_canonical::credentials::{Authenticate, Open};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
-    RetryDelays, SessionKey,
+    SessionKey,
 };
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{

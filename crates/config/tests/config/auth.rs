@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_config::{Algorithm, Auth, AuthChoice, CertificateName, Config, ConfigErrors, parse};
+use fanlight_config::{Auth, AuthChoice, CertificateName, Config, ConfigErrors, parse};
 
 fn read(auth: &str) -> Result<Config, ConfigErrors> {
     let text = format!("{auth}\nmcpServers:\n  git: {{ command: git }}\n");
@@ -59,10 +59,6 @@ fn sample_of_authentication_is_read() {
     };
     assert_eq!(first.issuer, "https://id.example.com");
     assert_eq!(first.audience, ["https://mcp.example.com/mcp"]);
-    assert_eq!(
-        first.algorithms,
-        [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa]
-    );
     assert_eq!(
         (
             first.claims.principal.as_str(),

@@ -453,23 +453,11 @@ fn file_without_servers_is_reported() {
 }
 
 #[test]
-fn former_name_of_an_option_beside_its_name_is_reported() {
-    assert_eq!(
-        errors(&with_server("limits: {serverRequests: 5, questions: 6}")),
-        ["1:29 both `serverRequests` and `questions` are given (first on line 1)"]
-    );
-}
-
-#[test]
 fn settings_without_the_expected_effect_are_warned_of() {
     for (text, message) in [
         (
             server("command: run\nautoApprove: [x]"),
             "4:5 `autoApprove` has no effect here",
-        ),
-        (
-            with_server("limits: {parkedCalls: 5}"),
-            "1:10 `parkedCalls` is no longer an option in `limits`",
         ),
         (with_server("inputs: []"), "1:1 `inputs` has no effect here"),
         (

@@ -120,7 +120,7 @@ fn every_option_is_in_the_sample_and_the_reference() {
     };
     let fields = fields
         .iter()
-        .filter(|(section, name, says)| !is_former(section, name) && !is_option(name, *says));
+        .filter(|(_, name, says)| !is_option(name, *says));
     for (section, name, says) in fields {
         let documented = [format!("| `{name}` |"), format!("- `{name}`: ")]
             .iter()
@@ -254,17 +254,6 @@ fn schema_and_parser_agree_on_values() {
         assert!(!parser_errors(&bad).is_empty(), "{bad}");
         assert!(!validator().is_valid(&bad), "{bad}");
     }
-}
-
-/// Whether the name is a former name of an option, or a former option.
-fn is_former(section: &str, name: &str) -> bool {
-    let schema: Value = serde_json::from_str(&schema()).unwrap();
-    let place = if section == "top" {
-        &schema
-    } else {
-        &schema["$defs"][section]
-    };
-    place["properties"][name]["deprecated"] == json!(true)
 }
 
 /// A YAML text as a JSON value, read by another parser.

@@ -184,10 +184,7 @@ mcpServers:
             .unwrap()
             .keys()
         {
-            let is_former = schema["$defs"][section]["properties"][name]
-                .get("deprecated")
-                .is_some();
-            assert!(is_former || shown.get(name).is_some(), "{section}.{name}");
+            assert!(shown.get(name).is_some(), "{section}.{name}");
         }
     }
     let others = ["$schema", "servers"];

@@ -112,9 +112,9 @@ mod tests {
 
     use super::*;
 
-    fn of(text: &'static str) -> (i64, String, Option<String>) {
-        let error = Message::parse(Bytes::from_static(text.as_bytes()), 4).unwrap_err();
-        let (error, id) = of_message(error, 4);
+    fn of(text: impl Into<Bytes>) -> (i64, String, Option<String>) {
+        let error = Message::parse(text.into(), DEFAULT_NESTING).unwrap_err();
+        let (error, id) = of_message(error);
         (
             error.code,
             error.message,
@@ -126,9 +126,9 @@ mod tests {
     fn each_fault_has_its_code() {
         assert_eq!(of("{").0, code::PARSE);
         assert_eq!(of("[]").0, code::INVALID_REQUEST);
-        let (code, message, id) = of("[[[[[]]]]]");
+        let (code, message, id) = of("[".repeat(DEFAULT_NESTING + 1));
         assert_eq!((code, id), (code::INVALID_REQUEST, None));
-        assert!(message.contains("4 levels"), "{message}");
+        assert!(message.contains("128 levels"), "{message}");
         assert_eq!(of(r#"{"id":3,"method":"x"}"#).2.as_deref(), Some("3"));
     }
 

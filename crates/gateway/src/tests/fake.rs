@@ -11,8 +11,7 @@ use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _,
     Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent,
-    Pending, Principal, RetryDelays, ServerMessage, ServerMessages, SessionKey, SignInWish,
-    Unresolved,
+    Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::result::ServerDescription;
