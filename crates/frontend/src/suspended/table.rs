@@ -126,10 +126,7 @@ impl SuspendedCalls {
         Ok(Arc::new(Self {
             seal: StateSeal::new(&settings.keys)?,
             settings: Arc::clone(settings),
-            store: SuspendedEntries::new(
-                settings.max_suspended_calls,
-                NO_PEER_LIMIT,
-            ),
+            store: SuspendedEntries::new(settings.max_suspended_calls, NO_PEER_LIMIT),
             waiting: Mutex::default(),
             started: (Instant::now(), epoch),
             runtime: Handle::current(),
