@@ -127,7 +127,7 @@ mod tests {
         let other = refused(&path);
         std::fs::remove_file(&path).unwrap();
         assert!(
-            large.contains("larger than a megabyte") && other.contains("holds no certificate"),
+            large.contains("larger than a megabyte") && other.contains("has no certificate"),
             "{large} {other}"
         );
     }

@@ -130,7 +130,7 @@ export function jsonField(purpose, stands = "") {
       return absent === "" ? field.fail(problems, `${purpose.name} is required`) : absent;
     }
     const wrong = wrongJson(text);
-    return wrong ? field.fail(problems, `${purpose.name} is no JSON: ${wrong}`) : text;
+    return wrong ? field.fail(problems, `${purpose.name} is not JSON: ${wrong}`) : text;
   };
   return { element: field.element, read };
 }
