@@ -17,7 +17,7 @@ use crate::target::{Bounds, Target};
 
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
-/// The default of `limits.suspendedCalls` and `limits.backendSessions`.
+/// The limit of suspended calls and of sessions with a server.
 const CALLS: usize = 1000;
 /// Bytes of memory per call in a debug build, whose futures are larger than a release's. Hyper's
 /// connection buffers would take 32 KiB more.
@@ -125,7 +125,7 @@ async fn as_many_calls_as_allowed_are_suspended_in_little_memory_that_is_given_b
             .after(&[ASK])
             .gated(&gate),
     );
-    // Traces stay in memory by design, up to `limits.traceBytes`.
+    // Traces stay in memory by design, up to their limit.
     let options = r#""timeouts":{"backendIdleConnection":"1s"},"limits":{"traceBytes":"1MiB"}"#;
     let target = Target::of(backend, options).await;
     let (gateway, pid) = (target.gateway.mcp, target.gateway.pid());

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 /// The overhead charged per line, in addition to its text.
 const LINE_BYTES: usize = 64;
 /// The number of lines of each stream that the error of a failed process repeats, and their length
-/// in characters. A constant: the whole log can be read, and `limits.processLogKept` limits it.
+/// in characters. The admin page shows the whole log.
 const REPEATED: (usize, usize) = (4, 200);
 /// How long to wait for the rest of a process's output. A constant: it delays only the error of a
 /// failed start, which has its own timeout.

@@ -24,8 +24,8 @@ use crate::worker::Worker;
 /// The least time in which a writer may write its queue at shutdown. There is no option: a shorter
 /// time would only lose recorded spans.
 const LAST_WRITE: Duration = Duration::from_millis(200);
-/// How long delivery may take if the pipeline is dropped without a shutdown. There is no option:
-/// the program always shuts down, and `timeouts.flush` limits that.
+/// How long delivery may take if the pipeline is dropped without a shutdown. The program always
+/// shuts down, which has its own time limit.
 const UNASKED: Duration = Duration::from_secs(5);
 
 /// Delivers ended spans.

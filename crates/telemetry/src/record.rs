@@ -27,8 +27,8 @@ use crate::stored::{SessionId, StoredId};
 use crate::subject::Subject;
 use crate::text::truncated;
 
-/// The limit of the stored events of a span; further events are only counted. There is no option:
-/// `limits.traceBytes` limits the memory, and this limit keeps a single span from taking all of it.
+/// The limit of the stored events of a span; further events are only counted. It keeps a single
+/// span from taking all memory for traces.
 const MOST_EVENTS: usize = 32;
 /// The limit of a recorded error message, in characters.
 const LONGEST_MESSAGE: usize = 256;

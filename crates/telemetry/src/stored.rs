@@ -10,9 +10,8 @@ use crate::message::Id;
 use crate::subject::{Subject, Target};
 use crate::text::truncated;
 
-/// The limit of an attribute's value that a peer chooses, in characters. There is no option:
-/// collectors cut long values as well. Recorded content, which people want to see whole, has an
-/// option of its own.
+/// The limit of an attribute's value that a peer chooses, in characters. Collectors cut long values
+/// as well. Recorded content, which people want to see whole, has its own limit.
 pub(crate) const LONGEST_VALUE: usize = 512;
 /// How many bytes of the digest of a session id are shown.
 const SHOWN_SESSION: usize = 8;

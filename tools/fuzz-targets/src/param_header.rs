@@ -8,7 +8,7 @@ use fanlight_protocol::{Json, header};
 
 use crate::cost::{Cost, bounded};
 
-/// The default of `limits.mirroredParameters`.
+/// The limit of mirrored parameters.
 const MIRRORED: usize = 64;
 
 pub(crate) fn check(data: &[u8]) {

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use crate::log::excerpt;
 use crate::request::dialect::MirroredParam;
 
-/// The maximum number of tools; the table is cleared if a server has more. A constant: further
-/// parameters are read again, and `limits.listBytes` limits the bytes.
+/// The maximum number of tools; the table is cleared if a server has more. Then parameters are read
+/// again.
 const CAPACITY: usize = 100_000;
 /// The maximum number of tools to warn about.
 const WARNINGS: usize = 100;

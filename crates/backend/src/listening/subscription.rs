@@ -14,8 +14,8 @@ use crate::subscriptions::{Filter, without_subscription_id};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
-/// The number of messages that may wait for the hand-over from the transport, which is immediate. A
-/// constant: `limits.notifications` limits the messages that wait for a client.
+/// The number of messages that may wait for the hand-over from the transport, which is immediate.
+/// Another limit applies to messages that wait for a client.
 const QUEUE: usize = 256;
 
 type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;

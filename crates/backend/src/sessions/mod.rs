@@ -60,7 +60,7 @@ use turns::{Place, Turns, WakeOnDrop};
 pub(crate) use watched_call::is_no_answer;
 
 /// The limits of the interval between checks for idle connections. The interval is a quarter of the
-/// allowed idle time (`timeouts.backendSessionIdle`), so it is no option.
+/// allowed idle time.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
 pub(crate) struct SessionPool {

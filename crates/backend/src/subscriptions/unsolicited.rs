@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use super::{Origin, ProcessNumber, SubscriptionRegistry, TaskProgress};
 
-/// The number of server requests and cancellations that may wait. A constant:
-/// `limits.serverRequests` limits the open requests of a client.
+/// The number of server requests and cancellations that may wait. Another limit applies to the open
+/// requests of a client.
 const QUEUE: usize = 32;
 
 /// A server's request outside of calls.

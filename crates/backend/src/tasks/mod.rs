@@ -12,7 +12,7 @@
 //!
 //! A 2025-11-25 client that does not ask for a task is served, for that call, as one without tasks.
 //! Task ids and `io.modelcontextprotocol/related-task` never change. Every wait, table and buffer
-//! is limited (`timeouts.task`, `limits.tasks`, `limits.taskResults`).
+//! is limited.
 //!
 //! Every server has a translation, since it may have tasks after any reconnect. A call to a server
 //! without tasks does not reach it.
@@ -56,7 +56,7 @@ use owners::{AtEndpoint, TaskOwners};
 use table::{Table, TaskKey};
 
 /// The size of a task's state besides its result, in bytes; most of it is a client's capabilities.
-/// A constant that converts the option `limits.tasks` into bytes.
+/// It converts the number of tasks into bytes.
 const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client. It is the specification's example for a task that does
 /// not exist (2025-11-25 basic/utilities/tasks, Protocol Errors).

@@ -27,8 +27,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Entry: "keyEntry", "in an entry of `keys`";
     options {
-        /// The name of the clients with this key, which is their principal. Several keys may have one name, so that a key can
-        /// be renewed while both are in use.
+        /// The name of the clients with this key: their principal. While a key is being replaced, the
+        /// old and the new key can have the same name.
         "name" => name: String = String::new(), NAME;
         /// The SHA-256 digest of the key, as 64 hexadecimal digits.
         "sha256" => sha256: [u8; 32] = [0; 32], DIGEST;
@@ -36,9 +36,9 @@ options! {
         "groups" => groups: Vec<String> = Vec::new(), OneOrMany(TEXT);
         /// The scopes of these clients. Default: all.
         "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE));
-        /// When the key expires, in UTC. Default: never.
+        /// The time in UTC at which the key expires. Default: never.
         "expires" => expires: Option<SystemTime> = None, Maybe(MOMENT);
-        /// The paths of the endpoints that it is for. Default: all.
+        /// The paths of the endpoints that accept the key. Default: all.
         "endpoints" => endpoints: Option<Vec<String>> = None, Maybe(Each(ENDPOINT));
     }
 }

@@ -7,14 +7,14 @@ use super::limits::Limits;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// What each kind of data may use of the memory that Fanlight may use for what clients and servers send, in bytes.
+/// The bytes for each kind of data, out of the memory for messages of clients and servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets {
     /// Requests of clients.
     pub requests: usize,
     /// Answers that wait for clients that read slowly.
     pub answers: usize,
-    /// Messages of servers that are arriving, or that a client has not taken or answered.
+    /// Messages of servers that are arriving, or that a client has not read or answered.
     pub server_messages: usize,
     /// Capabilities and `clientInfo` of all sessions.
     pub descriptions: usize,
@@ -24,13 +24,13 @@ pub struct Budgets {
     pub lists: usize,
     /// Cached results.
     pub cache: usize,
-    /// Memory that is kept for the next long results.
+    /// Memory kept for the next long results.
     pub spare: usize,
     /// Kept traces.
     pub traces: usize,
 }
 
-/// A share of the memory in total: one part of `parts`, within bounds.
+/// A share of the total memory: one part of `parts`, within bounds.
 struct Share {
     parts: usize,
     least: usize,
@@ -43,19 +43,21 @@ impl Share {
     }
 }
 
-/// A request of a usual size fits into the least. Requests are refused when it is used up, so it is large.
+/// The minimum holds a request of usual size. The share is large, since requests are refused once
+/// it is used up.
 const REQUESTS: Share = Share {
     parts: 2,
     least: 4 * MIB,
     most: usize::MAX,
 };
-/// As for requests. What one kind leaves free is free for no other, so that neither can starve the other.
+/// As for requests. Kinds do not lend each other free memory, so neither can starve the other.
 const ANSWERS: Share = Share {
     parts: 2,
     least: 4 * MIB,
     most: usize::MAX,
 };
-/// As for answers, which most of them become: an answer that is counted for its client as well is not in memory twice.
+/// As for answers, which most of these messages become. An answer that is also counted for its
+/// client is in memory only once.
 const SERVER_MESSAGES: Share = Share {
     parts: 2,
     least: 16 * MIB,
@@ -67,13 +69,13 @@ const DESCRIPTIONS: Share = Share {
     least: 256 * KIB,
     most: 32 * MIB,
 };
-/// Beyond the most, clients that lose their streams ask again.
+/// Beyond the maximum, clients that lose their streams repeat their requests.
 const REPLAY: Share = Share {
     parts: 8,
     least: MIB,
     most: 256 * MIB,
 };
-/// The lists of a hundred large servers fit into the most.
+/// The maximum holds the lists of a hundred large servers.
 const LISTS: Share = Share {
     parts: 8,
     least: 4 * MIB,
@@ -85,7 +87,7 @@ const CACHE: Share = Share {
     least: 256 * KIB,
     most: 16 * MIB,
 };
-/// Kept for a second only.
+/// The memory is kept for a second only.
 const SPARE: Share = Share {
     parts: 32,
     least: 256 * KIB,

@@ -1,4 +1,4 @@
-//! One endpoint: a view of the servers for some of the clients.
+//! One endpoint: a view of the servers for some clients.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -14,7 +14,7 @@ use crate::report::problem::quoted;
 use crate::syntax::{Entry, Value};
 
 options! {
-    /// One endpoint. What it does not show does not exist for its clients.
+    /// One endpoint. For its clients, everything that it hides does not exist.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Endpoint: "endpoint", "in an endpoint";
     options {
@@ -26,12 +26,12 @@ options! {
         "prompts" => prompts: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The resources that it shows, with templates and skills.
         "resources" => resources: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
-        /// The scopes that requests to it need, if they differ from `auth.scopes`.
+        /// The scopes for requests to it, if they differ from `auth.scopes`.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
-        /// Who may use anything there: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`. Default: everybody. Others are
-        /// shown nothing.
+        /// The clients that may use it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`.
+        /// Default: everybody. It shows nothing to others.
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
-        /// The instructions that its clients get instead of those of the servers.
+        /// The instructions for its clients, instead of the servers' instructions.
         "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
     }
 }
@@ -114,7 +114,8 @@ fn read_one(reader: &mut Reader<'_>, entry: &Entry) -> Option<(String, Endpoint)
     Some((path.clone(), fields.read(reader)))
 }
 
-/// Whether clients can request exactly this path: nothing that they, or proxies, write in another way.
+/// Whether clients can request exactly this path, which neither they nor proxies may write
+/// differently.
 fn is_path(path: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c);
     let is_segment =

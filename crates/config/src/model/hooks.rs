@@ -1,4 +1,4 @@
-//! Guardrails of the operator's own.
+//! The operator's own guardrails.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
-    /// A program that is asked about calls of tools by HTTP, and says whether they may go on.
+    /// A program that decides over HTTP whether calls of tools may continue.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HookOptions: "hook", "in an entry of `hooks`";
     options {
-        /// Where it is asked: `POST` with a JSON object.
+        /// Its URL, which gets a `POST` with a JSON object.
         "url" => url: String = String::new(), URI, example "http://127.0.0.1:9090/judge";
-        /// When: before a `call` runs, before the client gets its `result`, or both.
+        /// The time of the question: before a `call` runs, before the client gets its `result`, or
+        /// both.
         "on" => on: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
-        /// How long it may take.
+        /// The time limit for its answer.
         "timeout" => timeout: Duration = Duration::from_millis(200), time(Duration::from_millis(1), Duration::from_secs(60));
-        /// What happens if it does not answer in time, or not as it should.
+        /// The decision if it does not answer in time, or answers wrongly.
         "onFailure" => on_failure: HookFailure = HookFailure::Deny, FAILURE;
     }
 }
 
-/// When a hook is asked.
+/// The time at which a hook is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookTime {
     /// Before a call runs.
@@ -33,12 +34,12 @@ pub enum HookTime {
     Result,
 }
 
-/// What happens if a hook does not answer.
+/// The decision if a hook does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookFailure {
-    /// The call does not go on.
+    /// The call is denied.
     Deny,
-    /// It does.
+    /// The call continues.
     Allow,
 }
 

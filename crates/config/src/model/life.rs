@@ -1,4 +1,4 @@
-//! The life of a server: when its process is started, how it is checked, and what the process is confined to.
+//! The life of a server: the start of its process, health checks, and the process's confinement.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use crate::option::options;
 
 const MIB: usize = 1 << 20;
 
-/// When the process of a server is started.
+/// The start of a server's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartChoice {
-    /// With Fanlight.
+    /// Together with Fanlight.
     Eager,
     /// By the first request that needs it.
     Lazy,
 }
 
-/// The words for it.
+/// The words for the choices.
 pub(crate) const START: Choice<StartChoice> =
     Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
@@ -30,16 +30,17 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
-        /// Files and TCP ports that it can access. Default: those of its user.
+        /// Files and TCP ports that it can access. Default: those that its user can access.
         "landlock" => landlock: Option<LandlockOptions> = None, Maybe(Nested::<LandlockOptions>::KIND);
-        /// Bytes of private memory of each of its processes. Default: no limit.
+        /// The most bytes of private memory for each of its processes. Default: no limit.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 50)), example "1GiB";
-        /// Processes and threads of its user on the whole machine, so it needs a separate `user`. Default: no limit.
+        /// The most processes and threads of its user on the whole machine, so it needs a separate
+        /// `user`. Default: no limit.
         "processes" => processes: Option<usize> = None, Maybe(count(1, 10_000_000)), example "# 64";
-        /// Files that each of its processes may have open. Default: the same as for Fanlight.
+        /// The most open files of each of its processes. Default: Fanlight's limit.
         "files" => files: Option<usize> = None, Maybe(count(3, 10_000_000)), example "256";
-        /// The user that it runs as, by name or number, with that user's group and no other. Fanlight must run as root.
-        /// Default: Fanlight's own user.
+        /// The user of the process, by name or number, with that user's group and no other.
+        /// Fanlight must run as root. Default: Fanlight's own user.
         "user" => user: Option<String> = None, Maybe(USER), example "# mcp";
     }
 }
@@ -50,8 +51,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
-        /// Files that can be read and executed. A list replaces the default. In the folders of the system, the files of
-        /// Fanlight itself are left out: this file, those that it names, and `stateDir`.
+        /// Files that can be read and executed. A list replaces the default. System folders do not
+        /// include Fanlight's own files: this file, the files that it names, and `stateDir`.
         "read" => read: Vec<String> = SYSTEM_FOLDERS.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
         /// Files that can be read, executed and changed.
         "write" => write: Vec<String> = Vec::new(), Each(FOLDER), example "[/tmp]";
@@ -64,7 +65,7 @@ options! {
 }
 
 impl SandboxOptions {
-    /// The sandbox, with paths of `folder`.
+    /// Makes paths relative to `folder`.
     pub(crate) fn resolved(&mut self, folder: &std::path::Path) {
         let resolve = |path: &mut String| *path = folder.join(&path).display().to_string();
         if let Some(landlock) = &mut self.landlock {
@@ -76,7 +77,8 @@ impl SandboxOptions {
         }
     }
 
-    /// What the process is confined to. `own_files` are those of Fanlight, which no system folder makes readable.
+    /// The confinement of the process. `own_files` are Fanlight's files, which no system folder
+    /// makes readable.
     pub fn sandbox(&self, own_files: &[PathBuf]) -> Sandbox {
         let amount = |number: Option<usize>| number.and_then(|number| u64::try_from(number).ok());
         let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();

@@ -13,7 +13,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
-/// The range of `concurrency`, of all servers and of one.
+/// The range of `concurrency`, for all servers and for one.
 pub(crate) const CONCURRENCY: Range<usize> = count(1, 100_000);
 
 const fn seconds(seconds: u64) -> Duration {
@@ -25,11 +25,12 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Limits: "limits", "in `limits`";
     options {
-        /// Bytes that Fanlight may use for what clients and servers send: requests and answers on their way, kept lists,
-        /// results, events and traces. Each kind has a fixed share of it. A client may use as much of a share as it leaves
-        /// free for others, and a server three times as much. Default: half of the memory that the process may use.
+        /// Bytes for the messages of clients and servers: requests and answers in transit, stored
+        /// lists, results, events and traces. Each kind has a fixed share. A client may use as much
+        /// of a share as it leaves free for others, and a server three times as much. Default: half
+        /// of the memory that the process may use.
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
-        /// How often clients may ask. Default: no limit.
+        /// Rate limits of clients. Default: none.
         "rates" [live] => rates: Vec<RateRule> = Vec::new(), Sections::<RateRule>::KIND, example "# [{for: [principal, tool], match: {tool: \"search/*\", server: search, endpoint: /mcp}, rate: 30/m, burst: 10, queue: 2s}]";
         /// Threads that serve clients; 0 for one per processor.
         "workers" => workers: usize = 0, count(0, 256);
@@ -37,14 +38,14 @@ options! {
         "connections" [live] => connections: usize = 16_384, count(1, 1_000_000);
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
-        /// Processes of one stdio backend that each belong to one client session, and as many that each belong to one
-        /// principal.
+        /// Processes of one stdio server that each belong to one client session, and as many that
+        /// each belong to one principal.
         "processes" [live] => processes: usize = 64, count(1, 10_000);
-        /// Running calls per backend, unless the server sets its own limit.
+        /// Running calls per server, unless the server sets its own limit.
         "concurrency" => concurrency: usize = 256, CONCURRENCY;
         /// Bytes of one HTTP request body, and of one line of a stdio client.
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
-        /// Bytes of one message of a backend: a line, an SSE event or a JSON body.
+        /// Bytes of one message of a server: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
         /// Requests per second of one peer with wrong credentials. Above that, the peer's credentials are refused
         /// without verification unless they are cached.
@@ -73,16 +74,16 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Timeouts: "timeouts", "in `timeouts`";
     options {
-        /// A call's wait for the approval of an operator; then its client has to send it again.
+        /// A call's wait for an operator's approval; then its client must send it again.
         "approval" => approval: Duration = seconds(50), TIME;
-        /// Opening a connection to an HTTP backend, with its handshake, unless the server sets its own `startTimeout`; also a
-        /// request's wait for a process that is being started.
+        /// Opening a connection to an HTTP server, with its handshake, unless the server sets its
+        /// own `startTimeout`; also a request's wait for a starting process.
         "connect" [live] => connect: Duration = seconds(10), TIME;
         /// A whole call, unless the server sets its own timeout.
         "call" [live] => call: Duration = seconds(300), TIME;
-        /// A client's answer to a request of a backend during a call. `call` is paused in the meantime.
+        /// A client's answer to a server request during a call. `call` is paused in the meantime.
         "clientAnswer" => client_answer: Duration = seconds(600), TIME;
-        /// Waiting for the end of a task, and remembering a task that no client asks for.
+        /// Waiting for the end of a task, and remembering a task that no client asks about.
         "task" [live] => task: Duration = seconds(3600), LONG_TIME;
         /// A legacy session without a request.
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;

@@ -1,4 +1,4 @@
-//! The listeners: where they listen, and TLS.
+//! The listeners: addresses and TLS.
 
 use std::path::Path;
 
@@ -22,11 +22,12 @@ options! {
         "cert" => cert: String = String::new(), FOLDER, example "server.pem";
         /// The file with its private key, in PEM form, not encrypted. Required.
         "key" => key: String = String::new(), FOLDER, example "server.key";
-        /// The file with the certificates, in PEM form, of the authorities that sign certificates of clients.
+        /// The file with the certificates, in PEM form, of the authorities that sign clients'
+        /// certificates.
         "clientCa" => client_ca: Option<String> = None, Maybe(FOLDER), example "# clients-ca.pem";
-        /// Whether clients show a certificate: `none` requests none, `optional` also serves clients without one,
-        /// `required` refuses them. A certificate that `clientCa` has not signed, or that has expired, is never
-        /// accepted. Default: `required` with `clientCa`, else `none`.
+        /// Whether clients show a certificate: `none` requests none, `optional` also serves clients
+        /// without one, `required` refuses them. A certificate that `clientCa` has not signed, or
+        /// that has expired, is never accepted. Default: `required` with `clientCa`, else `none`.
         "clientAuth" => client_auth: Option<ClientAuthChoice> = None, Maybe(CLIENT_AUTH), example "# required";
     }
 }
@@ -34,11 +35,11 @@ options! {
 /// Whether clients show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuthChoice {
-    /// They are not asked.
+    /// The listener requests no certificate.
     None,
-    /// They may.
+    /// Clients may show one.
     Optional,
-    /// They must.
+    /// Clients must show one.
     Required,
 }
 
@@ -49,7 +50,8 @@ const CLIENT_AUTH: Choice<ClientAuthChoice> = Choice(&[
 ]);
 
 impl Tls {
-    /// The file with those who sign certificates of clients, and whether clients need one; `None` where they are not asked.
+    /// The file with the authorities for clients' certificates, and whether clients need one;
+    /// `None` if none is requested.
     pub fn client_ca(&self) -> Option<(&str, bool)> {
         let file = self.client_ca.as_deref()?;
         match self.client_auth.unwrap_or(ClientAuthChoice::Required) {
@@ -59,14 +61,14 @@ impl Tls {
         }
     }
 
-    /// The files that are in use.
+    /// The files in use.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         [self.cert.as_str(), &self.key]
             .into_iter()
             .chain(self.client_ca().map(|(file, _)| file))
     }
 
-    /// Has paths be those of `folder`.
+    /// Makes paths relative to `folder`.
     pub(crate) fn resolve(&mut self, folder: &Path) {
         let files = [
             Some(&mut self.cert),
@@ -79,7 +81,7 @@ impl Tls {
     }
 }
 
-/// Reports what is missing, or contradicts itself.
+/// Reports missing and contradictory parts.
 pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
     let has = |key| node.field(key).is_some_and(|node| !node.is_null());
     for key in ["cert", "key"] {
@@ -102,7 +104,7 @@ pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
     }
 }
 
-/// Where a listener listens.
+/// The address of a listener.
 pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {

@@ -1,4 +1,5 @@
-//! The configuration: the types that the rest of Fanlight reads, each with the definitions of its options.
+//! The configuration: the types that the rest of Fanlight reads, each with the definitions of its
+//! options.
 
 pub(crate) mod audit;
 pub(crate) mod auth;
@@ -64,9 +65,10 @@ options! {
         /// host is one of `allowedHosts`, and its pages have the listener's own origin. Default: the listen address if
         /// that is a loopback address, else none.
         "publicUrl" [live] => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
-        /// Addresses or networks (CIDR) of reverse proxies. The address of a client behind them is the last one in
-        /// `Forwarded` or `X-Forwarded-For` that is not a trusted proxy; if the two headers differ or are malformed, it
-        /// is the address of the proxy. It is used only for shares of limits, traces and logs.
+        /// Addresses or networks (CIDR) of reverse proxies. The address of a client behind them is
+        /// the last one in `Forwarded` or `X-Forwarded-For` that is not a trusted proxy. If the two
+        /// headers differ or are malformed, it is the proxy's address. The address matters only for
+        /// shares of limits, traces and logs.
         "trustedProxies" [live] => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
         /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
         /// new process can take over from an old one.
@@ -87,41 +89,47 @@ options! {
         /// Values of `Host` that are accepted, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for
         /// any. Default: loopback names and the listen address.
         "allowedHosts" [live] => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
-        /// How clients over HTTP are authenticated, or `none`. Without it they are not authenticated, and `listen` must
-        /// be an address that only this machine can reach.
+        /// Authentication of clients over HTTP, or `none`. Without it clients are not
+        /// authenticated, and only this machine may be able to reach the `listen` address.
         "auth" [live] => auth: AuthChoice = AuthChoice::Unset, AuthKind;
-        /// What clients may do. Default: everything, but for what `allow` and scopes say.
+        /// Policies about clients' rights. Default: clients may do everything that `allow` and
+        /// scopes permit.
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
-        /// Guardrails of one's own: programs that are asked about calls of tools. All of them have to agree.
+        /// Your own guardrails: programs that decide about calls of tools. All of them have to
+        /// agree.
         "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", on: [call, result], timeout: 200ms, onFailure: deny}]";
-        /// What becomes of definitions that nobody has approved.
+        /// The treatment of definitions that nobody has approved.
         "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
-        /// The record of who called what.
+        /// The audit log.
         "audit" [live] => audit: AuditOptions = AuditOptions::defaults(), Nested::<AuditOptions>::KIND;
-        /// How the names of tools and prompts are made.
+        /// The naming of tools and prompts.
         "naming" [live] => naming: Naming = Naming::defaults(), Nested::<Naming>::KIND;
-        /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes each, as base64 or 64
-        /// hexadecimal digits. The first key seals, and all of them open: to change keys, put the new one first and
-        /// remove the old one a day later; several replicas need one step more, which docs/replicas.md has. Set them to
-        /// keep cursors valid across restarts and replicas. Default: a new key at each start. `openssl rand -base64 32` makes one.
+        /// Secret keys that seal list cursors and `requestState`, which clients hold: 32 bytes
+        /// each, as base64 or 64 hexadecimal digits. The first key seals, and all of them open. To
+        /// change keys, put the new one first and remove the old one a day later; several replicas
+        /// need one more step (docs/replicas.md). Set them to keep cursors valid across restarts
+        /// and replicas. Default: a new key at each start. `openssl rand -base64 32` makes one.
         "keys" => keys: Vec<SealKey> = Vec::new(), Each(KEY), example "# [\"${FANLIGHT_KEY}\"]";
-        /// Several processes of Fanlight that are one to their clients. They need the same `keys`. Default: this one alone.
+        /// Several processes of Fanlight that act as one for clients. They need the same `keys`.
+        /// Default: only this process.
         "replicas" => replicas: Option<ReplicaOptions> = None, Maybe(Nested::<ReplicaOptions>::KIND), example "# {valkey: \"${VALKEY_URL}\"}";
-        /// Further files with servers, relative to the folder of this one; `*` stands for any text in a name. They
-        /// contain `mcpServers` and no other options. A server may be in one file only.
+        /// Further files with servers, relative to the folder of this file; `*` stands for any text
+        /// in a name. They contain `mcpServers` and no other options. A server may be in one file
+        /// only.
         "include" [live] => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
         /// A file with values for the variables in this file, one `NAME=value` per line, relative to the folder of this
         /// file. Variables of the environment override it. Included files do not see it.
         "envFile" => env_file: Option<String> = None, Maybe(FOLDER), example "# fanlight.env";
-        /// The folder that keeps the last lists and the description of each server with a process. After a restart of
-        /// Fanlight, these servers are started only when they are used, unless their `start` is `eager`. Relative to
-        /// the folder of this file; created with mode 0700 if it does not exist. Default: with several servers, a folder
-        /// below `$XDG_STATE_HOME/fanlight` or `~/.local/state/fanlight`, whose lists are served while the servers are
-        /// started.
+        /// The folder for the last lists and the description of each server with a process. After a
+        /// restart, Fanlight starts these servers only on first use, unless their `start` is
+        /// `eager`. Relative to the folder of this file; created with mode 0700 if it does not
+        /// exist. Default: with several servers, a folder below `$XDG_STATE_HOME/fanlight` or
+        /// `~/.local/state/fanlight`, whose lists are served while the servers start.
         "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
-        /// The zone that Fanlight runs in. Of a server's `urls`, those in the same zone are preferred. Default: none is.
+        /// The zone in which Fanlight runs. It prefers a server's `urls` in the same zone. Default:
+        /// no preference.
         "zone" [live] => zone: Option<String> = None, Maybe(TEXT), example "# ${ZONE}";
-        /// What is recorded about requests, and where it is sent.
+        /// Recorded data about requests, and its destination.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Limits on size and number.
         "limits" => limits: Limits = Limits::defaults(), Nested::<Limits>::KIND;
@@ -129,19 +137,21 @@ options! {
         "timeouts" => timeouts: Timeouts = Timeouts::defaults(), Nested::<Timeouts>::KIND;
     }
     keys {
-        /// The backends by name. Merged lists follow their order, and the first wins when names collide.
+        /// The servers by name. Merged lists follow their order, and the first one wins if names
+        /// collide.
         "mcpServers" => Form::Named(Server::SECTION);
         /// The location of the JSON Schema, for editors.
         "$schema" => Form::Any;
     }
     fields {
-        /// The backends in the order of the file, disabled ones included.
+        /// The servers in the order of the file, including disabled ones.
         servers: Vec<Server> = Vec::new();
-        /// The environment variables that options other than those of servers name.
+        /// The environment variables in options outside of servers.
         own_variables: Vec<String> = Vec::new();
-        /// Files and folders that hold secrets of Fanlight itself: those that it was read from, and `stateDir`.
+        /// Files and folders with Fanlight's own secrets: the files of the configuration, and
+        /// `stateDir`.
         own_files: Vec<PathBuf> = Vec::new();
-        /// The folder of the user for what is kept where there is no `stateDir`.
+        /// The user's folder for state without a `stateDir`.
         user_state: Option<PathBuf> = None;
     }
     aliases {
@@ -165,7 +175,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// The configuration of a file that sets nothing but its servers.
+    /// The configuration of a file that sets only its servers.
     fn default() -> Self {
         Self::defaults()
     }

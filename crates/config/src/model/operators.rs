@@ -24,20 +24,22 @@ options! {
         "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
-        /// Secret with which operators sign in to the page, and which programs send as `Authorization: Bearer <token>`:
-        /// at least 16 characters. Its role is `operator`. `/healthz` and `/readyz` need no token. If `listen` is not a
-        /// loopback address, this, `viewerToken`, `signIn` or `roles` is required. Default: none.
-        /// `openssl rand -hex 32` makes one.
+        /// Secret with which operators sign in to the page, and which programs send as
+        /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`.
+        /// `/healthz` and `/readyz` need no token. If `listen` is not a loopback address, this,
+        /// `viewerToken`, `signIn` or `roles` is required. Default: none. `openssl rand -hex 32`
+        /// makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
         /// Another such secret, with the role `viewer`, which sees everything and changes nothing. Default: none.
         "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
-        /// The URL at which operators open the page, if it is not `http://` and `listen`, for example that of a proxy
-        /// with TLS. Cookies and the redirect of `signIn` are made from it, never from a request. Its host is accepted,
-        /// too.
+        /// The URL of the page for operators, if it is not `http://` and `listen`, for example a
+        /// TLS proxy's URL. Cookies and the redirect of `signIn` are made from it, never from a
+        /// request. Its host is accepted, too.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
         /// The roles of identities of `auth` or `signIn`. Identities without a role are refused.
         "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
-        /// An OpenID Connect issuer at which operators sign in; `roles` says what they may do. Default: none.
+        /// An OpenID Connect issuer at which operators sign in; `roles` gives them their rights.
+        /// Default: none.
         "signIn" => sign_in: Option<SignIn> = None, Maybe(Nested::<SignIn>::KIND);
     }
     fields {
@@ -47,13 +49,13 @@ options! {
 }
 
 impl Admin {
-    /// Whether an address may be listened on: where nobody has to show who they are, only one that is reached from this
-    /// machine alone.
+    /// Whether the listener may use an address: without authentication, only one that this machine
+    /// alone can reach.
     pub fn may_listen(&self, address: &ListenAddress) -> bool {
         !self.is_open() || address.is_local()
     }
 
-    /// Whether nothing says who may use it.
+    /// Whether there is no authentication.
     pub fn is_open(&self) -> bool {
         self.token.is_none()
             && self.viewer_token.is_none()
@@ -63,7 +65,7 @@ impl Admin {
 }
 
 options! {
-    /// What is recorded of requests, and where it is sent.
+    /// Recorded data about requests, and its destination.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Telemetry: "telemetry", "in `telemetry`";
     options {
@@ -78,11 +80,11 @@ options! {
 /// Whether to trust the trace context of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustChoice {
-    /// It is the parent.
+    /// The client's context is the parent.
     True,
-    /// A trace of Fanlight's own begins, with a link to it.
+    /// Fanlight begins its own trace, with a link to the client's context.
     Link,
-    /// A trace of Fanlight's own begins.
+    /// Fanlight begins its own trace.
     Ignore,
 }
 

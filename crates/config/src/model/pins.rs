@@ -1,36 +1,36 @@
-//! What becomes of definitions that nobody has approved.
+//! The treatment of definitions that nobody has approved.
 
 use super::life::FOLDER;
 use crate::option::kind::{Choice, Maybe, OrOff};
 use crate::option::options;
 
 options! {
-    /// What becomes of definitions of tools, prompts and templates that are not as `fanlight pin` has approved them.
+    /// The treatment of definitions of tools, prompts and templates that differ from those approved
+    /// by `fanlight pin`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PinOptions: "pins", "in `pins`";
     options {
-        /// `warn` says which definitions of pinned servers have changed or are new; `hold` also keeps them from clients until they
-        /// are approved.
-        /// Null or `off` for neither.
+        /// `warn` reports changed and new definitions of pinned servers; `hold` also hides them
+        /// from clients until they are approved. Null or `off` does neither.
         "mode" => mode: Option<PinMode> = None, OrOff(MODE), example "warn";
         /// The file that `fanlight pin` writes, relative to the folder of this file. A change takes effect at once. Default:
         /// `fanlight.lock.json` in that folder.
         "file" => file: Option<String> = None, Maybe(FOLDER), example "fanlight.lock.json";
     }
     fields {
-        /// The file with its path.
+        /// The path of the file.
         path: String = String::new();
         /// The text of the file; `None` if there is none.
         text: Option<String> = None;
     }
 }
 
-/// What becomes of definitions that nobody has approved.
+/// The treatment of definitions that nobody has approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinMode {
-    /// They are told of.
+    /// They are reported.
     Warn,
-    /// They are kept from clients.
+    /// They are hidden from clients.
     Hold,
 }
 

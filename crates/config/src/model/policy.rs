@@ -1,4 +1,4 @@
-//! What clients may do: the option `policy`, and who `allow` names.
+//! The rights of clients: the option `policy`, and the clients in `allow`.
 
 use serde_json::json;
 
@@ -9,29 +9,30 @@ use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
-    /// What clients may do, by policies in the language Cedar.
+    /// The rights of clients, by policies in the language Cedar.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PolicyOptions: "policy", "in `policy`";
     options {
-        /// Files with policies, or with links of templates if their names end with `.json`, relative to the folder of this file;
-        /// `*` stands for any text in a name. A change takes effect at once; if a policy is wrong, the earlier ones stay in
-        /// force.
+        /// Files with policies, or with template links if their names end with `.json`, relative to
+        /// the folder of this file; `*` stands for any text in a name. A change takes effect at
+        /// once; if a policy is wrong, the earlier ones stay in force.
         "files" => files: Vec<String> = Vec::new(), Each(PATTERN), example "[policies/*.cedar]";
-        /// Whether what no policy is about may be done. Default: `deny` where there are `files`, else `allow`.
+        /// The decision about requests that no policy covers. Default: `deny` if there are `files`,
+        /// else `allow`.
         "default" => default: Option<PolicyDefault> = None, Maybe(DEFAULT), example "deny";
     }
     fields {
-        /// The files that were found, by their paths as the configuration writes them, with their texts.
+        /// The found files, by their paths in the configuration's notation, with their texts.
         texts: Vec<(String, String)> = Vec::new();
     }
 }
 
-/// Whether what no policy is about may be done.
+/// The decision about requests that no policy covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDefault {
-    /// It may.
+    /// They are allowed.
     Allow,
-    /// It may not.
+    /// They are denied.
     Deny,
 }
 
@@ -40,20 +41,20 @@ const DEFAULT: Choice<PolicyDefault> = Choice(&[
     ("allow", PolicyDefault::Allow),
 ]);
 
-/// Who may use something.
+/// Clients that may use something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedClients {
     /// The members of a group.
     Group(String),
     /// A client: the issuer, `#`, and the subject.
     User(String),
-    /// Those with a scope.
+    /// The clients with a scope.
     Scope(String),
     /// Everybody.
     Anybody,
 }
 
-/// One or several of those who may.
+/// One or several kinds of permitted clients.
 pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
     visible: Visible::All,
     parse: |reader, text| {

@@ -1,4 +1,4 @@
-//! How often clients may ask.
+//! Rate limits of clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,30 +13,35 @@ use crate::option::several::OneOrMany;
 use crate::report::problem::quoted;
 
 options! {
-    /// How often something may be asked for. A request takes from every limit that it falls under, or is refused and takes from
-    /// none.
+    /// A rate limit. A request counts against every limit that covers it; a refused request counts
+    /// against none.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateRule: "rate", "in an entry of `rates`";
     options {
-        /// What is counted apart: one or several of `principal`, `endpoint`, `server` and `tool`. `[principal, tool]` gives each
-        /// principal a limit of its own for each tool. Clients that are not authenticated are told apart by their address.
+        /// The separate counters: one or several of `principal`, `endpoint`, `server` and `tool`.
+        /// `[principal, tool]` gives each principal a limit of its own for each tool.
+        /// Unauthenticated clients are distinguished by their address.
         "for" => of: Vec<RateDimension> = vec![RateDimension::Principal], OneOrMany(DIMENSION), example "[principal, tool]";
-        /// The requests that are counted. Default: all.
+        /// The requests that count. Default: all.
         "match" => only: RateMatch = RateMatch::default(), Nested::<RateMatch>::KIND;
-        /// How many, in which time: `50/s`, `600/m` or `1000/h`, evenly over that time.
+        /// The number of requests in a period: `50/s`, `600/m` or `1000/h`, spread evenly over the
+        /// period.
         "rate" => rate: Frequency = Frequency { most: 600, per: Duration::from_secs(60) }, FREQUENCY, example "600/m";
-        /// How many at once. Default: as many as `rate` allows in its time.
+        /// The number of requests at once. Default: the whole number in `rate`.
         "burst" => burst: Option<usize> = None, Maybe(count(1, 1_000_000)), example "100";
-        /// How long a request over the limit waits for its turn; longer waits are refused at once.
+        /// The time for which a request over the limit may wait for its turn; longer waits are
+        /// refused at once.
         "queue" => queue: Duration = Duration::ZERO, time(Duration::ZERO, Duration::from_secs(60)), example "2s";
-        /// That all `replicas` count together, and what happens while Valkey is away: `part` has each allow its part, `refuse`
-        /// refuses. Default: each replica counts for itself, and no request waits for Valkey.
+        /// Makes all `replicas` share the limit, and says what happens while Valkey is away: `part`
+        /// lets each replica allow its part, `refuse` refuses. Default: each replica has its own
+        /// limit, and no request waits for Valkey.
         "shared" => shared: Option<WithoutValkey> = None, Maybe(WITHOUT_VALKEY), example "# part";
     }
 }
 
 options! {
-    /// The requests that a limit is about: calls of these tools, calls at these servers, requests to these endpoints.
+    /// The requests that a limit covers: calls of these tools, calls at these servers, requests to
+    /// these endpoints.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateMatch: "match", "in `match` of a rate";
     options {
@@ -55,12 +60,12 @@ impl Default for RateMatch {
     }
 }
 
-/// What happens to a limit that all replicas count together while Valkey is away.
+/// The behaviour of a shared limit while Valkey is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithoutValkey {
-    /// Each allows its part.
+    /// Each replica allows its part.
     Part,
-    /// Requests that fall under it are refused.
+    /// Covered requests are refused.
     Refuse,
 }
 
@@ -69,7 +74,7 @@ const WITHOUT_VALKEY: Choice<WithoutValkey> = Choice(&[
     ("refuse", WithoutValkey::Refuse),
 ]);
 
-/// What a limit counts apart.
+/// A dimension of a limit's separate counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateDimension {
     /// Each client.
@@ -82,12 +87,12 @@ pub enum RateDimension {
     Tool,
 }
 
-/// How many in which time.
+/// A number of requests in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frequency {
-    /// How many, at least one.
+    /// The number, at least one.
     pub most: usize,
-    /// In which time: a second, a minute or an hour.
+    /// The period: a second, a minute or an hour.
     pub per: Duration,
 }
 
@@ -116,7 +121,7 @@ const DIMENSION: Parsed<RateDimension> = Parsed {
 };
 
 impl RateDimension {
-    /// As it is written.
+    /// The dimension in the configuration's notation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         DIMENSIONS
@@ -126,7 +131,7 @@ impl RateDimension {
     }
 }
 
-/// As it is written.
+/// The frequency in the configuration's notation.
 impl fmt::Display for Frequency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = UNITS

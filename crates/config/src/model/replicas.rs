@@ -1,4 +1,4 @@
-//! Several processes of Fanlight that are one to their clients.
+//! Several processes of Fanlight that act as one for clients.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,30 +15,31 @@ use crate::option::reader::Reader;
 use crate::syntax::Node;
 
 options! {
-    /// Several processes of Fanlight that are one to their clients. They have the same configuration, and share through Valkey
-    /// what none of them can know alone (docs/replicas.md).
+    /// Several processes of Fanlight that act as one for clients. They have the same configuration,
+    /// and share the state that none of them can know alone through Valkey (docs/replicas.md).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReplicaOptions: "replicas", "in `replicas`";
     options {
-        /// The URL of Valkey: `valkey://user:password@host:6379/0`, `valkeys` for TLS, `valkeys+cluster://host1,host2` for a
-        /// cluster, `valkeys+sentinel://host1,host2/name` for the primary that sentinels call so; `redis` and `rediss` mean the
-        /// same. Required.
+        /// The URL of Valkey: `valkey://user:password@host:6379/0`, `valkeys` for TLS,
+        /// `valkeys+cluster://host1,host2` for a cluster, `valkeys+sentinel://host1,host2/name` for
+        /// the primary of this name at sentinels; `redis` and `rediss` mean the same. Required.
         "valkey" => valkey: Option<ValkeyUrl> = None, Maybe(VALKEY), example "${VALKEY_URL}";
-        /// A file with certificates (PEM) of authorities that have signed the certificate of Valkey, instead of those of the
-        /// system.
+        /// A file with certificates (PEM) of the authorities for Valkey's certificate, instead of
+        /// the system's authorities.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "# valkey-ca.pem";
-        /// The name of these replicas, with which their keys in Valkey begin: for several groups that share one Valkey.
+        /// The name of these replicas, which their keys in Valkey begin with; it separates groups
+        /// that share one Valkey.
         "group" => group: String = "fanlight".to_owned(), GROUP;
-        /// The address and port at which the other replicas reach this one, each its own.
+        /// The address and port at which other replicas reach this one; each replica has its own.
         "listen" => listen: Option<SocketAddr> = None, Maybe(REACHED_AT), example "# \"${POD_IP}:8443\"";
-        /// The certificate that this replica shows to others and to Valkey, and in `clientCa` the authority that has signed those
-        /// of all replicas.
+        /// The certificate that this replica shows to others and to Valkey; `clientCa` has the
+        /// authority of all replicas' certificates.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: replica.pem, key: replica.key, clientCa: replicas-ca.pem}";
     }
 }
 
 impl ReplicaOptions {
-    /// Has paths be those of `folder`.
+    /// Makes paths relative to `folder`.
     pub(crate) fn resolve(&mut self, folder: &Path) {
         self.ca_file
             .iter_mut()
@@ -47,7 +48,7 @@ impl ReplicaOptions {
     }
 }
 
-/// Reports what is missing for several processes to be one.
+/// Reports missing requirements of several processes that act as one.
 pub(crate) fn check_replicas(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -97,7 +98,7 @@ const VALKEY: Parsed<ValkeyUrl> = Parsed {
         if parsed.is_none() {
             let help = "write `valkey://host:6379`, `valkeys://user:password@host`, `valkeys+cluster://host1,host2` or \
                         `valkeys+sentinel://host1,host2/name`";
-            // It may hold a password.
+            // The message does not repeat the URL, which may hold a password.
             reader.error(text.span, "this is not the URL of a Valkey", help);
         }
         parsed
@@ -124,7 +125,7 @@ const GROUP: Parsed<String> = Parsed {
     show: |name| json!(name),
 };
 
-/// An address that other machines may use.
+/// An address that other machines can reach.
 const REACHED_AT: Parsed<SocketAddr> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {

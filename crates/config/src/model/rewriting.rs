@@ -12,7 +12,7 @@ use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
 use crate::syntax::Entry;
 
-/// Members that a definition may get instead of the server's.
+/// Members that a definition may have instead of the server's.
 const REPLACED_TEXT: JsonText = JsonText {
     types: &["string", "null"],
     visible: Visible::All,
@@ -23,17 +23,17 @@ const REPLACED_OBJECT: JsonText = JsonText {
 };
 
 options! {
-    /// How the names of tools and prompts are made from the servers' own names.
+    /// The naming of tools and prompts, made from the servers' own names.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Naming: "naming", "in `naming`";
     options {
-        /// `auto` puts the server's name in front if there are several servers. `always` does so for a single server,
-        /// too, so that names stay when a second one is added.
+        /// `auto` puts the server's name in front if there are several servers. `always` also does
+        /// so for a single server, so that names stay when a second one is added.
         "style" => style: NamingStyle = NamingStyle::Auto, STYLE;
-        /// The text between the server's name and that of the tool or prompt.
+        /// The text between the server's name and the name of the tool or prompt.
         "separator" => separator: String = "__".to_owned(), SEPARATOR;
-        /// The maximum number of characters of a name; a longer one ends with a hash of the whole name. Default: no
-        /// limit.
+        /// The maximum number of characters of a name; a longer one ends with a hash of the whole
+        /// name. Default: no limit.
         "maxLength" => max_length: Option<usize> = None, Maybe(LENGTH), example "# 64";
     }
 }
@@ -55,7 +55,7 @@ options! {
 }
 
 options! {
-    /// What happens to an argument: one of these.
+    /// The treatment of an argument; only one of these options.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ArgumentOptions: "argument", "in `arguments`, below the names of a tool and of an argument";
     options {
@@ -71,13 +71,13 @@ options! {
 /// Whether names have prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamingStyle {
-    /// Where there are several servers.
+    /// With several servers.
     Auto,
-    /// In any case.
+    /// Always.
     Always,
 }
 
-/// What becomes of one argument of a tool. Values are JSON text.
+/// The treatment of one argument of a tool. Values are JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Argument {
     /// Each call has this value, which may be a secret.
@@ -91,13 +91,13 @@ pub enum Argument {
 const STYLE: Choice<NamingStyle> =
     Choice(&[("auto", NamingStyle::Auto), ("always", NamingStyle::Always)]);
 
-/// A shorter name would be little more than a hash.
+/// The range of the length: a shorter name would be little more than a hash.
 const LENGTH: Range<usize> = count(16, 1024);
 
 const SEPARATOR: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        // What tool names may have (2025-11-25 server/tools, Tool Names).
+        // The characters that tool names may have (2025-11-25 server/tools, Tool Names).
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
         if text.value.is_empty() || text.value.len() > 8 || !text.value.chars().all(fits) {
             let message = format!("{} cannot stand between the parts of a name", text.shown());
@@ -128,7 +128,7 @@ pub(crate) const NEW_NAME: Parsed<String> = Parsed {
     show: |name| json!(name),
 };
 
-/// [`Argument`].
+/// The kind of [`Argument`].
 pub(crate) struct ArgumentKind;
 
 impl Kind for ArgumentKind {

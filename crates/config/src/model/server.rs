@@ -1,4 +1,4 @@
-//! One backend.
+//! The options of one server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::option::{Options as _, options};
 pub(crate) const MAX_NAME: usize = 64;
 
 options! {
-    /// One backend.
+    /// One server.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
@@ -37,75 +37,82 @@ options! {
         "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
         /// The protocol era in which Fanlight talks to the server; `auto` detects it.
         "era" => era: EraChoice = EraChoice::Auto, ERA;
-        /// Whether each client session has its own session with a legacy server (over stdio its own process), or all
-        /// share one, over which the server cannot send requests to clients. `auto` is `per-client`, except that
-        /// clients of one principal share a process if the server shows that it has no session state; `fanlight check`
-        /// says why. A modern server over stdio, which has no sessions, has a process for each principal where clients are
-        /// authenticated, unless `shared` is written.
+        /// Whether each client session has its own session with a legacy server (over stdio, its
+        /// own process), or all share one, over which the server cannot send requests to clients.
+        /// `auto` means `per-client`, but clients of one principal share a process if the server
+        /// shows that it has no session state; `fanlight check` gives the reason. A modern stdio
+        /// server has no sessions: with authentication it has a process for each principal, unless
+        /// this is `shared`.
         "session" => session: SessionPolicy = SessionPolicy::Auto, SESSION;
         /// Limit for a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;
         /// Limit on running calls. Default: `limits.concurrency`.
         "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
-        /// The tools that are offered.
+        /// The offered tools.
         "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
-        /// Who may use anything of it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`. Default: everybody. For
-        /// others it has nothing.
+        /// The clients that may use it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`.
+        /// Default: everybody. For others it has nothing.
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
-        /// Who may use some of its tools, by patterns of the tools' own names. For others these do not exist.
+        /// The clients that may use some of its tools, by patterns of the tools' own names. For
+        /// others these tools do not exist.
         "allowTools" => allow_tools: Vec<(String, Vec<AllowedClients>)> = Vec::new(), PatternMap(NameMap(WHO)), example "{\"delete_*\": [\"group:admins\"]}";
         /// Words about it for policies: `resource.tags.contains("prod")`.
         "tags" => tags: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[prod]";
-        /// Calls of its tools that run only if somebody agrees.
+        /// Calls of its tools that need an approval.
         "approval" => approval: Approval = Approval::default(), Nested::<Approval>::KIND;
         /// New names for its tools and prompts, by their own names.
         "rename" => renames: Vec<(String, String)> = Vec::new(), NameMap(NEW_NAME);
-        /// Parts of the definitions of its tools that are replaced, by the tools' own names.
+        /// Replaced parts of its tools' definitions, by the tools' own names.
         "override" => overrides: Vec<(String, ToolOverride)> = Vec::new(), NameMap(Nested::<ToolOverride>::KIND);
-        /// Arguments of its tools that are fixed, have another default, or are hidden, by the tools' own names.
+        /// Arguments of its tools that are fixed, have another default, or are hidden, by the
+        /// tools' own names.
         "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
-        /// Methods and notifications that Fanlight does not know, and that reach the server although some of its tools,
-        /// prompts or resources are hidden, renamed, or have fixed or hidden arguments. Their parameters are not checked:
-        /// they may name what filters hide. Without filters and rewriting, all reach it.
+        /// Unknown methods and notifications that reach the server although some of its tools,
+        /// prompts or resources are hidden, renamed, or have fixed or hidden arguments. Fanlight
+        /// does not check their parameters, which may name hidden items. Without filters and
+        /// rewriting, all reach the server.
         "methods" => methods: Vec<String> = Vec::new(), Each(METHOD), example "[batch/run]";
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
-        /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER, LOGNAME, SHELL, TERM,
-        /// TMPDIR, TZ, LANG and LC_*; a `*` at the end stands for any text, and `true` or `*` alone for all variables.
-        /// Secrets of Fanlight itself are never among them: `FANLIGHT_*`, the headers for its collector
-        /// (`OTEL_EXPORTER_OTLP_HEADERS`), and, unless they are named in full, variables that its own options use.
+        /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER,
+        /// LOGNAME, SHELL, TERM, TMPDIR, TZ, LANG and LC_*. A `*` at the end stands for any text;
+        /// `true` or a lone `*` means all variables. The process never gets secrets of Fanlight
+        /// itself: `FANLIGHT_*`, the headers for the collector (`OTEL_EXPORTER_OTLP_HEADERS`), and,
+        /// unless they are named in full, variables in Fanlight's own options.
         "inheritEnv" => inherit_env: Vec<String> = Vec::new(), AllOrEach { each: Each(VARIABLE), all: "*" }, example "[HTTPS_PROXY, NO_PROXY]";
-        /// When its process is started: `eager` together with Fanlight, `lazy` on the first request that needs it.
-        /// Default: together with Fanlight, unless its lists are known from `stateDir`. In either case it is started
-        /// again after it has ended.
+        /// The start of its process: `eager` together with Fanlight, `lazy` on the first request
+        /// that needs it. Default: together with Fanlight, unless its lists are known from
+        /// `stateDir`. In either case Fanlight starts it again after it has ended.
         "start" => start: Option<StartChoice> = None, Maybe(START), example "# lazy";
-        /// The time after which an unused process is ended: no call, no subscription to a resource, and no task. Its
-        /// lists remain, and the next call starts it again. Processes of client sessions end after
-        /// `timeouts.backendSessionIdle` instead. Null or `off` for never.
+        /// The time after which an unused process is ended: without a call, a subscription to a
+        /// resource, or a task. Its lists remain, and the next call starts it again. Processes of
+        /// client sessions end after 30 minutes without use instead. Null or `off` for never.
         "idle" => idle: Option<Duration> = None, OrOff(LONG_TIME), example "15m";
-        /// How long an attempt to connect may take. For a process: how long it may write nothing to its standard error,
-        /// so that one that reports progress, such as an `npx` that installs a package, is not ended before
-        /// `timeouts.startTotal`. Default: 90 seconds for a `command`, `timeouts.connect` for a `url`.
+        /// The time limit for an attempt to connect. For a process: the time without any output on
+        /// standard error. So a process that reports progress, such as an `npx` that installs a
+        /// package, has up to 15 minutes. Default: 90 seconds for a `command`, `timeouts.connect`
+        /// for a `url`.
         "startTimeout" => start_timeout: Option<Duration> = None, Maybe(TIME), example "3m";
-        /// How often the host of its `url`, or of each of its `urls`, is looked up. Each address that is found is then an
-        /// endpoint of the server. Default: it has one endpoint, wherever its host is at the moment.
+        /// The interval of looking up the hosts of its `url` or `urls`. Each found address is then
+        /// an endpoint of the server. Default: one endpoint, wherever its host is at the moment.
         "resolve" => resolve: Option<Duration> = None, Maybe(RESOLVE), example "# 5s";
-        /// `safe`: a request that breaks off is sent once more if it reads by its definition, or calls a tool that says that it
-        /// changes nothing (`readOnlyHint`) or nothing more the second time (`idempotentHint`). At most one in five requests
-        /// is. Default: nothing that may have run is sent again.
+        /// `safe`: a broken request is sent once more if its method only reads, or if it calls a
+        /// tool that declares that it changes nothing (`readOnlyHint`) or nothing more the second
+        /// time (`idempotentHint`). At most one in five requests is repeated. Default: a request
+        /// that may have run is never repeated.
         "retry" => repeats_safe: bool = false, RETRY;
         /// The version of it that serves a share of its clients.
         "canary" => canary: Option<CanaryOptions> = None, Maybe(Nested::<CanaryOptions>::KIND), example "# {server: search-v2, share: 0.1}";
         /// The server that gets copies of its safe requests, to compare the answers.
         "mirror" => mirror: Option<MirrorOptions> = None, Maybe(Nested::<MirrorOptions>::KIND), example "# {server: search-next, share: 0.05}";
-        /// A file with certificates (PEM) of authorities that are trusted for this server in addition to those of the
-        /// system; relative to the folder of this file.
+        /// A file with certificates (PEM) of authorities that are trusted for this server in
+        /// addition to the system's; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
-        /// The credentials that it gets. Default: what `headers` has.
+        /// The credentials that it gets. Default: those in `headers`.
         "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
-        /// Whether traces record arguments and results of its tools, truncated at `limits.recordedContent`.
+        /// Whether traces record arguments and results of its tools, truncated at 4 KiB.
         "recordContent" => records_content: bool = false, Flag;
     }
     keys {
@@ -113,8 +120,8 @@ options! {
         "command" => Form::Text(Visible::FirstWord), example "npx";
         /// Its arguments.
         "args" => Form::Scalars, example "[-y, \"@modelcontextprotocol/server-everything\"]";
-        /// Environment variables set for it. `${user:SERVER}` as a whole value is what each user has granted or deposited at
-        /// that server, and gives each user a process.
+        /// Environment variables set for it. `${user:SERVER}` as a whole value is each user's own
+        /// grant or deposited key for that server, and gives each user a process.
         "env" => Form::Pairs, example "{NODE_ENV: production}";
         /// A file with environment variables for it, one `NAME=value` per line; relative to the folder of this file.
         /// `env` overrides it.
@@ -123,23 +130,23 @@ options! {
         "cwd" => Form::Text(Visible::All), example ".";
         /// Endpoint of a Streamable HTTP server; http or https.
         "url" => Form::Text(Visible::Authority), example "https://mcp.example.com/mcp";
-        /// Instead of `url`: the endpoints of a server that is reached at several, which serve the same; each a URL, or
-        /// `{url: …, zone: …}`. The first is the server's own URL where it has to have one, as for `auth`.
+        /// Instead of `url`: the URLs of a server with several equivalent endpoints, each a URL or
+        /// `{url: …, zone: …}`. The first one is the server's own URL, for example for `auth`.
         "urls" => Form::Json(&["array"], Visible::Nothing), example "# [{url: \"https://a.example.com/mcp\", zone: a}]";
         /// Headers sent to the server.
         "headers" => Form::Pairs, example "{Authorization: \"Bearer ${TOKEN}\"}";
     }
     fields {
-        /// Its key in the file; unique, not empty.
+        /// The server's key in the file; unique, not empty.
         name: String = String::new();
-        /// How it is reached.
+        /// The transport.
         transport: Transport = Transport::Http { url: String::new(), headers: Vec::new() };
         /// Its endpoints, if it has several.
         endpoints: Endpoints = Endpoints::default();
         /// The file with environment variables for it.
         env_file: Option<PathBuf> = None;
-        /// Environment variables that are each user's own, each with the server for which the user has signed in or deposited a
-        /// key: `${user:SERVER}`.
+        /// Environment variables with each user's own value, each with the server for which the
+        /// user has signed in or deposited a key: `${user:SERVER}`.
         user_env: Vec<(String, String)> = Vec::new();
     }
     aliases {
@@ -166,7 +173,7 @@ options! {
 }
 
 impl Server {
-    /// An enabled backend with every option at its default.
+    /// An enabled server with every option at its default.
     pub fn new(name: impl Into<String>, transport: Transport) -> Self {
         Self {
             name: name.into(),
@@ -175,7 +182,7 @@ impl Server {
         }
     }
 
-    /// All URLs that it is reached at.
+    /// All URLs of the server.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         let url = match &self.transport {
             Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
@@ -209,7 +216,7 @@ const RETRY: Choice<bool> = Choice(&[("off", false), ("safe", true)]);
 
 const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
 
-/// Faster than the name servers of most networks change their answers.
+/// The shortest interval is faster than the changes of most networks' name servers.
 const RESOLVE: Range<Duration> = time(Duration::from_secs(1), Duration::from_secs(3600));
 
 const METHOD: Parsed<String> = Parsed {

@@ -1,4 +1,4 @@
-//! What a server is shown by those who use it: the option `auth` of a server.
+//! The credentials for a server: the option `auth` of a server.
 
 use crate::settings::Secret;
 use http::{HeaderName, HeaderValue};
@@ -14,13 +14,13 @@ use crate::report::mask::HIDDEN;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Value};
 
-/// Whose credentials a server gets, and how they are obtained.
+/// The kind of credentials that a server gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerAuthKind {
-    /// A token that the configuration has.
+    /// A token in the configuration.
     #[default]
     Bearer,
-    /// A user name and a password that the configuration has.
+    /// A user name and a password in the configuration.
     Basic,
     /// A token that Fanlight gets as a client of its own (RFC 6749, 4.4).
     ClientCredentials,
@@ -36,16 +36,16 @@ pub enum ServerAuthKind {
     UserKey,
 }
 
-/// Whether a token is asked for with the server's URL (RFC 8707).
+/// Whether token requests contain the server's URL (RFC 8707).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceParameter {
-    /// It is.
+    /// They do.
     Send,
-    /// It is not: some authorization servers refuse the parameter.
+    /// They do not, since some authorization servers refuse the parameter.
     Omit,
 }
 
-/// The type of a token that is exchanged.
+/// The type of an exchanged token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubjectTokenType {
     /// An access token.
@@ -59,13 +59,15 @@ pub enum SubjectTokenType {
 }
 
 options! {
-    /// The credentials that a server over HTTP gets. The authorization server is found by asking the server, unless `issuer` or
-    /// `tokenEndpoint` names it ([server-credentials.md](server-credentials.md)).
+    /// The credentials for an HTTP server. Fanlight asks the server for its authorization server,
+    /// unless `issuer` or `tokenEndpoint` names it
+    /// ([server-credentials.md](server-credentials.md)).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerAuth: "serverAuth", "in `auth` of a server";
     options {
-        /// Whose credentials the server gets: with `bearer`, `basic`, `clientCredentials` and `workload` those of Fanlight; with
-        /// `user` and `userKey` each user's own; with `exchange` and `enterprise` those of `tokenFile`, or, without one, each user's own, who signs in
+        /// The owner of the credentials: with `bearer`, `basic`, `clientCredentials` and
+        /// `workload`, Fanlight; with `user` and `userKey`, each user. With `exchange` and
+        /// `enterprise` it is the subject of `tokenFile`, or without that each user, who signs in
         /// at the issuer of `auth.oauth` with `signIn`.
         "type" => kind: ServerAuthKind = ServerAuthKind::Bearer, KIND, example "clientCredentials";
         /// `bearer`: the token.
@@ -74,54 +76,58 @@ options! {
         "username" => username: Option<String> = None, Maybe(USERNAME), example "# fanlight";
         /// `basic`: the password.
         "password" => password: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${PASSWORD}\"";
-        /// `userKey`: the header in which the key is sent.
+        /// `userKey`: the header for the key.
         "header" => header: String = "Authorization".to_owned(), KEY_HEADER, example "# X-API-Key";
-        /// `userKey`: what the header has before the key, such as `Bearer` and a space.
+        /// `userKey`: the text before the key in the header, such as `Bearer` and a space.
         "prefix" => prefix: String = String::new(), KEY_PREFIX, example "# \"Bearer \"";
-        /// `user` and `userKey`: whether a tool `connect` stands for the server in the list of a user who has not signed in.
+        /// `user` and `userKey`: whether users who have not signed in see a tool `connect` instead
+        /// of the server's tools.
         "connectTool" => connect_tool: bool = false, Flag, example "true";
-        /// The identifier of Fanlight at the authorization server.
+        /// Fanlight's client identifier at the authorization server.
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret there.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${CLIENT_SECRET:-change-me}";
         /// Its private key there instead of a secret (PEM, in PKCS #8): RSA, P-256, P-384 or Ed25519.
         "key" => key: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${CLIENT_KEY}\"";
-        /// The name under which the authorization server knows the public key, if it wants one.
+        /// The authorization server's name for the public key, if it requires one.
         "keyId" => key_id: Option<String> = None, Maybe(TEXT), example "# key-1";
-        /// The identifier of the authorization server; another one that the server names is refused.
+        /// The identifier of the authorization server; Fanlight refuses another one that the server
+        /// names.
         "issuer" => issuer: Option<String> = None, Maybe(ISSUER), example "https://id.example.com";
-        /// Where tokens are asked for; https, or http on this machine. Default: from the metadata of the authorization server.
+        /// The token endpoint; https, or http on this machine. Default: from the authorization
+        /// server's metadata.
         "tokenEndpoint" => token_endpoint: Option<String> = None, Maybe(URI), example "# https://id.example.com/token";
-        /// The scopes to ask for. Default: those that the server wants.
+        /// The requested scopes. Default: the scopes that the server requires.
         "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[read]";
-        /// Whether tokens are asked for with the URL of the server (RFC 8707). `omit` for authorization servers that refuse the
-        /// parameter, such as that of Entra.
+        /// Whether token requests contain the server's URL (RFC 8707). Use `omit` for authorization
+        /// servers that refuse the parameter, such as Entra.
         "resourceParameter" => resource_parameter: ResourceParameter = ResourceParameter::Send, RESOURCE;
-        /// `exchange`: the name by which the authorization server knows the server.
+        /// `exchange`: the authorization server's name for the server.
         "audience" => audience: Option<String> = None, Maybe(TEXT), example "# crm";
-        /// The file with the token that is exchanged: with `workload` the assertion of the platform, with `exchange` and
-        /// `enterprise` the token of whom the new one is. Relative to the folder of this file; read again for each new token.
+        /// The file with the token to exchange: with `workload` the platform's assertion, with
+        /// `exchange` and `enterprise` the subject's token. Relative to the folder of this file;
+        /// read again for each new token.
         "tokenFile" => token_file: Option<String> = None, Maybe(FILE), example "# /var/run/secrets/tokens/lake";
         /// `exchange` and `enterprise`: the type of that token. Default: `accessToken` with `exchange`, `idToken` with
         /// `enterprise`.
         "subjectTokenType" => subject_token_type: Option<SubjectTokenType> = None, Maybe(SUBJECT), example "# idToken";
-        /// `exchange`: the access token of who acts for the subject.
+        /// `exchange`: the access token of the party that acts for the subject.
         "actorToken" => actor_token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${ACTOR_TOKEN}\"";
-        /// `enterprise` with `tokenFile`: the identity provider of the enterprise.
+        /// `enterprise` with `tokenFile`: the enterprise's identity provider.
         "idp" => idp: Option<IdentityProvider> = None, Maybe(Nested::<IdentityProvider>::KIND), example "# {issuer: \"https://login.example.com\", clientId: fanlight}";
     }
 }
 
 options! {
-    /// The identity provider of an enterprise, and how Fanlight is known there.
+    /// An enterprise's identity provider, and Fanlight's registration there.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct IdentityProvider: "identityProvider", "in `idp` of a server's `auth`";
     options {
-        /// Its identifier.
+        /// The issuer's identifier.
         "issuer" => issuer: String = String::new(), ISSUER, example "https://login.example.com";
-        /// Where tokens are asked for. Default: from its metadata.
+        /// The token endpoint. Default: from the issuer's metadata.
         "tokenEndpoint" => token_endpoint: Option<String> = None, Maybe(URI), example "# https://login.example.com/token";
-        /// The identifier of Fanlight there.
+        /// Fanlight's client identifier there.
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret there.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${IDP_SECRET}";
@@ -129,13 +135,13 @@ options! {
 }
 
 impl ServerAuthKind {
-    /// Whether a token is had in exchange for that of somebody.
+    /// Whether another token is exchanged for this one.
     #[must_use]
     pub fn is_exchange(self) -> bool {
         matches!(self, Self::Exchange | Self::Enterprise)
     }
 
-    /// The options without which it is nothing.
+    /// The options that this kind requires.
     fn required(self) -> &'static [&'static str] {
         match self {
             Self::Bearer => &["token"],
@@ -146,7 +152,7 @@ impl ServerAuthKind {
         }
     }
 
-    /// Whether an option has an effect with it.
+    /// Whether an option has an effect on this kind.
     fn takes(self, option: &str) -> bool {
         let kinds: &[Self] = match option {
             "type" => return true,
@@ -172,7 +178,7 @@ impl ServerAuthKind {
 }
 
 impl ServerAuth {
-    /// This kind, with every option at its default.
+    /// Credentials of this kind with every option at its default.
     #[must_use]
     pub fn new(kind: ServerAuthKind) -> Self {
         Self {
@@ -181,7 +187,7 @@ impl ServerAuth {
         }
     }
 
-    /// What it says besides secrets, which may be rotated.
+    /// The settings without secrets, which may be rotated.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let idp = self.idp.clone().map(|idp| IdentityProvider {
@@ -219,7 +225,7 @@ impl Kind for ServerAuthOption {
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<ServerAuth> {
         if reader.is_of_client && entry.value.field("type").is_none() {
-            // Some clients have a setting of this name.
+            // Some clients have a setting with this name.
             return None;
         }
         let auth: ServerAuth = Nested::<ServerAuth>::KIND.read(reader, entry)?;
@@ -234,7 +240,7 @@ impl Kind for ServerAuthOption {
     }
 }
 
-/// Reports what is missing, has no effect, or contradicts itself.
+/// Reports missing, ineffective and contradictory parts.
 fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
     let Value::Map(entries) = &node.value else {
         return;
@@ -295,7 +301,7 @@ fn check(reader: &mut Reader<'_>, node: &Node, auth: &ServerAuth) {
         "add it",
     );
     let is_named = is_there("issuer") || is_there("tokenEndpoint");
-    // Each user is a first use, so that no later server could be told from the first.
+    // Each user connects for a first time, so a later server cannot be told from the first one.
     let is_for_anybody = auth.is_of_users() && (has_secret || has_key) && !is_named;
     let help = "add the authorization server that knows the client: otherwise the server says who is shown the secret";
     conflict(

@@ -1,4 +1,4 @@
-//! Which tools of a backend are offered, and what endpoints show.
+//! The offered tools of a server, and the visible items of endpoints.
 
 use serde_json::{Value as Json, json};
 
@@ -11,38 +11,40 @@ use crate::report::problem::quoted;
 use crate::syntax::{Entry, Span, Value};
 
 options! {
-    /// Which tools of a backend are offered. Patterns match the backend's own names; `*` stands for any characters.
+    /// The offered tools of a server. Patterns match the server's own names; `*` stands for any
+    /// characters.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ToolFilter: "tools", "in `tools` of a server";
     options {
-        /// The tools that are offered. Default: all.
+        /// The offered tools. Default: all.
         "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"read_*\"]";
-        /// Tools that are not offered, even when allowed.
+        /// Tools that are not offered, even if `allow` matches them.
         "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"delete_*\"]";
     }
 }
 
 options! {
-    /// Calls of a backend's tools that run only if somebody agrees. Patterns match the backend's own names; `*` stands for any
-    /// characters.
+    /// Calls of a server's tools that need an approval. Patterns match the server's own names; `*`
+    /// stands for any characters.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Approval: "approval", "in `approval` of a server";
     options {
         /// The tools whose calls need approval.
         "tools" => tools: Vec<String> = Vec::new(), PATTERNS, example "[\"delete_*\"]";
-        /// Who approves a call: `operator`, somebody with the role `approver` or `operator` of the admin listener; `other`,
-        /// such a person who is certainly not the caller; or `caller`, the person at the client, whom the client asks. A client
-        /// that cannot ask leaves it to operators.
+        /// The approver of a call. `operator` is a person with the role `approver` or `operator` of
+        /// the admin listener, `other` such a person who is certainly not the caller, and `caller`
+        /// the person at the client, whom the client asks. A client that cannot ask leaves the
+        /// approval to operators.
         "by" => by: ApproverChoice = ApproverChoice::Operator, APPROVER;
     }
 }
 
-/// Who approves a call.
+/// The approver of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApproverChoice {
     /// An operator or approver.
     Operator,
-    /// One who is certainly not the caller.
+    /// An operator or approver who is certainly not the caller.
     Other,
     /// The person at the client.
     Caller,
@@ -77,7 +79,8 @@ pub(crate) const PATTERNS: Each<String> = Each(Parsed {
     show: |pattern| json!(pattern),
 });
 
-/// Reports characters that are special in patterns of other programs: such a pattern would match nothing.
+/// Reports special characters of other programs' patterns, since such a pattern would match
+/// nothing.
 pub(crate) fn check_pattern(reader: &mut Reader<'_>, span: Span, pattern: &str) {
     let is_special = |&(at, c): &(usize, char)| match c {
         '[' | '{' => true,
@@ -97,7 +100,7 @@ pub(crate) fn check_pattern(reader: &mut Reader<'_>, span: Span, pattern: &str) 
     }
 }
 
-/// Whether the `?` at this place of a pattern begins the query of a URI: a name and `=` follow.
+/// Whether the `?` at this position of a pattern begins a URI's query: a name and `=` follow.
 fn begins_query(pattern: &str, at: usize) -> bool {
     let (before, after) = pattern.split_at(at);
     let name = after
@@ -133,14 +136,15 @@ impl<K: Kind> Kind for PatternMap<K> {
 }
 
 options! {
-    /// What an endpoint shows of one kind. `*` stands for any characters. Patterns match a server and its own name or URI:
-    /// `git/log_*`, `log_*` for every server, or `git__log_*` with the server's prefix.
+    /// The visible items of one kind at an endpoint. `*` stands for any characters. Patterns match
+    /// a server and its own name or URI: `git/log_*`, `log_*` for every server, or `git__log_*`
+    /// with the server's prefix.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct EntryFilter: "endpointFilter", "in `tools`, `prompts` or `resources` of an endpoint";
     options {
-        /// What is shown. Default: all.
+        /// The visible items. Default: all.
         "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"git__*\", \"files__read_*\"]";
-        /// What is not shown, even when allowed.
+        /// Hidden items, even if `allow` matches them.
         "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"*delete*\"]";
     }
 }

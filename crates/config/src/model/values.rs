@@ -1,4 +1,5 @@
-//! Texts with a meaning: addresses, paths, origins, hosts, keys and tokens. Each is checked and brought to one form.
+//! Texts with a meaning: addresses, paths, origins, hosts, keys and tokens. Each is checked and
+//! normalized.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -15,7 +16,7 @@ use crate::option::kind::Parsed;
 use crate::option::reader::{Reader, Text};
 use crate::report::mask::HIDDEN;
 
-/// The shortest token: a shorter one can be guessed.
+/// The minimum length of a token, since shorter ones can be guessed.
 const MIN_TOKEN: usize = 16;
 
 pub(crate) const fn loopback(port: u16) -> SocketAddr {
@@ -98,7 +99,7 @@ pub(crate) const HOST: Parsed<String> = Parsed {
 pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     visible: Visible::Authority,
     parse: |reader, text| {
-        // The origin of such a URL is all of it.
+        // The origin of such a URL is the whole URL.
         let is_url = |url: &String| {
             (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*")
         };
@@ -106,7 +107,7 @@ pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
         if url.is_none() {
             let help = "write scheme and host, and a port if clients need it, such as `https://mcp.example.com`: no path, \
                         query or user name";
-            // It may hold a password where none belongs.
+            // The message does not repeat the text, which may hold a password in the wrong place.
             reader.error(text.span, "this is not the URL of a listener", help);
         }
         url
@@ -143,7 +144,8 @@ pub(crate) const TOKEN: Parsed<Secret> = Parsed {
     show: |_| json!(HIDDEN),
 };
 
-/// Scheme and authority of a URL, without user information; paths and queries of MCP endpoints often hold tokens.
+/// The scheme and authority of a URL without user information; paths and queries of MCP endpoints
+/// often hold tokens.
 pub(crate) fn url_without_secrets(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) => format!("{}/***", url.origin().ascii_serialization()),

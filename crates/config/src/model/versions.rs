@@ -1,4 +1,5 @@
-//! Other versions of a server: its canary, which serves a share of its clients, and its mirror, which gets copies of requests.
+//! Other versions of a server: its canary, which serves a share of its clients, and its mirror,
+//! which gets copies of requests.
 
 use serde_json::{Value as Json, json};
 
@@ -9,10 +10,10 @@ use crate::option::options;
 use crate::option::reader::Reader;
 use crate::syntax::Entry;
 
-/// Parts that a share is counted in: a millionth.
+/// A share is counted in millionths.
 const PARTS: f64 = 1_000_000.0;
 
-/// A part of all: from 0 for none to 1.
+/// A share from 0 (none) to 1 (all).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u32);
 
@@ -20,7 +21,7 @@ impl Share {
     /// All.
     pub const ALL: Self = Self(1_000_000);
 
-    /// It as a number from 0 to 1.
+    /// The share as a number from 0 to 1.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / PARTS
@@ -31,7 +32,7 @@ impl Share {
             .parse()
             .ok()
             .filter(|number| (0.0..=1.0).contains(number))?;
-        // Within the bounds of the type: at most a million.
+        // The value is at most a million, within the type's bounds.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -41,44 +42,47 @@ impl Share {
     }
 }
 
-/// What stays at one version of a server.
+/// The unit that stays at one version of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StickyChoice {
-    /// All that a principal does.
+    /// All requests of a principal.
     Principal,
     /// A session.
     Session,
 }
 
 options! {
-    /// The version of a server that serves a share of its clients: another entry of `mcpServers`, which clients are not shown.
+    /// The version of a server that serves a share of its clients: another entry of `mcpServers`,
+    /// which clients do not see.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CanaryOptions: "canary", "in `canary` of a server";
     options {
-        /// The entry that it is.
+        /// The canary's entry in `mcpServers`.
         "server" => server: String = String::new(), TEXT, example "search-v2";
-        /// The share of the clients, from 0 to 1. Whom a smaller share has, a greater one has as well.
+        /// The share of the clients, from 0 to 1. A greater share includes all clients of a smaller
+        /// one.
         "share" => share: Share = Share::default(), SHARE, example "0.1";
-        /// What stays at one version: all that a `principal` does, or a `session`; what belongs to no session goes by the
-        /// principal. All clients that are not authenticated are one principal.
+        /// The unit that stays at one version: all requests of a `principal`, or a `session`.
+        /// Requests without a session follow the principal. All unauthenticated clients are one
+        /// principal.
         "sticky" => sticky: StickyChoice = StickyChoice::Principal, STICKY;
     }
 }
 
 options! {
-    /// The server that gets copies of safe requests, whose answers are compared and thrown away: another entry of
-    /// `mcpServers`, which clients are not shown.
+    /// The server that gets copies of safe requests: another entry of `mcpServers`, which clients
+    /// do not see. Its answers are compared and discarded.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MirrorOptions: "mirror", "in `mirror` of a server";
     options {
-        /// The entry that it is.
+        /// The mirror's entry in `mcpServers`.
         "server" => server: String = String::new(), TEXT, example "search-next";
         /// The share of the requests, from 0 to 1.
         "share" => share: Share = Share::default(), SHARE, example "0.05";
     }
 }
 
-/// A [`Share`].
+/// The kind of a [`Share`].
 struct ShareOption;
 
 const SHARE: ShareOption = ShareOption;

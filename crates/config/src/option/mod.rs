@@ -47,9 +47,8 @@ pub(crate) const fn is_live(marks: &[&str]) -> bool {
 /// Defines the struct of a section. Documentation comments become rustdoc, the descriptions of the JSON Schema, and the
 /// text of the reference and the sample file.
 ///
-/// - `options`: `"key" => field: Type = default, kind;` with `[live]`
-///   after the key of an option that takes effect without a restart, and `example "yaml"` where the sample file shows
-///   something else than the default.
+/// - `options`: `"key" => field: Type = default, kind;`. `[live]` after the key: the option takes
+///   effect without a restart. `example "yaml"`: the sample file shows this text, not the default.
 /// - `keys`: options without a field of their own, read by hand: `"key" => form;`
 /// - `fields`: fields of the struct that are no options.
 /// - `aliases`: other names of options, which other programs write: `"key" => form;`

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::settings::transport::origin_of;
 
-/// The endpoints of a server that several places serve alike: its replicas.
+/// The endpoints of a server with several replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// The URLs in the file's order; empty for a server with only its transport's URL.
     pub urls: Vec<EndpointUrl>,
-    /// The interval of looking up the URLs' hosts, each of whose addresses is an endpoint. `None`
-    /// if each URL is one endpoint.
+    /// The interval of looking up the URLs' hosts: each address of a host is an endpoint. `None` if
+    /// each URL is one endpoint.
     pub resolve: Option<Duration>,
     /// The zone whose endpoints are preferred.
     pub zone: Option<String>,

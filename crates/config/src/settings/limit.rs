@@ -5,12 +5,13 @@ use given::Given;
 #[cfg(debug_assertions)]
 pub use given::check_limits;
 
-/// The limit called `name`: `value`, unless a test has set another in `FANLIGHT_TEST_LIMITS`, such as
-/// `header=1s,batch=3`. Only builds with debug assertions read that variable.
+/// The limit called `name`: `value`, unless a test has set another value in `FANLIGHT_TEST_LIMITS`,
+/// such as `header=1s,batch=3`. Only builds with debug assertions read that variable.
 ///
 /// # Panics
 ///
-/// If no limit is called `name`, or a test has given it a value of another type: with debug assertions only.
+/// With debug assertions: if no limit is called `name`, or if a test has set a value of another
+/// type.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn limit<T: Given>(name: &'static str, value: T) -> T {
@@ -100,7 +101,7 @@ mod given {
     static LIMITS: LazyLock<Result<HashMap<String, String>, String>> =
         LazyLock::new(|| read(&env::var(VARIABLE).unwrap_or_default()));
 
-    /// A type of limits.
+    /// The type of a limit's value.
     pub trait Given: Copy {
         #[doc(hidden)]
         fn read(text: &str) -> Option<Self>;
@@ -151,11 +152,11 @@ mod given {
         pairs.collect()
     }
 
-    /// Checks what tests have set.
+    /// Checks the names and values in the variable.
     ///
     /// # Errors
     ///
-    /// If a name is that of no limit, or a value cannot be read.
+    /// If no limit has a given name, or if a value cannot be read.
     pub fn check_limits() -> Result<(), String> {
         LIMITS.as_ref().map(|_| ()).map_err(Clone::clone)
     }

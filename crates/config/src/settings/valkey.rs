@@ -33,7 +33,7 @@ pub struct ValkeyUrl {
 pub enum ValkeyKind {
     /// A single server.
     Single,
-    /// A cluster, some of whose servers are listed.
+    /// A cluster: the list has some of its servers.
     Cluster,
     /// Sentinels, which know the primary of this name.
     Sentinel(String),

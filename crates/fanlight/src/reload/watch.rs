@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
-/// The longest time for collecting changes, in multiples of `timeouts.configSettle`.
+/// The longest time for collecting changes, in multiples of the settling time.
 const LONGEST: u32 = 10;
 
 /// Watches the files of the configuration.

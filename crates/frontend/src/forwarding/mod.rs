@@ -30,8 +30,8 @@ pub use envelope::{Envelopes, Opened, Refused};
 /// The header field with the envelope.
 pub const ENVELOPE: &str = "fanlight-envelope";
 
-/// The maximum length of an envelope in bytes. A constant: the largest `limits.header` needs less,
-/// even with every character escaped and in Base64, and replicas trust each other with as much.
+/// The maximum length of an envelope in bytes. The longest header needs less, even with every
+/// character escaped and in Base64. Replicas trust each other with as much.
 pub const LONGEST_ENVELOPE: usize = 4 << 20;
 
 /// The maximum number of bytes in flight on an HTTP/2 connection (RFC 9113 section 6.9.1), which

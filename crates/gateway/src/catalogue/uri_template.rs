@@ -2,7 +2,7 @@
 //!
 //! This is for routing only: a variable matches any text that its operator could have produced. The
 //! literal text at both ends is compared first, which rules out most templates. The rest takes URI
-//! length × number of variables, and URIs are limited (`limits.uri`).
+//! length × number of variables, and the length of URIs is limited.
 
 /// A parsed template.
 #[derive(Clone, Debug)]

@@ -14,11 +14,9 @@ use tokio::time::Instant;
 
 use crate::topology::BackendId;
 
-/// The longest URI that is remembered, in bytes. No option: with `limits.handedOutUris` it limits
-/// memory, and a longer URI gets an alias.
+/// The longest remembered URI, in bytes. A longer URI gets an alias.
 const LONGEST: usize = 2 << 10;
-/// The most servers whose apps one client has open. No option: with `limits.handedOutUris` it
-/// limits memory, and no client shows that many apps.
+/// The most servers whose apps one client has open. No client shows that many apps.
 const ORIGINS: usize = 32;
 
 /// The URIs that servers have handed out, and the apps that clients have open.

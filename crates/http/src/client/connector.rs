@@ -12,8 +12,7 @@ use tower_service::Service as _;
 use crate::client::TcpProbes;
 use crate::client::connection::PooledConnection;
 
-/// The number of probes that may fail. A constant: `timeouts.tcpProbe` determines the time until a
-/// connection is closed.
+/// The number of probes that may fail before a connection is closed.
 const PROBES: u32 = 3;
 
 /// Makes connections within a time limit that includes the address lookup.

@@ -53,6 +53,5 @@ fn names_in(list: &Json) -> Vec<String> {
         .collect()
 }
 
-/// The limit of the names that are read from one page. There is no option: `limits.metricNames`
-/// limits how many names metrics distinguish.
+/// The limit of the names that are read from one page. Metrics distinguish fewer names.
 const MOST: usize = 1000;

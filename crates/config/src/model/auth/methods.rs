@@ -1,4 +1,4 @@
-//! Ways other than OAuth in which clients show who they are.
+//! Authentication of clients by other means than OAuth.
 
 use std::time::SystemTime;
 
@@ -34,19 +34,20 @@ pub struct Key {
     pub groups: Vec<String>,
     /// Their scopes; `None` for all.
     pub scopes: Option<Vec<String>>,
-    /// When it expires, if it does.
+    /// The time at which it expires, if any.
     pub expires: Option<SystemTime>,
-    /// The paths of the endpoints that it is for; `None` for all.
+    /// The paths of the endpoints for which it is valid; `None` for all.
     pub endpoints: Option<Vec<String>>,
 }
 
 options! {
-    /// TLS certificates of clients, which `tls.clientCa` has signed.
+    /// TLS certificates of clients, signed by `tls.clientCa`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Certificates: "certificates", "in `certificates`";
     options {
-        /// Which part of a certificate is the principal: a URI of its subject alternative names, such as a SPIFFE ID, a
-        /// DNS name of them, or its subject. The certificate must have exactly one.
+        /// The part of a certificate that is the principal: a URI among its subject alternative
+        /// names, such as a SPIFFE ID, a DNS name among them, or its subject. The certificate must
+        /// have exactly one.
         "principal" => principal: CertificateName = CertificateName::SanUri, CERTIFICATE_NAME;
         /// The groups of these clients.
         "groups" => groups: Vec<String> = Vec::new(), Each(TEXT), example "[services]";
@@ -90,8 +91,8 @@ options! {
 }
 
 options! {
-    /// Users of this machine: the system tells which user has opened a connection to a Unix socket. The principal is,
-    /// for example, `uid:1000`.
+    /// Users of this machine. The system tells which user has opened a connection to a Unix socket.
+    /// The principal is, for example, `uid:1000`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Socket: "socket", "in `socket`";
     options {

@@ -1,4 +1,4 @@
-//! How clients are authenticated, and what they may do.
+//! Authentication of clients, and their scopes.
 
 pub(crate) mod methods;
 pub(crate) mod oauth;
@@ -23,16 +23,17 @@ const NONE: &str = "none";
 /// Whether clients are authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthChoice {
-    /// The file does not say: they are not, and no listener is opened that other machines can reach.
+    /// The file does not say: clients are not authenticated, and no listener is opened that other
+    /// machines can reach.
     Unset,
-    /// They are not, wherever Fanlight listens.
+    /// Clients are not authenticated, at any address.
     Open,
-    /// They are, in these ways.
+    /// Clients are authenticated by these methods.
     Required(Box<Auth>),
 }
 
 impl AuthChoice {
-    /// How they are authenticated, if they are.
+    /// The methods of authentication, if clients are authenticated.
     pub fn methods(&self) -> Option<&Auth> {
         match self {
             Self::Required(auth) => Some(auth),
@@ -42,21 +43,22 @@ impl AuthChoice {
 }
 
 options! {
-    /// How clients over HTTP are authenticated. The first that a request has of a key or token in `Authorization`, a
-    /// TLS certificate, the header of a proxy and the user of a Unix socket decides; a request with none of these is
-    /// refused. A client over standard input and output is the process that started Fanlight, and is not authenticated.
+    /// Authentication of clients over HTTP. The first of these in a request decides: a key or token
+    /// in `Authorization`, a TLS certificate, the header of a proxy, the user of a Unix socket. A
+    /// request without any is refused. A client over standard input and output is the process that
+    /// started Fanlight, and is not authenticated.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Auth: "auth", "in `auth`";
     options {
-        /// Issuers of OAuth access tokens that are accepted.
+        /// Issuers of accepted OAuth access tokens.
         "oauth" => oauth: Vec<Issuer> = Vec::new(), Sections::<Issuer>::KIND;
-        /// Keys that are accepted.
+        /// Accepted keys.
         "keys" => keys: Option<KeyFile> = None, Maybe(Nested::<KeyFile>::KIND);
-        /// TLS certificates of clients, where `tls.clientAuth` asks for them.
+        /// TLS certificates of clients, if `tls.clientAuth` requests them.
         "certificates" => certificates: Option<Certificates> = None, Maybe(Nested::<Certificates>::KIND);
         /// Headers in which a reverse proxy names the user that it has authenticated.
         "proxy" => proxy: Option<Proxy> = None, Maybe(Nested::<Proxy>::KIND);
-        /// Users of this machine, where `listen` is a Unix socket.
+        /// Users of this machine, if `listen` is a Unix socket.
         "socket" => socket: Option<Socket> = None, Maybe(Nested::<Socket>::KIND);
         /// The scopes that requests need.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
@@ -112,7 +114,7 @@ impl Kind for AuthKind {
     }
 }
 
-/// Reports what is missing, or contradicts itself.
+/// Reports missing and contradictory parts.
 fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
     let has_method = ["oauth", "keys", "certificates", "proxy", "socket"]
         .into_iter()

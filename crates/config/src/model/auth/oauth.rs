@@ -17,34 +17,35 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Issuer: "issuer", "in an entry of `oauth`";
     options {
-        /// Its identifier, which must equal `iss` of its tokens exactly; https, or http on this machine. Its keys are
-        /// found by RFC 8414 or OpenID Connect Discovery.
+        /// Its identifier, which must exactly equal `iss` of its tokens; https, or http on this
+        /// machine. Its keys are found by RFC 8414 or OpenID Connect Discovery.
         "issuer" => issuer: String = String::new(), ISSUER, example "https://id.example.com";
-        /// The URL of its keys (RFC 7517): https, or http on this machine if the issuer is so, too. Default: from its
-        /// metadata.
+        /// The URL of its keys (RFC 7517): https, or http on this machine if the issuer also uses
+        /// http. Default: from its metadata.
         "jwksUri" => jwks_uri: Option<String> = None, Maybe(URI), example "https://id.example.com/keys";
-        /// The accepted values of `aud` in its tokens. Default: the URL of the endpoint that a request came to, made
-        /// from `publicUrl` (RFC 8707).
+        /// The accepted values of `aud` in its tokens. Default: the URL of the requested endpoint,
+        /// made from `publicUrl` (RFC 8707).
         "audience" => audience: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[https://mcp.example.com/mcp]";
         /// The claims that identify a client and its rights.
         "claims" => claims: Claims = Claims::defaults(), Nested::<Claims>::KIND;
-        /// Claims that its tokens must have, each with values of which the claim must be, or contain, one.
+        /// Claims that its tokens must have. Each claim must be or contain one of the given values.
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
         /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
         "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
-        /// Has people sign in there by OpenID Connect, on the pages for users and for servers that get a token in exchange for
-        /// theirs ([signing-in.md](signing-in.md)). `{}` is enough where clients need not be registered by hand.
+        /// Lets people sign in there by OpenID Connect, on the pages for users and for servers that
+        /// get a token in exchange for the user's ([signing-in.md](signing-in.md)). `{}` suffices
+        /// if clients need not be registered by hand.
         "signIn" => sign_in: Option<UserSignIn> = None, Maybe(Nested::<UserSignIn>::KIND);
     }
 }
 
 options! {
-    /// The claims that say who a client is and what it may do: each by its name, or as a JSON Pointer such as
-    /// `/realm_access/roles`.
+    /// The claims with a client's identity and rights: each by its name, or as a JSON Pointer such
+    /// as `/realm_access/roles`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Claims: "claims", "in `claims` of an issuer";
     options {
-        /// The subject, which with the issuer makes the principal.
+        /// The subject, which together with the issuer is the principal.
         "principal" => principal: String = "sub".to_owned(), CLAIM;
         /// The groups: a text or a list of texts.
         "groups" => groups: String = "groups".to_owned(), CLAIM;
@@ -54,12 +55,12 @@ options! {
 }
 
 options! {
-    /// How an issuer is asked about tokens (RFC 7662).
+    /// Introspection of tokens at an issuer (RFC 7662).
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Introspection: "introspection", "in `introspection` of an issuer";
     options {
-        /// The introspection endpoint: https, or http on this machine if the issuer is so, too. Default: from the issuer's
-        /// metadata.
+        /// The introspection endpoint: https, or http on this machine if the issuer also uses http.
+        /// Default: from the issuer's metadata.
         "endpoint" => endpoint: Option<String> = None, Maybe(URI), example "https://id.example.com/introspect";
         /// Fanlight's client identifier at the issuer.
         "clientId" => client_id: String = String::new(), TEXT, example "fanlight";
@@ -69,19 +70,20 @@ options! {
 }
 
 options! {
-    /// How people sign in at an issuer: the authorization code flow of OpenID Connect with PKCE. The redirect URI to register is
-    /// `publicUrl` with `/connections/callback`.
+    /// The sign-in of people at an issuer: the authorization code flow of OpenID Connect with PKCE.
+    /// The redirect URI to register is `publicUrl` with `/connections/callback`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct UserSignIn: "userSignIn", "in `signIn` of an issuer";
     options {
-        /// Fanlight's client identifier at the issuer. Default: that of its metadata document, or of dynamic registration.
+        /// Fanlight's client identifier at the issuer. Default: from its metadata document, or from
+        /// dynamic registration.
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${SIGN_IN_SECRET}";
     }
 }
 
-/// Reports issuers that are incomplete, or there twice.
+/// Reports incomplete and duplicate issuers.
 pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
     let Some(Value::List(nodes)) = auth.value.field("oauth").map(|node| &node.value) else {
         return;
@@ -141,8 +143,8 @@ pub(super) fn check(reader: &mut Reader<'_>, auth: &Entry, issuers: &[Issuer]) {
     }
 }
 
-/// Reports URLs of an issuer that would never be asked: http is used on this machine alone, and only for an issuer whose
-/// own identifier is of http. Another's tokens would be as trustworthy as any process of this machine.
+/// Reports unusable URLs of an issuer: http is only permitted on this machine, and only if the
+/// issuer's identifier uses http. Otherwise any process of this machine could issue tokens.
 fn check_schemes(reader: &mut Reader<'_>, issuer: &Issuer, node: &Node) {
     let is_http = |url: &String| Url::parse(url).is_ok_and(|url| url.scheme() == "http");
     if is_http(&issuer.issuer) {

@@ -8,8 +8,9 @@ use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
-    /// The scopes that requests need. Those of an endpoint replace the corresponding ones of `auth.scopes`. Connecting,
-    /// and asking for the server's description, need none. Lists show everything, whether or not the client may use it.
+    /// The scopes that requests need. An endpoint's scopes replace the corresponding ones of
+    /// `auth.scopes`. Connecting and requesting the server's description need none. Lists show
+    /// everything, whether or not the client may use it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ScopeRules: "scopes", "in `scopes`";
     options {
@@ -20,7 +21,7 @@ options! {
         /// For calls of these tools, in addition to `call`: `files/delete_*`, `delete_*` for every server, or
         /// `files__delete_*` with the server's prefix; `*` stands for any characters.
         "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(PatternMap(NameMap(OneOrMany(SCOPE)))), example "{\"files__delete_*\": [files:delete]}";
-        /// Scopes that include others: a client with `mcp:admin` also has those listed for it.
+        /// Scopes that include others: a client with `mcp:admin` also has the scopes listed for it.
         "implies" => implies: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"mcp:admin\": [mcp:call, mcp:read]}";
     }
 }

@@ -11,8 +11,8 @@ use crate::definition::Visible;
 use crate::option::kind::Parsed;
 use crate::report::mask::HIDDEN;
 
-/// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment components" (RFC 8414, 2);
-/// compared as text, so it is kept as it is.
+/// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment
+/// components" (RFC 8414, 2). Issuers are compared as text, so the text stays unchanged.
 pub(crate) const ISSUER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -31,7 +31,7 @@ pub(crate) const ISSUER: Parsed<String> = Parsed {
     show: |text| json!(text),
 };
 
-/// The URL of an endpoint of an issuer.
+/// The URL of an issuer's endpoint.
 pub(crate) const URI: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -50,7 +50,7 @@ pub(crate) const URI: Parsed<String> = Parsed {
     show: |text| json!(text),
 };
 
-/// Whether what it names can be trusted to be its host, and it holds no password.
+/// Whether the URL's host can be trusted, and the URL contains no password.
 fn is_safe(url: &Url) -> bool {
     let is_local = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -1,4 +1,4 @@
-//! Who may use the admin listener: roles, and sign-in with an OpenID Connect issuer.
+//! Access to the admin listener: roles, and sign-in with an OpenID Connect issuer.
 
 use crate::settings::Secret;
 use serde_json::json;
@@ -25,8 +25,8 @@ options! {
 }
 
 options! {
-    /// Groups and scopes that give an identity a role; one of them is enough. A key or certificate without scopes has
-    /// no scope here.
+    /// Groups and scopes that give an identity a role; one of them suffices. A key or certificate
+    /// without scopes has no scope here.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RoleRule: "operator", "in `operator` or `viewer` of `roles`";
     options {
@@ -144,7 +144,8 @@ const CLIENT_SECRET: Parsed<Secret> = Parsed {
     show: |_| json!(HIDDEN),
 };
 
-/// Compared with what the issuer says byte for byte, and therefore kept as written.
+/// The issuer's identifier, kept as written, since it is compared with the issuer's answer byte by
+/// byte.
 const ISSUER: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -183,7 +184,8 @@ pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     show: |url| json!(url),
 };
 
-/// A URL that is requested over TLS or within this machine: codes and cookies travel there.
+/// A URL that is only requested over TLS or within this machine, since codes and cookies travel
+/// there.
 fn protected_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let is_local = match url.host()? {
