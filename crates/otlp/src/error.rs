@@ -34,7 +34,7 @@ pub enum StartError {
 impl StartError {
     #[cfg(not(feature = "grpc"))]
     pub(crate) fn no_grpc() -> Self {
-        let reason = "this build has no OTLP over gRPC: use http/protobuf, or build with the feature otlp-grpc";
+        let reason = "this build has no OTLP over gRPC: set the protocol to http/protobuf (usually port 4318), or build with `--features otlp-grpc`";
         Self::Exporter {
             reason: reason.to_owned(),
         }

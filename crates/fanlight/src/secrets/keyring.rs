@@ -1,14 +1,10 @@
 //! Secrets in the keyring of the system: the Secret Service, the keychain of macOS, the credential
 //! manager of Windows.
 
-use std::sync::mpsc;
-use std::thread;
-
 use fanlight_config::Secret;
 use fanlight_grants::Keyring;
-use keyring::v1::Entry;
 
-use super::LIMIT;
+use super::within_limit;
 
 /// The service name of Fanlight's own entries.
 const SERVICE: &str = "fanlight";
@@ -19,55 +15,118 @@ pub(crate) struct SystemKeyring;
 
 impl Keyring for SystemKeyring {
     fn keep(&self, name: &str, secret: &str) -> Result<(), String> {
-        let (name, secret) = (name.to_owned(), Secret::new(secret));
-        within_limit(move || {
-            entry(SERVICE, &name)?
-                .set_password(secret.expose())
-                .map_err(|error| error.to_string())
-        })
+        within_limit(store::set(SERVICE, name, secret))
     }
 
     fn find(&self, name: &str) -> Result<Secret, String> {
-        let name = name.to_owned();
-        within_limit(move || get(SERVICE, &name).map(Secret::new))
+        within_limit(get(SERVICE, name)).map(Secret::new)
     }
 
     fn remove(&self, name: &str) {
-        let name = name.to_owned();
-        let _ = within_limit(move || {
-            entry(SERVICE, &name)?
-                .delete_credential()
-                .map_err(|error| error.to_string())
-        });
+        let _ = within_limit(store::remove(SERVICE, name));
     }
 }
 
-/// Runs `work` in a separate thread, and abandons the thread after a time limit: nobody may be
-/// there to unlock the keyring.
-fn within_limit<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    let (sender, answer) = mpsc::channel();
-    let started = thread::Builder::new()
-        .name("keyring".to_owned())
-        .spawn(move || sender.send(work()));
-    started.map_err(|error| format!("no thread for it: {error}"))?;
-    answer
-        .recv_timeout(LIMIT)
-        .unwrap_or_else(|_| Err(format!("it has not answered within {} s", LIMIT.as_secs())))
-}
-
-fn entry(service: &str, account: &str) -> Result<Entry, String> {
-    Entry::new(service, account).map_err(|error| match Entry::store_status() {
-        Err(reason) => format!("the keyring of this system cannot be used: {reason}"),
-        Ok(()) => format!("the keyring does not take this name: {error}"),
-    })
-}
-
-/// The secret of an account.
-pub(super) fn get(service: &str, account: &str) -> Result<String, String> {
-    // Another process answers, and may first ask the user to unlock the keyring.
-    entry(service, account)?
-        .get_password()
+/// The secret of an account. Another process answers, and may first ask the user to unlock the
+/// keyring.
+pub(super) async fn get(service: &str, account: &str) -> Result<String, String> {
+    store::get(service, account)
+        .await
         .map_err(|error| format!("the keyring has none for {account:?} of {service:?}: {error}"))
+}
+
+#[cfg(not(any(target_os = "macos", windows)))]
+mod store {
+    use std::collections::HashMap;
+
+    use secret_service::{EncryptionType, Error, Item, SecretService};
+
+    async fn connect() -> Result<SecretService<'static>, String> {
+        SecretService::connect(EncryptionType::Dh)
+            .await
+            .map_err(|error| format!("the keyring of this system cannot be used: {error}"))
+    }
+
+    fn attributes<'a>(service: &'a str, account: &'a str) -> HashMap<&'a str, &'a str> {
+        HashMap::from([("service", service), ("username", account)])
+    }
+
+    fn text(error: Error) -> String {
+        error.to_string()
+    }
+
+    /// The unlocked entry of an account.
+    async fn find<'k>(
+        keyring: &'k SecretService<'_>,
+        service: &str,
+        account: &str,
+    ) -> Result<Item<'k>, String> {
+        let found = keyring.search_items(attributes(service, account)).await;
+        let found = found.map_err(text)?;
+        let mut items = found.unlocked.into_iter().chain(found.locked);
+        let item = items.next().ok_or("there is no such entry")?;
+        if item.is_locked().await.map_err(text)? {
+            item.unlock().await.map_err(text)?;
+        }
+        Ok(item)
+    }
+
+    pub(super) async fn get(service: &str, account: &str) -> Result<String, String> {
+        let keyring = connect().await?;
+        let item = find(&keyring, service, account).await?;
+        let secret = item.get_secret().await.map_err(text)?;
+        String::from_utf8(secret).map_err(|_| "it is not UTF-8 text".to_owned())
+    }
+
+    pub(super) async fn set(service: &str, account: &str, secret: &str) -> Result<(), String> {
+        let keyring = connect().await?;
+        let collection = keyring.get_any_collection().await.map_err(text)?;
+        if collection.is_locked().await.map_err(text)? {
+            collection.unlock().await.map_err(text)?;
+        }
+        let label = format!("{service}: {account}");
+        let attributes = attributes(service, account);
+        let created =
+            collection.create_item(&label, attributes, secret.as_bytes(), true, "text/plain");
+        created.await.map(drop).map_err(text)
+    }
+
+    pub(super) async fn remove(service: &str, account: &str) -> Result<(), String> {
+        let keyring = connect().await?;
+        let item = find(&keyring, service, account).await?;
+        item.delete().await.map_err(text)
+    }
+}
+
+#[cfg(any(target_os = "macos", windows))]
+mod store {
+    use keyring::v1::{Entry, Error};
+
+    /// Works on an entry in a thread that blocks.
+    async fn on_entry<T: Send + 'static>(
+        service: &str,
+        account: &str,
+        work: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, String> {
+        let (service, account) = (service.to_owned(), account.to_owned());
+        let worked = tokio::task::spawn_blocking(move || {
+            Entry::new(&service, &account).and_then(|entry| work(&entry))
+        });
+        let result = worked.await.map_err(|error| error.to_string())?;
+        result.map_err(|error| error.to_string())
+    }
+
+    pub(super) async fn get(service: &str, account: &str) -> Result<String, String> {
+        on_entry(service, account, Entry::get_password).await
+    }
+
+    pub(super) async fn set(service: &str, account: &str, secret: &str) -> Result<(), String> {
+        let secret = fanlight_config::Secret::new(secret);
+        let work = move |entry: &Entry| entry.set_password(secret.expose());
+        on_entry(service, account, work).await
+    }
+
+    pub(super) async fn remove(service: &str, account: &str) -> Result<(), String> {
+        on_entry(service, account, Entry::delete_credential).await
+    }
 }

@@ -142,11 +142,15 @@ fn read(reference: &SecretReference) -> Result<String, String> {
         SecretReference::File { .. } => Err("files are read with the configuration".to_owned()),
         SecretReference::Exec { command, .. } => within_limit(exec::output(command)),
         #[cfg(feature = "keyring")]
-        SecretReference::Keyring { service, account } => keyring::get(service, account),
-        #[cfg(not(feature = "keyring"))]
-        SecretReference::Keyring { .. } => {
-            Err("this program was built without the feature `keyring`".to_owned())
+        SecretReference::Keyring { service, account } => {
+            within_limit(keyring::get(service, account))
         }
+        #[cfg(not(feature = "keyring"))]
+        SecretReference::Keyring { .. } => Err(
+            "this program was built without the feature `keyring`: build it with `--features \
+                 keyring`, or use `${exec:…}` or `${file:…}`"
+                .to_owned(),
+        ),
     }
 }
 
@@ -160,6 +164,8 @@ fn within_limit<T: Send>(
             .build();
         let runtime = runtime.map_err(|error| format!("no thread for it: {error}"))?;
         let read = runtime.block_on(async { tokio::time::timeout(LIMIT, reading).await });
+        // A keyring that has not answered keeps a thread.
+        runtime.shutdown_background();
         read.unwrap_or_else(|_| Err(format!("it took longer than {} s", LIMIT.as_secs())))
     };
     std::thread::scope(|scope| scope.spawn(run).join())
