@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::LazyLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendState, BackendStatus, Starting};
 use fanlight_gateway::Gateway;
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use terminal_size::{Width, terminal_size_of};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::observe::waterfall::fit;
 use crate::out;
 use crate::show::plain;
 
@@ -24,20 +25,50 @@ const LINES_EVERY: Duration = Duration::from_secs(5);
 /// The limit of characters of a process's last line.
 const LAST_LINE: usize = 200;
 
+/// The frames of the sign in front of a line, one for each look.
+const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
+
 /// The lines at the bottom of the terminal, below all log lines.
-static DRAWN: LazyLock<MultiProgress> =
-    LazyLock::new(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)));
+static DRAWN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Draws other lines at the bottom of the terminal.
+fn redraw(lines: Vec<String>) {
+    let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // A terminal that is gone shows nothing.
+    let _ = io::stderr().write_all((erasure(&drawn) + &lines.concat()).as_bytes());
+    *drawn = lines;
+}
+
+/// Writes something above the drawing.
+fn above_drawing<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if drawn.is_empty() {
+        return write();
+    }
+    io::stderr().write_all(erasure(&drawn).as_bytes())?;
+    let written = write();
+    io::stderr().write_all(drawn.concat().as_bytes())?;
+    written
+}
+
+/// Moves the cursor to the first of the drawn lines, and erases everything below.
+fn erasure(drawn: &[String]) -> String {
+    match drawn.len() {
+        0 => String::new(),
+        lines => format!("\u{1b}[{lines}A\u{1b}[J"),
+    }
+}
 
 /// A writer whose lines do not disturb the drawing.
 pub(crate) struct AboveDrawing<W>(pub(crate) W);
 
 impl<W: Write> Write for AboveDrawing<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        DRAWN.suspend(|| self.0.write(bytes))
+        above_drawing(|| self.0.write(bytes))
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        DRAWN.suspend(|| self.0.write_all(bytes))
+        above_drawing(|| self.0.write_all(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -81,7 +112,7 @@ fn first_start(status: &BackendStatus) -> Option<&Starting> {
 
 enum Display {
     /// A line for each server at the bottom of the terminal.
-    Live(HashMap<String, ProgressBar>),
+    Live,
     /// The time of the last line about each server.
     Lines(HashMap<String, Duration>),
 }
@@ -89,7 +120,7 @@ enum Display {
 impl Display {
     fn new(is_terminal: bool) -> Self {
         if is_terminal {
-            Self::Live(HashMap::new())
+            Self::Live
         } else {
             Self::Lines(HashMap::new())
         }
@@ -102,20 +133,11 @@ impl Display {
                 .filter(|(_, starting)| starting.elapsed >= SHOWN_AFTER)
         };
         match self {
-            Self::Live(bars) => {
-                bars.retain(|name, bar| {
-                    let stays = shown().any(|(shown, _)| shown == name);
-                    if !stays {
-                        bar.finish_and_clear();
-                        DRAWN.remove(bar);
-                    }
-                    stays
-                });
-                for (name, starting) in shown() {
-                    let bar = bars.entry((*name).to_owned()).or_insert_with(new_bar);
-                    bar.set_message(line(name, starting));
-                }
-            }
+            Self::Live => redraw(
+                shown()
+                    .map(|(name, starting)| drawn(name, starting))
+                    .collect(),
+            ),
             Self::Lines(printed) => {
                 for (name, starting) in shown() {
                     let last = printed.get(*name).copied().unwrap_or_default();
@@ -131,20 +153,22 @@ impl Display {
 
 impl Drop for Display {
     fn drop(&mut self) {
-        if let Self::Live(bars) = self {
-            bars.values().for_each(ProgressBar::finish_and_clear);
+        if matches!(self, Self::Live) {
+            redraw(Vec::new());
         }
     }
 }
 
-fn new_bar() -> ProgressBar {
-    let bar = DRAWN.add(ProgressBar::new_spinner());
-    // `wide_msg` is cut at the terminal's width.
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(LOOK);
-    bar
+/// Formats a line of the drawing, cut at the terminal's width.
+fn drawn(name: &str, starting: &Starting) -> String {
+    let looks = starting.elapsed.as_millis() / LOOK.as_millis();
+    let frame = FRAMES[looks as usize % FRAMES.len()];
+    let width = terminal_size_of(io::stderr()).map_or(80, |(Width(width), _)| usize::from(width));
+    let line = fit(
+        &format!("{frame} {}", line(name, starting)),
+        width.saturating_sub(1),
+    );
+    format!("{}\n", line.trim_end())
 }
 
 /// Formats a line such as "everything starting (12 s): npm warn …".

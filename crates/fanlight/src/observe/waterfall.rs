@@ -238,7 +238,7 @@ fn draw(span: &Span, (start, end): (u64, u64), width: usize) -> String {
 }
 
 /// `text` padded or truncated to exactly `width` columns.
-pub(super) fn fit(text: &str, width: usize) -> String {
+pub(crate) fn fit(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
     let whole = text.width() <= width;
