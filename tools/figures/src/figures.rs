@@ -1,9 +1,11 @@
 //! The figures, and the table that shows them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 use crate::document::Document;
 use crate::sources;
@@ -54,6 +56,7 @@ impl Figures {
                     None,
                 ),
                 row("crates", crates, Some(20)),
+                row("packages of the program", packages(root)?, Some(375)),
                 row("lines of a file, median", percentile(&files, 50), None),
                 row(
                     "lines of a function, median",
@@ -88,6 +91,28 @@ impl Figures {
         }
         table
     }
+}
+
+/// Counts the packages that the program is compiled from on Linux, with its default features.
+fn packages(root: &Path) -> io::Result<usize> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = Command::new(cargo)
+        .args(["tree", "--locked", "--offline", "--package", "fanlight"])
+        .args(["--edges", "normal,build", "--prefix", "none"])
+        .args(["--target", "x86_64-unknown-linux-gnu", "--format", "{p}"])
+        .current_dir(root)
+        .output()?;
+    if !tree.status.success() {
+        let problem = String::from_utf8_lossy(&tree.stderr).into_owned();
+        return Err(io::Error::other(problem));
+    }
+    let lines = String::from_utf8_lossy(&tree.stdout);
+    // Cargo repeats packages, and marks some lines after the name and the version.
+    let packages: BTreeSet<_> = lines
+        .lines()
+        .map(|line| line.split(' ').take(2).collect::<Vec<_>>())
+        .collect();
+    Ok(packages.len())
 }
 
 /// The smallest value that `percent` of the sorted `values` do not exceed.
