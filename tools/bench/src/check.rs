@@ -5,9 +5,10 @@
 //! runs twice, the second time with more calls of one kind. The difference, divided by the number
 //! of further calls, is the cost of one call. Start and stop cancel out. Fanlight's work once a
 //! second does not: on a busy machine more of it falls into the longer run. It only adds, so the
-//! least of several counts is the best. (Benchmark harnesses over callgrind, such as gungraun,
-//! count whole runs of one process; this one needs a client and servers outside of the counted
-//! process.)
+//! least of several counts is the best.
+//!
+//! Other benchmark harnesses over callgrind, such as gungraun, count whole runs of one process. This
+//! one needs a client and servers outside of the counted process.
 
 mod budget;
 

@@ -103,7 +103,7 @@ impl Visit<'_> for Visitor {
     }
 }
 
-/// Adds all tokens except those of documentation.
+/// Adds all tokens outside of documentation.
 fn add_tokens(tokens: TokenStream, lines: &mut Lines) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {

@@ -1,4 +1,4 @@
-//! The counted source files: those of the program, without tests and benchmarks.
+//! The counted source files: the program's files, without tests and benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;

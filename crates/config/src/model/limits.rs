@@ -54,9 +54,9 @@ options! {
         "traces" => traces: usize = 500, count(0, 100_000);
     }
     fields {
-        /// Accepted client connections that wait for another to end when all of `connections` are in use. Further ones
-        /// stay in the backlog of the socket for some seconds; then the newest ones of the peer with most are closed.
-        /// Lowered to fit the number of files that the process may open.
+        /// Accepted connections that wait while `connections` are in use. Further connections stay in
+        /// the socket's backlog for some seconds; then the newest ones of the peer with most are
+        /// closed. Lowered to fit the number of files that the process may open.
         waiting_connections: usize = 128;
         /// Open connections to the admin listener. Lowered likewise.
         admin_connections: usize = limit("adminConnections", 128);
