@@ -10,7 +10,8 @@
 //! | `tested=PATH` | run by this program of the repository, which names the page |
 //! | `answer` | JSON that Fanlight reads or writes; `answer=SCHEMA` names its schema in docs/openapi.json |
 //!
-//! A block of the language `text` shows output, a synopsis (`fanlight run [OPTIONS]`) or a drawing, and has none of these words.
+//! A block of the language `text` shows output, a synopsis (`fanlight run [OPTIONS]`) or a drawing,
+//! and has none of these words.
 
 /// Things that a block needs and a test lacks: names and descriptions.
 const NEEDS: &[(&str, &str)] = &[

@@ -1,7 +1,9 @@
-//! Checks that the documentation is true: its links lead somewhere, its configurations are valid, and its commands run.
+//! Checks that the documentation is true: its links lead somewhere, its configurations are valid,
+//! and its commands run.
 //!
-//! The first word after the fence of a block is its language, as usual. The words after it, which no page shows, say how the block
-//! is checked (`block.rs` lists them). A block without such a word fails the test. No check needs the network.
+//! The first word after the fence of a block is its language, as usual. The words after it, which
+//! no page shows, say how the block is checked (`block.rs` lists them). A block without such a word
+//! fails the test. No check needs the network.
 
 #![allow(
     clippy::expect_used,

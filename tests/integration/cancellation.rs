@@ -1,4 +1,5 @@
-//! Calls that end before their response: cancelled by either kind of client, or by the end of the gateway.
+//! Calls that end before their response: cancelled by either kind of client, or by the end of the
+//! gateway.
 
 use crate::clients::Client;
 use crate::faults::{assert_gone, backend};

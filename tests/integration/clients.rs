@@ -1,4 +1,5 @@
-//! One interface to all raw clients, so that a test can be written once for every {client era} × {HTTP, stdio}.
+//! One interface to all raw clients, so that a test can be written once for every {client era} ×
+//! {HTTP, stdio}.
 
 use fanlight_tests::slicer;
 
@@ -71,7 +72,8 @@ impl Exchange {
 }
 
 impl Client {
-    /// Starts a gateway with this configuration and completes the handshake of the era, if it has one.
+    /// Starts a gateway with this configuration and completes the handshake of the era, if it has
+    /// one.
     pub(crate) async fn start(config_text: &str, era: Era, transport: Transport) -> Self {
         Self::start_with("{}", config_text, era, transport).await
     }
@@ -108,7 +110,8 @@ impl Client {
         }
     }
 
-    /// The text of a request of this client's era; `params` and `meta` are raw members without braces.
+    /// The text of a request of this client's era; `params` and `meta` are raw members without
+    /// braces.
     pub(crate) fn request_text(&self, id: &str, method: &str, params: &str, meta: &str) -> String {
         let mut meta = meta.to_owned();
         if !self.progress_token.is_empty() {

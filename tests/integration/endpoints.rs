@@ -1,4 +1,5 @@
-//! Endpoints of the real binary: lists, instructions, notifications, standard input and output, command line, spans.
+//! Endpoints of the real binary: lists, instructions, notifications, standard input and output,
+//! command line, spans.
 
 use fanlight_testkit::slicer::member;
 

@@ -153,7 +153,8 @@ async fn second_signal_stops_immediately() {
     running.abort();
 }
 
-/// Waits until no process has this id, zombies included. Only the parent gets an event for that, so this polls.
+/// Waits until no process has this id, zombies included. Only the parent gets an event for that, so
+/// this polls.
 pub(crate) async fn assert_gone(pid: u32) {
     let folder = format!("/proc/{pid}");
     within(&format!("process {pid} to go"), async {

@@ -12,7 +12,8 @@ use crate::scripted::{Backend, Era, Reply, Transport, config};
 /// Seeds per combination and method.
 const SEEDS: u64 = 12;
 
-/// Members that a gateway may add to a result for a modern client (2026-07-28 basic, ResultType; utilities/caching).
+/// Members that a gateway may add to a result for a modern client (2026-07-28 basic, ResultType;
+/// utilities/caching).
 const MAY_BE_ADDED: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// `_meta` keys of a single hop, which the gateway sets itself.
@@ -229,8 +230,8 @@ fn assert_same_result((client, server): (Era, Era), received: &str, sent: &str) 
     }
 }
 
-/// The differences between `received` and `sent`: every member must have its bytes and its position, and only members
-/// that a modern client requires may be added.
+/// The differences between `received` and `sent`: every member must have its bytes and its
+/// position, and only members that a modern client requires may be added.
 fn difference(received: &str, sent: &str) -> Option<String> {
     let sent = members(sent)?;
     let is_added =

@@ -1,5 +1,5 @@
-//! The allowed dependencies between the crates, direct and indirect: the invariants of docs/architecture.md, read from
-//! `cargo tree` and `cargo metadata`.
+//! The allowed dependencies between the crates, direct and indirect: the invariants of
+//! docs/architecture.md, read from `cargo tree` and `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

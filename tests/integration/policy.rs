@@ -1,5 +1,5 @@
-//! Three clients under a policy: each client uses each item, in both eras, over HTTP and stdio, with
-//! one server and with several.
+//! Three clients under a policy: each client uses each item, in both eras, over HTTP and stdio,
+//! with one server and with several.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
 //! The cost of 200 policies with 500 tools and 1,000 principals. The test prints figures and checks
-//! nothing, so it runs only on request:
-//! `FANLIGHT_TEST_BINARY=target/dist/fanlight cargo test -p fanlight-tests --test integration policy_cost -- --ignored --nocapture`
+//! nothing, so it runs only on request: `FANLIGHT_TEST_BINARY=target/dist/fanlight cargo test -p
+//! fanlight-tests --test integration policy_cost -- --ignored --nocapture`
 
 use std::fmt::Write as _;
 use std::fs;

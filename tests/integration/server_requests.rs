@@ -1,5 +1,5 @@
-//! Server requests (elicitation, sampling, roots) through the gateway, in every pair of eras over every pair of
-//! transports (docs/eras.md, "Server requests during a call").
+//! Server requests (elicitation, sampling, roots) through the gateway, in every pair of eras over
+//! every pair of transports (docs/eras.md, "Server requests during a call").
 
 mod combinations;
 mod late;

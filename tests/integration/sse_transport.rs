@@ -1,4 +1,5 @@
-//! The deprecated HTTP+SSE transport of 2024-11-05 at both ends of the gateway, server requests included.
+//! The deprecated HTTP+SSE transport of 2024-11-05 at both ends of the gateway, server requests
+//! included.
 
 use fanlight_tests::slicer::{member, plain_string};
 

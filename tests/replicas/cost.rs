@@ -1,4 +1,5 @@
-//! The processor time of calls: with and without other replicas, under a shared limit, and forwarded.
+//! The processor time of calls: with and without other replicas, under a shared limit, and
+//! forwarded.
 //!
 //! The figures are ratios within one run, of shipped builds: `FANLIGHT_TEST_BINARY` names one.
 

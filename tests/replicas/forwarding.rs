@@ -467,8 +467,8 @@ async fn request_with_the_longest_header_is_passed_on() {
     let group = LinkedGroup::new(backend.entry("only"), "");
     let (owner, other) = group.start_two(&valkey.url()).await;
     let client = Client::open(&owner, ANN).await;
-    // The value nearly exhausts the limit of a header, 64 KiB. Each of these characters takes several
-    // bytes when it is forwarded.
+    // The value nearly exhausts the limit of a header, 64 KiB. Each of these characters takes
+    // several bytes when it is forwarded.
     let long = "\"".repeat(60 << 10);
     let headers: Vec<_> = JSON_HEADERS
         .into_iter()

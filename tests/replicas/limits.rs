@@ -44,8 +44,8 @@ async fn limit_is_one_for_all_replicas_and_each_principal_has_its_own() {
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=4).contains(&seconds), "{seconds}");
     assert!(refused.text().await.contains(r#""code":-31008"#));
-    // No key in Valkey names a client. All have one tag, so that they are on the same server also if
-    // several servers are behind the address.
+    // No key in Valkey names a client. All have one tag, so that they are on the same server also
+    // if several servers are behind the address.
     let keys = valkey.ask("KEYS *rates*").await;
     assert!(
         keys.contains("fanlight:{rates}") && !keys.contains("rates-") && !keys.contains("ann"),

@@ -1,7 +1,8 @@
-//! Clients of both eras that call tools continuously, and the ledger of the servers' executed calls.
+//! Clients of both eras that call tools continuously, and the ledger of the servers' executed
+//! calls.
 //!
-//! Each call has its own number, which its answer repeats. So a test can tell for each call whether the answer belongs to it and how
-//! often it ran.
+//! Each call has its own number, which its answer repeats. So a test can tell for each call whether
+//! the answer belongs to it and how often it ran.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;

@@ -338,7 +338,8 @@ async fn task_is_told_of_in_a_session_that_is_not_on_record() {
     }
 }
 
-/// "MUST respond to requests containing that session ID with HTTP 404" (2025-11-25 basic/transports, Session Management).
+/// "MUST respond to requests containing that session ID with HTTP 404" (2025-11-25
+/// basic/transports, Session Management).
 #[tokio::test]
 async fn session_that_has_ended_is_told_of_no_task() {
     let scene = Scene::start().await;

@@ -1,7 +1,9 @@
-//! Several gateways that share one Valkey: real processes, a real `valkey-server`, and faults between them.
+//! Several gateways that share one Valkey: real processes, a real `valkey-server`, and faults
+//! between them.
 //!
-//! `tests/replicas/run` installs the server and runs these tests; `VALKEY_SERVER` names the program. No event announces some
-//! conditions, such as the end of a lease. Tests poll for these within [`harness::PATIENCE`].
+//! `tests/replicas/run` installs the server and runs these tests; `VALKEY_SERVER` names the
+//! program. No event announces some conditions, such as the end of a lease. Tests poll for these
+//! within [`harness::PATIENCE`].
 
 #![allow(
     clippy::expect_used,

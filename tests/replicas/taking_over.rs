@@ -117,7 +117,8 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     );
 }
 
-/// The canary is chosen by the session, not by its replica. A replica that has once looked up the session's owner remembers it.
+/// The canary is chosen by the session, not by its replica. A replica that has once looked up the
+/// session's owner remembers it.
 #[tokio::test]
 async fn session_that_has_moved_is_served_through_others_while_valkey_is_away() {
     let (mut valkey, backend) = (Valkey::start().await, backend().await);

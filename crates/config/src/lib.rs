@@ -7,11 +7,12 @@
 //! description, example. `option` turns a definition into a parser. `output` makes the JSON Schema,
 //! docs/configuration.md and config/fanlight.yaml from the same definitions.
 //!
-//! Reading a file: `syntax` (text to a tree of nodes with spans) → `option` (fields of a section, with variables replaced) →
-//! `read` (checks between options, servers) → `report` (problems, with secrets masked).
+//! Reading a file: `syntax` (text to a tree of nodes with spans) → `option` (fields of a section,
+//! with variables replaced) → `read` (checks between options, servers) → `report` (problems, with
+//! secrets masked).
 //!
-//! Only [`load_all`] and similar functions do I/O: they read files. The crate opens no connection, and
-//! reads the process's environment only through the caller's function.
+//! Only [`load_all`] and similar functions do I/O: they read files. The crate opens no connection,
+//! and reads the process's environment only through the caller's function.
 
 pub mod client_files;
 mod definition;
@@ -102,7 +103,8 @@ pub struct Loaded {
     pub files: Vec<ConfigFile>,
 }
 
-/// Reads and checks a config file and the files that it includes. `env` looks up the file's variables.
+/// Reads and checks a config file and the files that it includes. `env` looks up the file's
+/// variables.
 ///
 /// # Errors
 ///
@@ -129,8 +131,9 @@ pub fn is_live(section: &str, key: &str) -> bool {
     section.find(key).is_some_and(|option| option.is_live)
 }
 
-/// Checks the text of a config file without the files that it includes. `origin` is the file's name in messages: its extension
-/// distinguishes YAML from JSON, and a relative `cwd` is relative to its folder. `env` looks up the text's variables.
+/// Checks the text of a config file without the files that it includes. `origin` is the file's name
+/// in messages: its extension distinguishes YAML from JSON, and a relative `cwd` is relative to its
+/// folder. `env` looks up the text's variables.
 ///
 /// # Errors
 ///
@@ -167,10 +170,10 @@ pub fn option_count() -> usize {
 
 #[cfg(test)]
 mod tests {
-    /// The bound started at 150. These features raised it: credentials of servers (24), approvals and
-    /// rates (14), the audit log (8), policies (7), replicas (7), hooks (5), pins (3). Smaller
-    /// ones were servers with several endpoints (3), users who sign in at their issuer (3), `connect`
-    /// (1) and `retry` (1).
+    /// The bound started at 150. These features raised it: credentials of servers (24), approvals
+    /// and rates (14), the audit log (8), policies (7), replicas (7), hooks (5), pins (3). Smaller
+    /// ones were servers with several endpoints (3), users who sign in at their issuer (3),
+    /// `connect` (1) and `retry` (1).
     #[test]
     fn options_are_at_most_233() {
         let total = super::option_count();

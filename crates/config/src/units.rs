@@ -20,7 +20,8 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-/// Parses `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more than `u64` seconds.
+/// Parses `500ms`, `30s`, `1m30s`, `1.5h`, or plain seconds. `None` for anything else and for more
+/// than `u64` seconds.
 ///
 /// humantime would not do: it takes spaces and words, and neither fractions nor plain numbers.
 #[must_use]

@@ -1,4 +1,5 @@
-//! A gateway with keys, two endpoints and two servers, and the clients that try each other's handles.
+//! A gateway with keys, two endpoints and two servers, and the clients that try each other's
+//! handles.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! A server that sends notifications outside of calls when its test asks for it, in the form of its era.
+//! A server that sends notifications outside of calls when its test asks for it, in the form of its
+//! era.
 
 use crate::scripted::{Backend, Era, Reply, Stream, Transport};
 
@@ -60,7 +61,8 @@ impl Announcer {
         }
     }
 
-    /// Announces to all subscribers that its resource has changed; `number` is an extra member, raw.
+    /// Announces to all subscribers that its resource has changed; `number` is an extra member,
+    /// raw.
     pub(super) async fn announce_update(&self, number: &str) {
         let params = format!(r#""uri":"{}","n":{number}"#, self.uri());
         for stream in self.subscribed_streams().await {

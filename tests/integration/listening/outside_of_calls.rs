@@ -1,4 +1,5 @@
-//! Server requests and log messages of legacy servers that belong to no call, sent to legacy clients.
+//! Server requests and log messages of legacy servers that belong to no call, sent to legacy
+//! clients.
 
 use std::time::Duration;
 
@@ -149,7 +150,8 @@ async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     );
 }
 
-/// A server request for which the client has not declared the capability is refused without sending it to the client.
+/// A server request for which the client has not declared the capability is refused without sending
+/// it to the client.
 #[tokio::test]
 async fn client_without_the_capability_gets_no_request() {
     for back in TRANSPORTS {

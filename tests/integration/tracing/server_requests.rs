@@ -41,7 +41,8 @@ async fn start(backend: &Backend) -> (Gateway, TraceFile) {
     )
 }
 
-/// Calls the tool as a legacy client, responds to the only server request, and returns its raw `traceparent`.
+/// Calls the tool as a legacy client, responds to the only server request, and returns its raw
+/// `traceparent`.
 async fn converse(gateway: &Gateway, context: &str) -> Option<String> {
     let session = LegacySession::open_with(gateway.mcp, NEWEST_LEGACY, CAPABILITIES).await;
     let params = format!(r#""name":"t","_meta":{{"traceparent":"{context}"}}"#);

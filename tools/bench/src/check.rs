@@ -7,8 +7,8 @@
 //! second does not: on a busy machine more of it falls into the longer run. It only adds, so the
 //! least of several counts is the best.
 //!
-//! Other benchmark harnesses over callgrind, such as gungraun, count whole runs of one process. This
-//! one needs a client and servers outside of the counted process.
+//! Other benchmark harnesses over callgrind, such as gungraun, count whole runs of one process.
+//! This one needs a client and servers outside of the counted process.
 
 mod budget;
 

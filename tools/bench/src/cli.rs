@@ -21,7 +21,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure, print the tables, and write everything to a JSON file
     Run(Box<RunArgs>),
-    /// Count instructions per call under valgrind, and fail if there are more than the budget allows
+    /// Count instructions per call under valgrind, and fail if there are more than the budget
+    /// allows
     Check(CheckArgs),
     /// Be a fake MCP server over HTTP
     Serve(FakeArgs),
@@ -118,7 +119,8 @@ pub(crate) struct CheckArgs {
     /// Write the counts as the new budget
     #[arg(long)]
     pub(crate) update: bool,
-    /// Count only the cost of spans (none, in the ring, exported), and do not compare with the budget
+    /// Count only the cost of spans (none, in the ring, exported), and do not compare with the
+    /// budget
     #[arg(long, conflicts_with = "update")]
     pub(crate) only_tracing: bool,
     /// Count only the cost of a token, of TLS and of users' grants, and do not compare with the

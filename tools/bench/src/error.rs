@@ -74,7 +74,8 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// The results of all tasks, in the order in which they end, within `seconds`; the first error ends the wait.
+/// The results of all tasks, in the order in which they end, within `seconds`; the first error ends
+/// the wait.
 pub(crate) async fn join_all<T: 'static>(
     what: &str,
     seconds: u64,

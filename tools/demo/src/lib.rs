@@ -19,11 +19,13 @@ mod workshop;
 
 use std::io::{self, BufRead, Write};
 
-/// Serves the "library" (revisions 2024-11-05 to 2025-11-25) until `stdin` ends; running calls end with it.
+/// Serves the "library" (revisions 2024-11-05 to 2025-11-25) until `stdin` ends; running calls end
+/// with it.
 ///
 /// # Errors
 ///
-/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as errors.
+/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as
+/// errors.
 pub fn serve_legacy(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
     server::serve(&legacy::Legacy::default(), stdin, stdout)
 }
@@ -32,7 +34,8 @@ pub fn serve_legacy(stdin: impl BufRead, stdout: impl Write + Send) -> io::Resul
 ///
 /// # Errors
 ///
-/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as errors.
+/// The error of reading `stdin` or writing `stdout`. Bad messages are answered, not returned as
+/// errors.
 pub fn serve_modern(stdin: impl BufRead, stdout: impl Write + Send) -> io::Result<()> {
     server::serve(&modern::Modern, stdin, stdout)
 }

@@ -102,7 +102,8 @@ fn complete(mut result: Value) -> Value {
     result
 }
 
-/// Adds the caching hints that results of lists, reads and discovery must have (2026-07-28 utilities/caching).
+/// Adds the caching hints that results of lists, reads and discovery must have (2026-07-28
+/// utilities/caching).
 fn cacheable(result: Value) -> Value {
     let mut result = complete(result);
     result["ttlMs"] = json!(TTL_MS);

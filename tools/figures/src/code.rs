@@ -1,7 +1,7 @@
 //! The figures of one file: its tokens, its lines of code and the lengths of its functions.
 //!
-//! A token is a name, a number, a text or a sign; a pair of brackets is one sign. Comments, documentation and test-only
-//! items do not count. A line of code has at least one token.
+//! A token is a name, a number, a text or a sign; a pair of brackets is one sign. Comments,
+//! documentation and test-only items do not count. A line of code has at least one token.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use syn::{Attribute, Block, ImplItemFn, Item, ItemFn, Signature, TraitItemFn};
 /// The code of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    /// The number of tokens: names, numbers, texts and signs. Unlike lines, they do not depend on the format.
+    /// The number of tokens: names, numbers, texts and signs. Unlike lines, they do not depend on
+    /// the format.
     pub(crate) tokens: usize,
     /// The number of lines with at least one token.
     pub(crate) lines: usize,
@@ -227,7 +228,8 @@ mod tests {
     #[test]
     fn comments_and_tests_do_not_count() {
         let code = Code::parse(TEXT).unwrap();
-        // `# [derive (Debug)] struct One ;`, `impl One {}`, `fn text () -> & 'static str {} "…"`, `# [cfg (not (test))] fn outside_of_tests () {}`.
+        // `# [derive (Debug)] struct One ;`, `impl One {}`, `fn text () -> & 'static str {} "…"`,
+        // `# [cfg (not (test))] fn outside_of_tests () {}`.
         assert_eq!(code.tokens, 8 + 3 + 9 + 10);
         assert_eq!(code.lines, 2 + 6 + 2);
         assert_eq!(code.functions, [4, 1]);

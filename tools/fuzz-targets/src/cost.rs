@@ -48,7 +48,8 @@ impl Cost {
 ///
 /// # Panics
 ///
-/// Panics if the cost exceeds the permitted cost. Processor time only counts with the feature `processor-time`, for optimized builds.
+/// Panics if the cost exceeds the permitted cost. Processor time only counts with the feature
+/// `processor-time`, for optimized builds.
 pub fn bounded<T>(length: usize, cost: Cost, read: impl Fn() -> T) -> T {
     let (mut value, mut exceeded) = attempt(length, cost, &read);
     // Several attempts: one-time initialization only costs the first one, and a page fault or

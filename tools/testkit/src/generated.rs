@@ -26,7 +26,8 @@ pub fn assert_file(path: &str, current: &str) {
     );
 }
 
-/// Compares the part of a file between the line `begin` and the line `<!-- The end of what is made. -->`.
+/// Compares the part of a file between the line `begin` and the line `<!-- The end of what is made.
+/// -->`.
 ///
 /// # Panics
 ///

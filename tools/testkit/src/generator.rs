@@ -179,7 +179,8 @@ impl Generator {
         }
     }
 
-    /// A member name in quotes. Its number makes it unique; the first name is empty, which is legal too.
+    /// A member name in quotes. Its number makes it unique; the first name is empty, which is legal
+    /// too.
     fn key(&mut self) -> String {
         self.keys += 1;
         let number = self.keys;
@@ -214,7 +215,8 @@ impl Generator {
     }
 }
 
-/// Runs `case` for a number of seeds and names the seed that failed. `FANLIGHT_TEST_SEED` runs one seed only.
+/// Runs `case` for a number of seeds and names the seed that failed. `FANLIGHT_TEST_SEED` runs one
+/// seed only.
 pub async fn for_seeds<F: Future<Output = ()>>(count: u64, case: impl Fn(u64) -> F) {
     /// Prints the seed if the case panics.
     struct Named(u64);

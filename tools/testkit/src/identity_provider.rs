@@ -141,8 +141,8 @@ impl IdentityProvider {
         self.signing.sign(&claims, "at+jwt", Signature::Good)
     }
 
-    /// The lines of a configuration that accepts the provider's tokens and signs users in there with
-    /// these settings.
+    /// The lines of a configuration that accepts the provider's tokens and signs users in there
+    /// with these settings.
     pub fn lines(&self, sign_in: &str) -> String {
         let entry = format!(
             "{{issuer: \"{}\", audience: [{AUDIENCE}]{sign_in}}}",

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-/// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a failure.
+/// The timeout of every wait; much longer than a loaded machine needs, so exceeding it is a
+/// failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for `future`, at most [`PATIENCE`].

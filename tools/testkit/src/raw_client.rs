@@ -48,7 +48,8 @@ pub fn modern_meta(capabilities: &str) -> String {
     )
 }
 
-/// A modern request from raw parts. `params` are members without braces, `meta` likewise; both may be empty.
+/// A modern request from raw parts. `params` are members without braces, `meta` likewise; both may
+/// be empty.
 pub fn modern_request(id: &str, method: &str, params: &str, meta: &str) -> String {
     modern_request_with("{}", id, method, params, meta)
 }

@@ -26,7 +26,8 @@ use self::official::Official;
 use self::validation::{Request, Violation};
 use crate::revisions::MODERN;
 
-/// The kind of the gateway's peer, which determines the requests and notifications that the gateway may send.
+/// The kind of the gateway's peer, which determines the requests and notifications that the gateway
+/// may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToClient,

@@ -194,7 +194,8 @@ impl Backend {
             .push(session.to_owned());
     }
 
-    /// From now on, responds to `method` for this tool or prompt name, this URI or this task with `reply`.
+    /// From now on, responds to `method` for this tool or prompt name, this URI or this task with
+    /// `reply`.
     pub fn on_target(&self, method: &str, target: &str, reply: Reply) {
         self.add(Rule {
             method: method.to_owned(),

@@ -1,8 +1,9 @@
-//! The configuration files of MCP clients: their places, their content, and the entry for Fanlight in each.
+//! The configuration files of MCP clients: their places, their content, and the entry for Fanlight
+//! in each.
 //!
-//! Reading: [`ClientFile::read`] recognizes a file and translates it to Fanlight's own notation, each value with its position in
-//! the client's file. Writing: an [`Entry`] is added to a text and removed from it with every other byte in its place. The
-//! module has no I/O.
+//! Reading: [`ClientFile::read`] recognizes a file and translates it to Fanlight's own notation,
+//! each value with its position in the client's file. Writing: an [`Entry`] is added to a text and
+//! removed from it with every other byte in its place. The module has no I/O.
 
 mod client;
 mod edit;

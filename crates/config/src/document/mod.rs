@@ -1,7 +1,7 @@
 //! A configuration file as a tree of values, each with its position in the text.
 //!
-//! JSON (with comments and trailing commas, as in editors), YAML and TOML each have a parser, with the same result. The module has
-//! no I/O, and knows no option.
+//! JSON (with comments and trailing commas, as in editors), YAML and TOML each have a parser, with
+//! the same result. The module has no I/O, and knows no option.
 
 mod json;
 mod source;

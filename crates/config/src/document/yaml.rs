@@ -1,8 +1,8 @@
-//! YAML 1.2 with the core schema, and the merge keys (`<<`) of YAML 1.1, which people know. This module resolves aliases within a
-//! budget, so that no small file becomes a large tree.
+//! YAML 1.2 with the core schema, and the merge keys (`<<`) of YAML 1.1, which people know. This
+//! module resolves aliases within a budget, so that no small file becomes a large tree.
 //!
-//! It uses the parser's events instead of serde-saphyr: messages need the span of every key and value, and files with duplicate
-//! keys are read to the end.
+//! It uses the parser's events instead of serde-saphyr: messages need the span of every key and
+//! value, and files with duplicate keys are read to the end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -257,7 +257,8 @@ fn scalar(
     })
 }
 
-/// Whether the core schema reads a plain scalar as an integer or a float (YAML 1.2.2, section 10.3.2).
+/// Whether the core schema reads a plain scalar as an integer or a float (YAML 1.2.2, section
+/// 10.3.2).
 fn is_number(text: &str) -> bool {
     let in_radix = |prefix: &str, radix: u32| {
         text.strip_prefix(prefix)

@@ -14,8 +14,9 @@ use crate::syntax::{Node, Value};
 use crate::variables::{Environment, Variables};
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// Reads the operators' listener from the config file at `path`. The rest of the file is not checked, and variables may be
-/// missing: a command that asks a running gateway need not have its servers' variables.
+/// Reads the operators' listener from the config file at `path`. The rest of the file is not
+/// checked, and variables may be missing: a command that asks a running gateway need not have its
+/// servers' variables.
 ///
 /// # Errors
 ///

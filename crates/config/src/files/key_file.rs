@@ -7,7 +7,8 @@ use crate::report::problem::ConfigErrors;
 use crate::variables::Environment;
 use crate::{MAX_FILE_SIZE, text_file};
 
-/// The file with keys from the first of these config files. This checks the config file and does not read the keys.
+/// The file with keys from the first of these config files. This checks the config file and does
+/// not read the keys.
 ///
 /// # Errors
 ///

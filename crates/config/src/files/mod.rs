@@ -1,7 +1,7 @@
 //! A configuration of several files: the first has the options, and all have servers.
 //!
-//! Further files are passed to [`load_all`] or named by `include` in the first one. A server has one definition: the same name in
-//! two files is an error that names both.
+//! Further files are passed to [`load_all`] or named by `include` in the first one. A server has
+//! one definition: the same name in two files is an error that names both.
 
 mod admin;
 mod include;
@@ -71,8 +71,9 @@ impl Known {
     }
 }
 
-/// Reads and checks the config files at `paths` and the files that they include; the first one has the options. `env` looks up the
-/// files' variables. Secrets outside of files count as present, and are not read.
+/// Reads and checks the config files at `paths` and the files that they include; the first one has
+/// the options. `env` looks up the files' variables. Secrets outside of files count as present, and
+/// are not read.
 ///
 /// # Errors
 ///
@@ -96,12 +97,13 @@ pub fn load_all_in(
     load(paths, environment, false)
 }
 
-/// [`load_all_in`] that leaves out servers that lack a value, such as an unset variable. Such a server causes a warning and becomes a
-/// [`Transport::Incomplete`]; the other servers can be used.
+/// [`load_all_in`] that leaves out servers that lack a value, such as an unset variable. Such a
+/// server causes a warning and becomes a [`Transport::Incomplete`]; the other servers can be used.
 ///
 /// # Errors
 ///
-/// Every other error of every file, or the one reason why one cannot be read; the missing values, if no server can be used.
+/// Every other error of every file, or the one reason why one cannot be read; the missing values,
+/// if no server can be used.
 pub fn load_usable(
     paths: &[PathBuf],
     environment: Environment<'_>,

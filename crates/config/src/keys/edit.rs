@@ -1,7 +1,7 @@
 //! Changes to the file with keys that keep everything else, including comments.
 //!
-//! A change edits the text and reads it again: it is accepted only if the result has exactly the expected keys. Other files, such as
-//! one with a list in brackets, must be changed by hand.
+//! A change edits the text and reads it again: it is accepted only if the result has exactly the
+//! expected keys. Other files, such as one with a list in brackets, must be changed by hand.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -58,8 +58,8 @@ pub fn with_key(text: &str, key: &Key) -> Result<Option<String>, ConfigErrors> {
     Ok(Some(changed).filter(|changed| keys(changed).is_ok_and(|keys| keys == expected)))
 }
 
-/// The text of a file without the keys that satisfy `is_gone`, and their number; `None` instead of the text if somebody has to remove
-/// them by hand.
+/// The text of a file without the keys that satisfy `is_gone`, and their number; `None` instead of
+/// the text if somebody has to remove them by hand.
 ///
 /// # Errors
 ///

@@ -27,8 +27,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Entry: "keyEntry", "in an entry of `keys`";
     options {
-        /// The name of the clients with this key: their principal. While a key is being replaced, the
-        /// old and the new key can have the same name.
+        /// The name of the clients with this key: their principal. While a key is being replaced,
+        /// the old and the new key can have the same name.
         "name" => name: String = String::new(), NAME;
         /// The SHA-256 digest of the key, as 64 hexadecimal digits.
         "sha256" => sha256: [u8; 32] = [0; 32], DIGEST;

@@ -25,8 +25,9 @@ pub(crate) const START: Choice<StartChoice> =
     Choice(&[("eager", StartChoice::Eager), ("lazy", StartChoice::Lazy)]);
 
 options! {
-    /// Restrictions for the process of a server and everything that it starts. With any of them it has no capabilities,
-    /// can never gain privileges, for example by `sudo`, and can neither signal nor limit processes of Fanlight.
+    /// Restrictions for the process of a server and everything that it starts. With any of them it
+    /// has no capabilities, can never gain privileges, for example by `sudo`, and can neither
+    /// signal nor limit processes of Fanlight.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
@@ -46,8 +47,9 @@ options! {
 }
 
 options! {
-    /// Files and TCP ports that a process can access, enforced by the kernel (Landlock, Linux 6.2; ports: 6.7). Paths
-    /// are files, or folders with everything in them, relative to the folder of this file.
+    /// Files and TCP ports that a process can access, enforced by the kernel (Landlock, Linux 6.2;
+    /// ports: 6.7). Paths are files, or folders with everything in them, relative to the folder of
+    /// this file.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
@@ -56,10 +58,11 @@ options! {
         "read" => read: Vec<String> = SYSTEM_FOLDERS.iter().map(|path| (*path).to_owned()).collect(), Each(FOLDER), example "[/bin, /etc, /lib, /lib64, /sbin, /usr, .]";
         /// Files that can be read, executed and changed.
         "write" => write: Vec<String> = Vec::new(), Each(FOLDER), example "[/tmp]";
-        /// TCP ports that it can connect to. Default: any. An empty list here and in `bind` leaves it no TCP at all.
+        /// TCP ports that it can connect to. Default: any. An empty list here and in `bind` leaves
+        /// it no TCP at all.
         "connect" => connect: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[\"443\"]";
-        /// TCP ports that it can listen on. Default: any. With an empty list it can listen on Unix sockets only if
-        /// `connect` is empty, too.
+        /// TCP ports that it can listen on. Default: any. With an empty list it can listen on Unix
+        /// sockets only if `connect` is empty, too.
         "bind" => bind: Option<Vec<u16>> = None, Maybe(Each(PORT)), example "[]";
     }
 }

@@ -34,7 +34,8 @@ options! {
         "rates" [live] => rates: Vec<RateRule> = Vec::new(), Sections::<RateRule>::KIND, example "# [{for: [principal, tool], match: {tool: \"search/*\", server: search, endpoint: /mcp}, rate: 30/m, burst: 10, queue: 2s}]";
         /// Threads that serve clients; 0 for one per processor.
         "workers" => workers: usize = 0, count(0, 256);
-        /// Open client connections. Lowered to three quarters of the files that the process may open.
+        /// Open client connections. Lowered to three quarters of the files that the process may
+        /// open.
         "connections" [live] => connections: usize = 16_384, count(1, 1_000_000);
         /// Sessions of legacy clients.
         "sessions" => sessions: usize = 10_000, count(1, 10_000_000);
@@ -47,15 +48,15 @@ options! {
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
         /// Bytes of one message of a server: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
-        /// Requests per second of one peer with wrong credentials. Above that, the peer's credentials are refused
-        /// without verification unless they are cached.
+        /// Requests per second of one peer with wrong credentials. Above that, the peer's
+        /// credentials are refused without verification unless they are cached.
         "authFailures" => auth_failures: usize = 20, count(1, 1_000_000);
         /// Traces kept in memory; 0 for none.
         "traces" => traces: usize = 500, count(0, 100_000);
     }
     fields {
-        /// Accepted connections that wait while `connections` are in use. Further connections stay in
-        /// the socket's backlog for some seconds; then the newest ones of the peer with most are
+        /// Accepted connections that wait while `connections` are in use. Further connections stay
+        /// in the socket's backlog for some seconds; then the newest ones of the peer with most are
         /// closed. Lowered to fit the number of files that the process may open.
         waiting_connections: usize = 128;
         /// Open connections to the admin listener. Lowered likewise.

@@ -14,11 +14,13 @@ use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node};
 
 options! {
-    /// TLS of a listener over TCP. The files are read again when they change, without ending a connection.
+    /// TLS of a listener over TCP. The files are read again when they change, without ending a
+    /// connection.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tls: "tls", "in `tls`";
     options {
-        /// The file with the certificate, followed by intermediate certificates, in PEM form. Required.
+        /// The file with the certificate, followed by intermediate certificates, in PEM form.
+        /// Required.
         "cert" => cert: String = String::new(), FOLDER, example "server.pem";
         /// The file with its private key, in PEM form, not encrypted. Required.
         "key" => key: String = String::new(), FOLDER, example "server.key";

@@ -53,41 +53,43 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
-        /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. An address that other
-        /// machines can reach requires `auth`.
+        /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. An
+        /// address that other machines can reach requires `auth`.
         "listen" [live] => listen: ListenAddress = loopback(8080).into(), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
-        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the file may connect.
+        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the
+        /// file may connect.
         "socketMode" [live] => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of `listen`. Default: none.
         "tls" [live] => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// The URL at which clients reach `listen`: scheme, host and, if needed, port, such as
-        /// `https://mcp.example.com`. Fanlight derives the URLs of its endpoints from it, never from a request. Its
-        /// host is one of `allowedHosts`, and its pages have the listener's own origin. Default: the listen address if
-        /// that is a loopback address, else none.
+        /// `https://mcp.example.com`. Fanlight derives the URLs of its endpoints from it, never
+        /// from a request. Its host is one of `allowedHosts`, and its pages have the listener's own
+        /// origin. Default: the listen address if that is a loopback address, else none.
         "publicUrl" [live] => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
         /// Addresses or networks (CIDR) of reverse proxies. The address of a client behind them is
         /// the last one in `Forwarded` or `X-Forwarded-For` that is not a trusted proxy. If the two
         /// headers differ or are malformed, it is the proxy's address. The address matters only for
         /// shares of limits, traces and logs.
         "trustedProxies" [live] => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
-        /// Whether other processes may listen at `listen` and `admin.listen` at the same time (`SO_REUSEPORT`), so that a
-        /// new process can take over from an old one.
+        /// Whether other processes may listen at `listen` and `admin.listen` at the same time
+        /// (`SO_REUSEPORT`), so that a new process can take over from an old one.
         "reusePort" [live] => reuse_port: bool = false, Flag;
         /// Path of the default endpoint. Without `endpoints` it is the only one.
         "path" => path: String = "/mcp".to_owned(), PATH;
-        /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that support nothing newer; null or
-        /// `off` disables it. It serves the default endpoint.
+        /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that support
+        /// nothing newer; null or `off` disables it. It serves the default endpoint.
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
-        /// The endpoints by path. Each shows some of the servers' tools, prompts and resources; other paths do not
-        /// exist. Default: one that shows everything, at `path`.
+        /// The endpoints by path. Each shows some of the servers' tools, prompts and resources;
+        /// other paths do not exist. Default: one that shows everything, at `path`.
         "endpoints" [live] => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" [live] => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
-        /// Values of `Origin` that are accepted, such as `https://app.example.com`; `http://localhost:*` for pages on
-        /// any port of this machine, `*` for any. Default: the listener's own origin.
+        /// Values of `Origin` that are accepted, such as `https://app.example.com`;
+        /// `http://localhost:*` for pages on any port of this machine, `*` for any. Default: the
+        /// listener's own origin.
         "allowedOrigins" [live] => allowed_origins: Vec<String> = Vec::new(), Each(ORIGIN), example "[https://app.example.com]";
-        /// Values of `Host` that are accepted, such as `mcp.example.com` (any port) or `mcp.example.com:8080`; `*` for
-        /// any. Default: loopback names and the listen address.
+        /// Values of `Host` that are accepted, such as `mcp.example.com` (any port) or
+        /// `mcp.example.com:8080`; `*` for any. Default: loopback names and the listen address.
         "allowedHosts" [live] => allowed_hosts: Vec<String> = Vec::new(), Each(HOST), example "[localhost, 127.0.0.1, mcp.example.com]";
         /// Authentication of clients over HTTP, or `none`. Without it clients are not
         /// authenticated, and only this machine may be able to reach the `listen` address.
@@ -117,8 +119,9 @@ options! {
         /// in a name. They contain `mcpServers` and no other options. A server may be in one file
         /// only.
         "include" [live] => include: Vec<String> = Vec::new(), Each(PATTERN), example "# [conf.d/*.yaml]";
-        /// A file with values for the variables in this file, one `NAME=value` per line, relative to the folder of this
-        /// file. Variables of the environment override it. Included files do not see it.
+        /// A file with values for the variables in this file, one `NAME=value` per line, relative
+        /// to the folder of this file. Variables of the environment override it. Included files do
+        /// not see it.
         "envFile" => env_file: Option<String> = None, Maybe(FOLDER), example "# fanlight.env";
         /// The folder for the last lists and the description of each server with a process. After a
         /// restart, Fanlight starts these servers only on first use, unless their `start` is

@@ -17,10 +17,11 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin: "admin", "in `admin`";
     options {
-        /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight stdio` has one only
-        /// if this or `--admin` is set.
+        /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight
+        /// stdio` has one only if this or `--admin` is set.
         "listen" => listen: Option<ListenAddress> = Some(loopback(8081).into()), OrOff(ADDRESS);
-        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the file may connect.
+        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the
+        /// file may connect.
         "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
@@ -30,7 +31,8 @@ options! {
         /// `viewerToken`, `signIn` or `roles` is required. Default: none. `openssl rand -hex 32`
         /// makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
-        /// Another such secret, with the role `viewer`, which sees everything and changes nothing. Default: none.
+        /// Another such secret, with the role `viewer`, which sees everything and changes nothing.
+        /// Default: none.
         "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
         /// The URL of the page for operators, if it is not `http://` and `listen`, for example a
         /// TLS proxy's URL. Cookies and the redirect of `signIn` are made from it, never from a
@@ -69,10 +71,12 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Telemetry: "telemetry", "in `telemetry`";
     options {
-        /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by those variables.
+        /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by
+        /// those variables.
         "endpoint" => endpoint: Option<String> = None, Maybe(COLLECTOR), example "# http://127.0.0.1:4318";
-        /// Whether to trust the trace context of clients: `true` continues their traces, `link` begins new ones that link
-        /// to them, `ignore` begins new ones. Their `tracestate` and `baggage` go to servers with `true` only.
+        /// Whether to trust the trace context of clients: `true` continues their traces, `link`
+        /// begins new ones that link to them, `ignore` begins new ones. Their `tracestate` and
+        /// `baggage` go to servers with `true` only.
         "trustInbound" => trust_inbound: TrustChoice = TrustChoice::True, TRUST;
     }
 }

@@ -13,8 +13,8 @@ options! {
         /// `warn` reports changed and new definitions of pinned servers; `hold` also hides them
         /// from clients until they are approved. Null or `off` does neither.
         "mode" => mode: Option<PinMode> = None, OrOff(MODE), example "warn";
-        /// The file that `fanlight pin` writes, relative to the folder of this file. A change takes effect at once. Default:
-        /// `fanlight.lock.json` in that folder.
+        /// The file that `fanlight pin` writes, relative to the folder of this file. A change takes
+        /// effect at once. Default: `fanlight.lock.json` in that folder.
         "file" => file: Option<String> = None, Maybe(FOLDER), example "fanlight.lock.json";
     }
     fields {

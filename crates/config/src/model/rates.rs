@@ -45,7 +45,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateMatch: "match", "in `match` of a rate";
     options {
-        /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any characters.
+        /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any
+        /// characters.
         "tool" => tools: Vec<String> = Vec::new(), OneOrMany(TOOL), example "[\"search/*\"]";
         /// Servers, by name.
         "server" => servers: Vec<String> = Vec::new(), OneOrMany(NAME), example "[billing]";

@@ -39,7 +39,8 @@ options! {
 }
 
 options! {
-    /// Members of a tool's definition that clients get instead of the server's. Null removes the server's.
+    /// Members of a tool's definition that clients get instead of the server's. Null removes the
+    /// server's.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ToolOverride: "override", "in `override`, below the name of a tool";
     options {
@@ -61,7 +62,8 @@ options! {
     options {
         /// The value in every call. Clients do not see the argument and may not send it.
         "value" => value: Option<String> = None, JsonText { types: &[], visible: Visible::Nothing };
-        /// The value in calls without the argument. Clients see it as default and need not send the argument.
+        /// The value in calls without the argument. Clients see it as default and need not send the
+        /// argument.
         "default" => default: Option<String> = None, JsonText { types: &[], visible: Visible::All };
         /// Clients do not see the argument and may not send it.
         "hidden" => hidden: bool = false, Flag;

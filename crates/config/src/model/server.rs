@@ -32,8 +32,9 @@ options! {
     options {
         /// Whether the server is used.
         "enabled" => enabled: bool = true, Flag;
-        /// The prefix of its tool and prompt names; may be empty. Default: the name and `naming.separator` if there are
-        /// several servers or the naming style is `always`, else none.
+        /// The prefix of its tool and prompt names; may be empty. Default: the name and
+        /// `naming.separator` if there are several servers or the naming style is `always`, else
+        /// none.
         "prefix" => prefix: Option<String> = None, Maybe(PREFIX), example "web_";
         /// The protocol era in which Fanlight talks to the server; `auto` detects it.
         "era" => era: EraChoice = EraChoice::Auto, ERA;
@@ -110,7 +111,8 @@ options! {
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
         /// The credentials that it gets. Default: those in `headers`.
         "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
-        /// Restrictions for its process; Linux only. A process whose sandbox the system cannot enforce is not started.
+        /// Restrictions for its process; Linux only. A process whose sandbox the system cannot
+        /// enforce is not started.
         "sandbox" => sandbox: SandboxOptions = SandboxOptions::defaults(), Nested::<SandboxOptions>::KIND;
         /// Whether traces record arguments and results of its tools, truncated at 4 KiB.
         "recordContent" => records_content: bool = false, Flag;
@@ -123,8 +125,8 @@ options! {
         /// Environment variables set for it. `${user:SERVER}` as a whole value is each user's own
         /// grant or deposited key for that server, and gives each user a process.
         "env" => Form::Pairs, example "{NODE_ENV: production}";
-        /// A file with environment variables for it, one `NAME=value` per line; relative to the folder of this file.
-        /// `env` overrides it.
+        /// A file with environment variables for it, one `NAME=value` per line; relative to the
+        /// folder of this file. `env` overrides it.
         "envFile" => Form::Text(Visible::All), example "# github.env";
         /// Its working directory; relative to the folder of this file.
         "cwd" => Form::Text(Visible::All), example ".";
@@ -150,8 +152,8 @@ options! {
         user_env: Vec<(String, String)> = Vec::new();
     }
     aliases {
-        /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE transport, which is detected
-        /// without it, too.
+        /// The transport. Default: by `command` or `url`. `sse` is the deprecated HTTP+SSE
+        /// transport, which is detected without it, too.
         "type" => Form::Choice(TYPES.to_vec());
         /// Another name of `url`.
         "serverUrl" => Form::Text(Visible::Authority);

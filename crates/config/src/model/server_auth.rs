@@ -87,7 +87,8 @@ options! {
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret there.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${CLIENT_SECRET:-change-me}";
-        /// Its private key there instead of a secret (PEM, in PKCS #8): RSA, P-256, P-384 or Ed25519.
+        /// Its private key there instead of a secret (PEM, in PKCS #8): RSA, P-256, P-384 or
+        /// Ed25519.
         "key" => key: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${CLIENT_KEY}\"";
         /// The authorization server's name for the public key, if it requires one.
         "keyId" => key_id: Option<String> = None, Maybe(TEXT), example "# key-1";
@@ -108,8 +109,8 @@ options! {
         /// `exchange` and `enterprise` the subject's token. Relative to the folder of this file;
         /// read again for each new token.
         "tokenFile" => token_file: Option<String> = None, Maybe(FILE), example "# /var/run/secrets/tokens/lake";
-        /// `exchange` and `enterprise`: the type of that token. Default: `accessToken` with `exchange`, `idToken` with
-        /// `enterprise`.
+        /// `exchange` and `enterprise`: the type of that token. Default: `accessToken` with
+        /// `exchange`, `idToken` with `enterprise`.
         "subjectTokenType" => subject_token_type: Option<SubjectTokenType> = None, Maybe(SUBJECT), example "# idToken";
         /// `exchange`: the access token of the party that acts for the subject.
         "actorToken" => actor_token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${ACTOR_TOKEN}\"";

@@ -59,7 +59,8 @@ pub(crate) const PATTERN: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
-/// A value of `Origin`: `scheme://host[:port]` in lower case without a default port, `http://localhost:*`, or `*`.
+/// A value of `Origin`: `scheme://host[:port]` in lower case without a default port,
+/// `http://localhost:*`, or `*`.
 pub(crate) const ORIGIN: Parsed<String> = Parsed {
     visible: Visible::All,
     parse: |reader, text| {
@@ -95,7 +96,8 @@ pub(crate) const HOST: Parsed<String> = Parsed {
     show: |host| json!(host),
 };
 
-/// The URL of a listener without a path: `scheme://host[:port]` in lower case, without a default port.
+/// The URL of a listener without a path: `scheme://host[:port]` in lower case, without a default
+/// port.
 pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     visible: Visible::Authority,
     parse: |reader, text| {

@@ -13,7 +13,8 @@ pub(crate) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
-    /// The entries of a node, which must be a mapping. Reports unknown keys, and keys without effect.
+    /// The entries of a node, which must be a mapping. Reports unknown keys, and keys without
+    /// effect.
     pub(crate) fn open(
         reader: &mut Reader<'_>,
         section: &'static Section,
@@ -67,8 +68,8 @@ impl<'t> Fields<'t> {
         self.get_or_null(key).filter(|entry| !entry.value.is_null())
     }
 
-    /// The entry of this key, unless it is absent. A duplicate key, which is an error, yields its last
-    /// entry.
+    /// The entry of this key, unless it is absent. A duplicate key, which is an error, yields its
+    /// last entry.
     pub(crate) fn get_or_null(&self, key: &'static str) -> Option<&'t Entry> {
         debug_assert!(self.section.find(key).is_some(), "{key} is not defined");
         let is_it = |entry: &&Entry| entry.key == key;

@@ -44,8 +44,8 @@ pub(crate) const fn is_live(marks: &[&str]) -> bool {
     matches!(marks, [mark] if matches!(mark.as_bytes(), b"live"))
 }
 
-/// Defines the struct of a section. Documentation comments become rustdoc, the descriptions of the JSON Schema, and the
-/// text of the reference and the sample file.
+/// Defines the struct of a section. Documentation comments become rustdoc, the descriptions of the
+/// JSON Schema, and the text of the reference and the sample file.
 ///
 /// - `options`: `"key" => field: Type = default, kind;`. `[live]` after the key: the option takes
 ///   effect without a restart. `example "yaml"`: the sample file shows this text, not the default.

@@ -1,6 +1,7 @@
 //! `${VAR}` and `${VAR:-default}` in strings; the caller looks names up.
 //!
-//! A library would not do: this reports every bad expression of a string with its text, and limits nesting.
+//! A library would not do: this reports every bad expression of a string with its text, and limits
+//! nesting.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
 //! The JSON Schema of the config file. Editors check files against it while the user types.
 //!
-//! schemars would not do: it derives from Rust types, while a value in the file may also be text with a unit or with variables. The
-//! parser reads the same definitions.
+//! schemars would not do: it derives from Rust types, while a value in the file may also be text
+//! with a unit or with variables. The parser reads the same definitions.
 
 use serde_json::{Map, Value, json};
 
@@ -11,8 +11,8 @@ use crate::option::Options as _;
 
 /// The JSON Schema (2020-12) of the config file, indented, with a line break at the end.
 ///
-/// It accepts every file that [`parse`](crate::parse) accepts. Only the parser makes some checks (addresses, URLs, duplicate keys,
-/// sizes and durations out of range).
+/// It accepts every file that [`parse`](crate::parse) accepts. Only the parser makes some checks
+/// (addresses, URLs, duplicate keys, sizes and durations out of range).
 pub fn schema() -> String {
     let mut definitions = Map::new();
     let mut root = section(Config::SECTION, &mut definitions);

@@ -1,6 +1,8 @@
-//! Whether a message may show the value of an unknown key: only if neither the key nor the value looks like a secret.
+//! Whether a message may show the value of an unknown key: only if neither the key nor the value
+//! looks like a secret.
 //!
-//! An unnecessarily hidden value costs a look into the file; a wrongly shown one is a leaked token. In doubt the value is hidden.
+//! An unnecessarily hidden value costs a look into the file; a wrongly shown one is a leaked token.
+//! In doubt the value is hidden.
 
 /// Words in keys of secrets.
 const SECRET: [&str; 24] = [

@@ -27,8 +27,8 @@ pub enum Severity {
 
 /// One fault of a config file.
 ///
-/// The source line is the file's text before substitution. Asterisks replace literal secrets in it (values of `env` and `headers`,
-/// arguments, URL paths).
+/// The source line is the file's text before substitution. Asterisks replace literal secrets in it
+/// (values of `env` and `headers`, arguments, URL paths).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub(crate) severity: Severity,

@@ -1,7 +1,7 @@
 //! Problems laid out for a terminal, in the manner of rustc.
 //!
-//! miette would not do: this hides secrets in the shown line, and shows only the part of a minified file around the problem, which miette
-//! shows whole.
+//! miette would not do: this hides secrets in the shown line, and shows only the part of a minified
+//! file around the problem, which miette shows whole.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::problem::{Excerpt, Problem, Severity};
 const TAB: usize = 4;
 
 impl Problem {
-    /// The problem laid out for a terminal, with its position, source line, caret and help; `origin` is the name of the file. ANSI
-    /// colours only on request.
+    /// The problem laid out for a terminal, with its position, source line, caret and help;
+    /// `origin` is the name of the file. ANSI colours only on request.
     pub fn render(&self, origin: &Path, colour: bool) -> String {
         lay_out(self, origin, colour)
     }

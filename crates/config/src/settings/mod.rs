@@ -1,5 +1,6 @@
-//! Settings that the configuration file and other crates share: secrets, addresses of listeners, transports and eras of servers,
-//! confinement of their processes, the address of Valkey, signature algorithms, and reading files that the configuration names.
+//! Settings that the configuration file and other crates share: secrets, addresses of listeners,
+//! transports and eras of servers, confinement of their processes, the address of Valkey, signature
+//! algorithms, and reading files that the configuration names.
 
 mod algorithm;
 mod endpoints;

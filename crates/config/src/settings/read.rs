@@ -8,8 +8,8 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// The file cannot be read. Pipes, devices and folders are refused: reading one without a writer would wait, and reading an endless
-/// one would never finish.
+/// The file cannot be read. Pipes, devices and folders are refused: reading one without a writer
+/// would wait, and reading an endless one would never finish.
 pub fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {

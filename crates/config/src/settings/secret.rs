@@ -4,7 +4,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// Text that is never shown: `Debug` and `Display` print `***`. It is overwritten when it is dropped.
+/// Text that is never shown: `Debug` and `Display` print `***`. It is overwritten when it is
+/// dropped.
 #[derive(Clone)]
 pub struct Secret {
     text: Zeroizing<String>,

@@ -44,9 +44,10 @@ pub enum ValkeyKind {
 pub struct NotAValkeyUrl;
 
 impl ValkeyUrl {
-    /// The servers in `text`: `valkey://[user:password@]host[:port][/database]`, with `valkeys` for TLS and `+cluster` or `+sentinel`
-    /// after the scheme. Clusters and sentinels have several hosts, separated by commas; sentinels also have `/name` of the primary.
-    /// `redis` and `rediss` mean the same as `valkey` and `valkeys`.
+    /// The servers in `text`: `valkey://[user:password@]host[:port][/database]`, with `valkeys` for
+    /// TLS and `+cluster` or `+sentinel` after the scheme. Clusters and sentinels have several
+    /// hosts, separated by commas; sentinels also have `/name` of the primary. `redis` and `rediss`
+    /// mean the same as `valkey` and `valkeys`.
     ///
     /// # Errors
     ///

@@ -68,7 +68,8 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
     file
 }
 
-/// Each section with the names of its fields in the schema, and whether the schema restricts their values.
+/// Each section with the names of its fields in the schema, and whether the schema restricts their
+/// values.
 fn schema_fields() -> Vec<(String, String, bool)> {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
     let sections = SECTIONS;

@@ -1,6 +1,6 @@
-//! The reference server on rmcp. It passes the official suite by itself, so a check that is lost through Fanlight is
-//! Fanlight's fault. It supports every revision over Streamable HTTP on loopback, or over stdio, and has the tasks
-//! extension.
+//! The reference server on rmcp. It passes the official suite by itself, so a check that is lost
+//! through Fanlight is Fanlight's fault. It supports every revision over Streamable HTTP on
+//! loopback, or over stdio, and has the tasks extension.
 //!
 //!     reference-rmcp [--port N] [--eras legacy|modern|both]     prints one line, `listening on URL`
 //!     reference-rmcp --stdio [--eras …]

@@ -136,7 +136,8 @@ pub(crate) fn put_response(text: &mut BytesMut, id: &str, result: &[u8]) {
     text.put_u8(b'}');
 }
 
-/// The notification that begins a subscription (2026-07-28 schema, `SubscriptionsAcknowledgedNotification`).
+/// The notification that begins a subscription (2026-07-28 schema,
+/// `SubscriptionsAcknowledgedNotification`).
 pub(crate) fn acknowledgement(id: &RawValue, params: &Params<'_>) -> String {
     let wanted = params.notifications.map_or("{}", RawValue::get);
     format!(

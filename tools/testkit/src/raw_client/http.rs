@@ -1,4 +1,5 @@
-//! A raw HTTP/1.1 client: a test chooses every byte that it sends and sees every byte that it receives.
+//! A raw HTTP/1.1 client: a test chooses every byte that it sends and sees every byte that it
+//! receives.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -337,7 +338,8 @@ impl Response {
         }
     }
 
-    /// The messages before the response, and the response, whether the body is an event stream or JSON.
+    /// The messages before the response, and the response, whether the body is an event stream or
+    /// JSON.
     pub async fn messages(&mut self) -> (Vec<String>, String) {
         if !self.is_event_stream() {
             return (Vec::new(), self.text().await);

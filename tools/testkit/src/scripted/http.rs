@@ -1,4 +1,5 @@
-//! The scripted server over Streamable HTTP, on hyper: HTTP/1.1, and HTTP/2 if the client begins with it.
+//! The scripted server over Streamable HTTP, on hyper: HTTP/1.1, and HTTP/2 if the client begins
+//! with it.
 
 use std::convert::Infallible;
 use std::future;

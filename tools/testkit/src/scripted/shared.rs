@@ -1,4 +1,5 @@
-//! The state that the tasks of a scripted server share with its test: the rules, and the recorded messages.
+//! The state that the tasks of a scripted server share with its test: the rules, and the recorded
+//! messages.
 
 use std::sync::{Arc, Mutex};
 
@@ -86,7 +87,8 @@ impl Shared {
         }
     }
 
-    /// Waits for the client's response to a server request in the session of `call`, with this raw id.
+    /// Waits for the client's response to a server request in the session of `call`, with this raw
+    /// id.
     pub(super) async fn answer_to(&self, id: &str, call: &Received) -> Arc<Received> {
         let session = call.header("mcp-session-id");
         let fits = |message: &&Arc<Received>| {

@@ -1,4 +1,5 @@
-//! Tasks as raw text, in both dialects: 2025-11-25 tasks, and the extension `io.modelcontextprotocol/tasks`.
+//! Tasks as raw text, in both dialects: 2025-11-25 tasks, and the extension
+//! `io.modelcontextprotocol/tasks`.
 
 use super::Era;
 

@@ -1,7 +1,8 @@
-//! Adding an entry to the text of a client's file, and removing it, with every other byte in its place.
+//! Adding an entry to the text of a client's file, and removing it, with every other byte in its
+//! place.
 //!
-//! A change edits the text and reads it again: it is right only if the servers are the expected ones and everything else is
-//! unchanged. Other files are left to the user.
+//! A change edits the text and reads it again: it is right only if the servers are the expected
+//! ones and everything else is unchanged. Other files are left to the user.
 
 mod json;
 mod toml;
@@ -24,7 +25,8 @@ pub enum EditError {
     ByHand,
 }
 
-/// The text of a client's file with an entry, which replaces one of the same name. An empty text yields a new file.
+/// The text of a client's file with an entry, which replaces one of the same name. An empty text
+/// yields a new file.
 ///
 /// # Errors
 ///

@@ -5,8 +5,8 @@ use crate::document::{Node, Value};
 use super::{PackagedServer, is_true, items, reference, short_name, text, variable_name};
 use crate::client_files::item::Item;
 
-/// The server of a `server.json`, or the reason for none. A remote server over Streamable HTTP is preferred, then one over SSE,
-/// then the first package that can be started.
+/// The server of a `server.json`, or the reason for none. A remote server over Streamable HTTP is
+/// preferred, then one over SSE, then the first package that can be started.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! A client's file in Fanlight's own notation.
 //!
-//! Everything with a meaning for Fanlight is kept: commands, URLs, headers, variables, time limits, filters of tools, disabled
-//! servers. Settings of the client itself are left out.
+//! Everything with a meaning for Fanlight is kept: commands, URLs, headers, variables, time limits,
+//! filters of tools, disabled servers. Settings of the client itself are left out.
 
 mod build;
 mod claude_code;

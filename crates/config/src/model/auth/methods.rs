@@ -10,11 +10,13 @@ use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
-    /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and revokes them.
+    /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and
+    /// revokes them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyFile: "keys", "in `keys`";
     options {
-        /// The file with the digests of the keys, relative to the folder of this file. A change takes effect at once.
+        /// The file with the digests of the keys, relative to the folder of this file. A change
+        /// takes effect at once.
         "file" => file: String = String::new(), FILE, example "keys.yaml";
     }
     fields {
@@ -74,8 +76,9 @@ const CERTIFICATE_NAME: Choice<CertificateName> = Choice(&[
 ]);
 
 options! {
-    /// Headers in which a reverse proxy names the user that it has authenticated. They count only on connections from
-    /// the addresses in `from`, and the proxy must remove these headers from its clients' requests.
+    /// Headers in which a reverse proxy names the user that it has authenticated. They count only
+    /// on connections from the addresses in `from`, and the proxy must remove these headers from
+    /// its clients' requests.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Proxy: "proxy", "in `proxy`";
     options {

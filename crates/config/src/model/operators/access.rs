@@ -15,7 +15,8 @@ options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AdminRoles: "roles", "in `roles` of `admin`";
     options {
-        /// Identities that may do everything: call tools, switch and restart servers, reload, end sessions.
+        /// Identities that may do everything: call tools, switch and restart servers, reload, end
+        /// sessions.
         "operator" => operator: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
         /// Identities that may see everything, and approve or refuse calls that wait for approval.
         "approver" => approver: RoleRule = RoleRule::default(), Nested::<RoleRule>::KIND;
@@ -38,8 +39,8 @@ options! {
 }
 
 options! {
-    /// An OpenID Connect issuer at which operators sign in (authorization code flow with PKCE). Its client has the redirect
-    /// URI `/sign-in/callback` below `admin.publicUrl`.
+    /// An OpenID Connect issuer at which operators sign in (authorization code flow with PKCE). Its
+    /// client has the redirect URI `/sign-in/callback` below `admin.publicUrl`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SignIn: "signIn", "in `signIn` of `admin`";
     options {
@@ -51,9 +52,11 @@ options! {
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# ${FANLIGHT_CLIENT_SECRET}";
         /// The scopes that are requested. Default: `openid`, which is requested in any case.
         "scopes" => scopes: Vec<String> = Vec::new(), Each(SCOPE), example "# [openid, profile, groups]";
-        /// The claim with a list of groups, or a text with one, for `admin.roles`. Default: `groups`.
+        /// The claim with a list of groups, or a text with one, for `admin.roles`. Default:
+        /// `groups`.
         "groupsClaim" => groups_claim: Option<String> = None, Maybe(NAME), example "# groups";
-        /// The claim with scopes, as a text or a list, for `admin.roles`. Default: scopes are not read.
+        /// The claim with scopes, as a text or a list, for `admin.roles`. Default: scopes are not
+        /// read.
         "scopesClaim" => scopes_claim: Option<String> = None, Maybe(NAME), example "# scope";
     }
 }
