@@ -1,16 +1,15 @@
 //! The canonical form of requests, independent of protocol era and transport. The client edge
 //! (`frontend`), the core (`gateway`) and the server edge (`backend`) pass it to each other.
 //!
-//! The client edge calls [`Core`], and the core calls [`BackendClient`]. A request is resolved once
-//! ([`Core::resolve`]). The decision whether it may run is based on the [`ResolvedOperation`], and
-//! exactly that runs ([`Core::run`]). Listening and notifications take the same way.
+//! The client edge calls the gateway, and that calls [`BackendClient`]. A request is resolved once
+//! (`Gateway::resolve`). The decision whether it may run is based on the operation ([`Decidable`]), and
+//! exactly that runs (`Gateway::run`). Listening and notifications take the same way.
 
 mod approval;
 mod call;
 mod caller;
 mod canary;
 mod client;
-mod core;
 pub mod credentials;
 mod endpoint;
 mod error;
@@ -31,7 +30,6 @@ mod server_sessions;
 mod session_request;
 mod sign_in;
 
-pub use crate::core::Core;
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{Call, CallContext, ClientEra, SentTo, TaskDialect, cancelled_by_operator};
@@ -52,7 +50,7 @@ pub use listen::{Interest, Listen, Listening, ListeningGuard};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,
 };
-pub use operation::{Decidable, Decided, Detail, ResolvedOperation, Unresolved};
+pub use operation::{Decidable, Detail, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
 pub use policy::{

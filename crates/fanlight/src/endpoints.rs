@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
-use fanlight_canonical::{Core as _, Endpoint};
 use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
 

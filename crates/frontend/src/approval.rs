@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, CallContext, Item, NeededApproval, ResolvedOperation, ServerMessage,
+    ApprovalRule, ApprovedBy, CallContext, Decidable as _, Item, NeededApproval, ServerMessage,
     ServerMessages, ServerRequest,
 };
+use fanlight_gateway::Operation;
 use fanlight_gateway::approvals::{
     Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
 };
@@ -66,16 +67,13 @@ impl ApprovedCall {
 impl CallBeforeApproval {
     /// Returns `operation` as a waiting call if it needs an approval. It later runs with exactly
     /// these arguments.
-    pub(crate) fn of(
-        settings: &Arc<FrontendSettings>,
-        operation: &impl ResolvedOperation,
-    ) -> Option<Box<Self>> {
+    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
         Some(Self::new(settings, operation, operation.approval()?))
     }
 
     fn new(
         settings: &Arc<FrontendSettings>,
-        operation: &impl ResolvedOperation,
+        operation: &Operation,
         NeededApproval {
             rule: ApprovalRule { by, number },
             text,
@@ -112,7 +110,7 @@ impl CallBeforeApproval {
     /// server is unknown.
     pub(crate) fn for_hook(
         settings: &Arc<FrontendSettings>,
-        operation: &impl ResolvedOperation,
+        operation: &Operation,
     ) -> Option<Box<Self>> {
         let tool = operation.tool();
         let server = tool

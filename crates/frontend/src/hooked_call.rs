@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, ResolvedOperation, ServerMessages};
+use fanlight_canonical::{CallContext, Decidable as _, ServerMessages};
+use fanlight_gateway::Operation;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 
@@ -25,10 +26,7 @@ pub(crate) struct HookedCall {
 
 impl HookedCall {
     /// Returns `operation` as a hooked call if hooks judge it.
-    pub(crate) fn of(
-        settings: &Arc<FrontendSettings>,
-        operation: &impl ResolvedOperation,
-    ) -> Option<Box<Self>> {
+    pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
         let method = operation.method().clone();
         let hook = settings.hooks.load().filter(|hook| match method {
             Method::CallTool => true,
@@ -100,7 +98,7 @@ impl HookedCall {
 }
 
 /// The description of the call for hooks.
-fn described(settings: &FrontendSettings, operation: &impl ResolvedOperation) -> ObjectBuilder {
+fn described(settings: &FrontendSettings, operation: &Operation) -> ObjectBuilder {
     let context: &CallContext = operation.context();
     let caller = &context.caller;
     let mut call = ObjectBuilder::new();

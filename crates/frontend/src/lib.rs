@@ -25,8 +25,6 @@ mod session_records;
 mod settings;
 mod streams;
 mod suspended;
-#[cfg(any(test, feature = "test-support"))]
-pub mod testing;
 mod trace;
 mod validity;
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, ResolvedOperation, SentTo, Verdict};
+use fanlight_canonical::{CallContext, Decidable as _, SentTo, Verdict};
+use fanlight_gateway::Operation;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
 use tokio::time::Instant;
@@ -29,10 +30,7 @@ pub(crate) struct RequestRecording {
 
 impl RequestRecording {
     /// The recording of `operation`; `None` if the audit log has no requests.
-    pub(crate) fn of(
-        settings: &FrontendSettings,
-        operation: &impl ResolvedOperation,
-    ) -> Option<Box<Self>> {
+    pub(crate) fn of(settings: &FrontendSettings, operation: &Operation) -> Option<Box<Self>> {
         let record = &settings.record;
         let kept = record.keeps_requests()?;
         let params = operation.params();
@@ -133,7 +131,7 @@ impl Drop for RequestRecording {
 }
 
 /// The server that an operation will be sent to, as far as known.
-fn target(operation: &impl ResolvedOperation) -> Option<SentTo> {
+fn target(operation: &Operation) -> Option<SentTo> {
     let server = operation.server()?.into();
     Some(SentTo {
         server,

@@ -1,8 +1,8 @@
 //! The gateway core: one catalogue of many servers, with naming, routing, fan-out and merging.
 //!
 //! A request arrives in canonical form ([`fanlight_canonical::Unresolved`]), is resolved once
-//! ([`resolve`](fanlight_canonical::Core::resolve)), and then carried out
-//! ([`run`](fanlight_canonical::Core::run)). Each policy has one module: [`naming`](Naming),
+//! ([`resolve`](Gateway::resolve)), and then carried out
+//! ([`run`](Gateway::run)). Each policy has one module: [`naming`](Naming),
 //! [`merge`] (`_meta` and hints), [`cursor`], [`fault`] (errors), `tasks` (which server has a
 //! task), `uris` (which server has a resource).
 //!
@@ -29,7 +29,7 @@ mod topology;
 mod uri_places;
 mod uris;
 
-pub use gateway::{Gateway, GatewaySettings, ListenOperation, Notice, Operation};
+pub use gateway::{Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation};
 pub use list_store::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::{CommonTask, CommonTaskOwners};

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use fanlight_canonical as canonical;
-use fanlight_canonical::Core as _;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
 use serde::Serialize;

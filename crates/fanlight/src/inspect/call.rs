@@ -1,6 +1,6 @@
 //! `fanlight call`: one tool call through the gateway.
 
-use fanlight_canonical::{Core as _, Detail, ServerMessages};
+use fanlight_canonical::{Detail, ServerMessages};
 use std::io::IsTerminal as _;
 
 use fanlight_config::Config;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{
-    CallContext, Core, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages,
-    cancelled_by_operator,
+    CallContext, MessageReceiver, ServerMessage, ServerMessages, cancelled_by_operator,
 };
+use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
 use tokio_util::sync::CancellationToken;
@@ -31,9 +31,9 @@ type Item = ResponseItem<ServerMessage, Response>;
 type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 #[derive(Debug)]
-pub(crate) struct CoreRequest<R> {
+pub(crate) struct CoreRequest {
     /// The operation to run. It has been admitted.
-    pub(crate) operation: R,
+    pub(crate) operation: Operation,
     /// The number of server messages that may wait for the client; `None` if the client can take
     /// none.
     pub(crate) messages: Option<usize>,
@@ -106,15 +106,15 @@ pub(crate) struct CoreCall {
 
 impl CoreCall {
     /// Creates the request. It does not run before the first poll.
-    pub(crate) fn start<C: Core>(core: &Arc<C>, request: CoreRequest<C::Resolved>) -> Self {
+    pub(crate) fn start(core: &Arc<Gateway>, request: CoreRequest) -> Self {
         Self::start_after(None, core, request)
     }
 
     /// Like [`start`](Self::start), but the request waits for `first` before it reaches the core.
-    pub(crate) fn start_after<C: Core>(
+    pub(crate) fn start_after(
         first: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-        core: &Arc<C>,
-        request: CoreRequest<C::Resolved>,
+        core: &Arc<Gateway>,
+        request: CoreRequest,
     ) -> Self {
         let (sender, messages) = match request.messages {
             Some(capacity) => {

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{
-    CallContext, Core, ResolvedOperation as _, ServerMessage, ServerMessages, ServerRequest,
-};
+use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
+use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{InputRequest, InputRequired};
 use fanlight_protocol::json::ObjectBuilder;
@@ -42,9 +41,9 @@ pub(crate) struct RoundLimits {
     clippy::manual_async_fn,
     reason = "the future of an `async fn` holds the operation twice"
 )]
-pub(crate) fn resolve_input_rounds<C: Core>(
-    core: Arc<C>,
-    mut operation: C::Resolved,
+pub(crate) fn resolve_input_rounds(
+    core: Arc<Gateway>,
+    mut operation: Operation,
     messages: ServerMessages,
     limits: RoundLimits,
 ) -> impl Future<Output = Response> + Send + 'static {

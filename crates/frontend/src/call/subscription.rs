@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Core, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
+    CallContext, Interest, Listening, MessageReceiver, ServerMessage, ServerMessages,
 };
+use fanlight_gateway::{Gateway, ListenOperation};
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, missing_capability_error,
 };
@@ -106,12 +107,12 @@ impl Subscriptions {
     }
 
     /// Has `core` resolve the filter of `request`. The context lives as long as the subscription.
-    pub(crate) fn resolve<C: Core>(
+    pub(crate) fn resolve(
         &self,
-        core: &C,
+        core: &Gateway,
         request: &Request,
         context: &Arc<CallContext>,
-    ) -> Result<C::ResolvedListen, RpcError> {
+    ) -> Result<ListenOperation, RpcError> {
         let interest = interest(request.params.as_ref(), self.limit)?;
         let missing = MissingCapability::of(&context.capabilities, ClientCapability::Tasks)
             .filter(|_| !interest.tasks.is_empty());
@@ -122,10 +123,10 @@ impl Subscriptions {
     }
 
     /// Opens a subscription with this id.
-    pub(crate) fn open<C: Core>(
+    pub(crate) fn open(
         &self,
-        core: &Arc<C>,
-        operation: C::ResolvedListen,
+        core: &Arc<Gateway>,
+        operation: ListenOperation,
         id: &Json,
         begins: SubscriptionBegins,
         ends: SubscriptionEnds,

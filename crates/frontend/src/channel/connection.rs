@@ -1,12 +1,12 @@
 //! One client on one channel. Messages are read one by one; each request is a task.
 
+use fanlight_gateway::Gateway;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 
 use bytes::Bytes;
-use fanlight_canonical::Core;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -24,8 +24,8 @@ use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
 
 /// A client on a channel.
-pub(crate) struct ChannelConnection<C> {
-    pub(crate) ingress: Ingress<C>,
+pub(crate) struct ChannelConnection {
+    pub(crate) ingress: Ingress,
     out: ClientSender,
     /// The session of the last `initialize`.
     session: Mutex<Option<Arc<SessionStreams>>>,
@@ -40,10 +40,10 @@ pub(crate) struct ChannelConnection<C> {
     running_hook: Option<RunningHook>,
 }
 
-impl<C: Core> ChannelConnection<C> {
+impl ChannelConnection {
     /// Creates a client that reads its messages from the other end of `queue`.
     pub(crate) fn new(
-        core: Arc<C>,
+        core: Arc<Gateway>,
         settings: &Arc<FrontendSettings>,
         queue: mpsc::Sender<Outbound>,
         options: ChannelOptions,
@@ -240,7 +240,7 @@ impl<C: Core> ChannelConnection<C> {
     }
 }
 
-impl<C: Core> Transport for Arc<ChannelConnection<C>> {
+impl Transport for Arc<ChannelConnection> {
     fn serves_modern(&self) -> bool {
         !self.legacy_only
     }
@@ -272,9 +272,9 @@ impl<C: Core> Transport for Arc<ChannelConnection<C>> {
         }
     }
 
-    fn listen<K: Core>(
+    fn listen(
         &self,
-        core: &Arc<K>,
+        core: &Arc<Gateway>,
         session: &ActiveSession,
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         if self.closing.is_cancelled() {

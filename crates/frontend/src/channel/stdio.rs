@@ -6,10 +6,10 @@
 //!
 //! Source: 2026-07-28 basic/transports/stdio, 2025-11-25 basic/transports.
 
+use fanlight_gateway::Gateway;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use fanlight_canonical::Core;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_protocol::{RpcError, code, partial};
 use fanlight_telemetry::metrics::Direction;
@@ -39,10 +39,10 @@ const READ: usize = 16 << 10;
 ///
 /// If a stream fails or the system has no random numbers. A client that closes its end causes no
 /// error.
-pub async fn serve_stdio<C: Core>(
+pub async fn serve_stdio(
     input: impl AsyncRead + Send,
     output: impl AsyncWrite + Send,
-    core: Arc<C>,
+    core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
@@ -54,10 +54,10 @@ pub async fn serve_stdio<C: Core>(
 /// # Errors
 ///
 /// As for [`serve_stdio`].
-pub async fn serve_stdio_observed<C: Core>(
+pub async fn serve_stdio_observed(
     input: impl AsyncRead + Send,
     output: impl AsyncWrite + Send,
-    core: Arc<C>,
+    core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
     insight: &Insight,
@@ -101,8 +101,8 @@ pub async fn serve_stdio_observed<C: Core>(
 }
 
 /// Waits until no request is running, or the writer has failed.
-async fn finished<C: Core>(
-    connection: &ChannelConnection<C>,
+async fn finished(
+    connection: &ChannelConnection,
     writer: Pin<&mut impl Future<Output = std::io::Result<()>>>,
 ) -> std::io::Result<()> {
     tokio::select! {
@@ -121,10 +121,10 @@ fn closed_is_fine(written: std::io::Result<()>) -> std::io::Result<()> {
     })
 }
 
-async fn read_lines<C: Core>(
+async fn read_lines(
     input: impl AsyncRead,
     limit: usize,
-    connection: &Arc<ChannelConnection<C>>,
+    connection: &Arc<ChannelConnection>,
 ) -> std::io::Result<()> {
     let mut input = pin!(input);
     let mut decoder = LineDecoder::new(limit);
@@ -153,7 +153,7 @@ async fn read_lines<C: Core>(
 }
 
 /// Handles one line. Returns once its requests run; waits only while sending a refusal.
-async fn take_line<C: Core>(connection: &Arc<ChannelConnection<C>>, line: Result<Line, NoMemory>) {
+async fn take_line(connection: &Arc<ChannelConnection>, line: Result<Line, NoMemory>) {
     let taken = match line {
         Ok(Line::Whole(text)) => {
             let (received, trace_context) = (Moment::now(), Headers::default());

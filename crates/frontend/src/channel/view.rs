@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::Core;
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
 
 use super::ChannelConnection;
 use crate::streams::SessionStreams;
 
-impl<C: Core> ChannelConnection<C> {
+impl ChannelConnection {
     /// The client's session, if it has one. Its connection counts as the session's stream.
     pub(crate) fn session_view(&self, id: &str, transport: &'static str) -> Option<SessionView> {
         let session = self.current_session()?;
@@ -20,7 +19,7 @@ impl<C: Core> ChannelConnection<C> {
 }
 
 /// The client on standard input and output. Its session has no id.
-impl<C: Core> Clients for ChannelConnection<C> {
+impl Clients for ChannelConnection {
     fn view(&self) -> ClientsView {
         let view = |session: Arc<SessionStreams>| SessionView {
             digest: String::new(),

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use crate::forwarding::{ENVELOPE, Replicas};
-use fanlight_canonical::Core;
 use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_fair::LogLimit;
 use http::request::Parts;
@@ -17,12 +16,12 @@ use super::reply::{self, ReplyBody};
 use super::serve::Serve;
 
 /// Answers forwarded requests as if they had arrived at `endpoint`.
-pub(super) struct ForwardedRequests<C> {
-    pub(super) endpoint: Arc<Endpoint<C>>,
+pub(super) struct ForwardedRequests {
+    pub(super) endpoint: Arc<Endpoint>,
     pub(super) replicas: Arc<dyn Replicas>,
 }
 
-impl<C: Core> Serve for ForwardedRequests<C> {
+impl Serve for ForwardedRequests {
     fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,

@@ -22,6 +22,7 @@ mod serve;
 mod sse_transport;
 mod workers;
 
+use fanlight_gateway::Gateway;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,7 +35,6 @@ use self::forwarded::ForwardedRequests;
 use crate::error::FrontendError;
 use crate::insight::Insight;
 use crate::settings::FrontendSettings;
-use fanlight_canonical::Core;
 
 pub use limits::LiveLimits;
 
@@ -45,9 +45,9 @@ pub use limits::LiveLimits;
 /// # Errors
 ///
 /// If the system has no random numbers. No client can end the listener.
-pub async fn serve_http<C: Core>(
+pub async fn serve_http(
     listener: TcpListener,
-    core: Arc<C>,
+    core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
 ) -> Result<(), FrontendError> {
@@ -89,14 +89,14 @@ pub struct ReplicaListener {
 /// # Errors
 ///
 /// As for [`serve_http`].
-pub async fn serve_http_observed<C: Core>(
+pub async fn serve_http_observed(
     LiveListener {
         sockets,
         tls,
         limits,
         replicas: listener,
     }: LiveListener,
-    core: Arc<C>,
+    core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
     shutdown: CancellationToken,
     insight: &Insight,
@@ -154,9 +154,9 @@ pub async fn serve_http_observed<C: Core>(
     Ok(())
 }
 
-async fn serve_replicas<C: Core>(
+async fn serve_replicas(
     ReplicaListener { sockets, tls }: ReplicaListener,
-    forwarded: ForwardedRequests<C>,
+    forwarded: ForwardedRequests,
     settings: &Arc<FrontendSettings>,
     drain: impl Fn() -> Duration,
     drained: &CancellationToken,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Scopes;
-use fanlight_canonical::{Core, Decidable, Detail};
+use fanlight_canonical::{Decidable, Detail};
 use fanlight_fair::TooMany;
 use fanlight_protocol::{Method, RpcError, code};
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,7 +21,7 @@ pub(super) struct Admitted {
     pub(super) turn: Option<Turn>,
 }
 
-impl<C: Core> Ingress<C> {
+impl Ingress {
     /// How far a request must be resolved for [`Self::admit`].
     pub(super) fn detail(&self, origin: &Origin<'_>, method: &Method) -> Detail {
         let depends = || decision::depends_on_tools(&self.settings, origin.holder.endpoint());

@@ -15,7 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fanlight_canonical::credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{Core, Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_canonical::{Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_gateway::Gateway;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
@@ -38,8 +39,8 @@ use crate::suspended::SuspendedCalls;
 use crate::trace::{self, Ending};
 
 /// The shared state for all messages of a listener or connection.
-pub(crate) struct Ingress<C> {
-    pub(crate) core: Arc<C>,
+pub(crate) struct Ingress {
+    pub(crate) core: Arc<Gateway>,
     pub(crate) settings: Arc<FrontendSettings>,
     pub(crate) suspended_calls: Arc<SuspendedCalls>,
     pub(crate) subscriptions: Subscriptions,
@@ -205,10 +206,10 @@ impl From<RpcError> for Box<Refusal> {
     }
 }
 
-impl<C: Core> Ingress<C> {
+impl Ingress {
     /// An ingress to `core`. Suspended calls end when `cut` is cancelled.
     pub(crate) fn new(
-        core: Arc<C>,
+        core: Arc<Gateway>,
         settings: &Arc<FrontendSettings>,
         cut: &CancellationToken,
     ) -> Result<Self, FrontendError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Core};
+use fanlight_canonical::CallContext;
 use fanlight_protocol::{Era, Method, Notification, Revision};
 
 use super::{Ingress, Origin, Refusal, Transport};
@@ -10,7 +10,7 @@ use crate::eras::params::Params;
 use crate::eras::{era, modern};
 use crate::session::{RunningRequests, ServerRequests, Session};
 
-impl<C: Core> Ingress<C> {
+impl Ingress {
     pub(super) async fn notification<T: Transport>(
         &self,
         transport: &T,

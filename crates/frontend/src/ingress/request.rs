@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Decidable, Detail, ResolvedOperation as _,
-    ServerMessages, ServerSessions, SessionRequest, Unresolved,
+    CallContext, Caller, ClientEra, Decidable, Detail, ServerMessages, ServerSessions,
+    SessionRequest, Unresolved,
 };
+use fanlight_gateway::Operation;
 use fanlight_protocol::capability::can_be_asked;
 use fanlight_protocol::input;
 use fanlight_protocol::json::{ObjectBuilder, Value};
@@ -73,14 +74,14 @@ pub(super) struct ParsedRequest {
 }
 
 /// An admitted operation and the conditions to wait for before it runs.
-struct AdmittedOperation<R> {
-    operation: R,
+struct AdmittedOperation {
+    operation: Operation,
     before: BeforeRun,
     hooked: Option<Box<HookedCall>>,
     recording: Option<Box<RequestRecording>>,
 }
 
-impl<C: Core> Ingress<C> {
+impl Ingress {
     /// Starts a request by the rules of its era.
     pub(super) async fn start<T: Transport>(
         &self,
@@ -416,7 +417,7 @@ impl<C: Core> Ingress<C> {
         parsed: &mut ParsedRequest,
         sender: modern::RequestMeta,
         takes_messages: bool,
-    ) -> C::Resolved {
+    ) -> Operation {
         let ParsedRequest {
             request,
             params,
@@ -489,11 +490,7 @@ impl<C: Core> Ingress<C> {
 
     /// Adds the conditions that an admitted operation waits for: its turn, and an approval if it
     /// needs one.
-    fn admitted(
-        &self,
-        operation: C::Resolved,
-        turn: Option<Turn>,
-    ) -> AdmittedOperation<C::Resolved> {
+    fn admitted(&self, operation: Operation, turn: Option<Turn>) -> AdmittedOperation {
         let recording = RequestRecording::of(&self.settings, &operation);
         if operation.is_refused() {
             // A refusal waits for no turn and no approval.
@@ -517,7 +514,7 @@ impl<C: Core> Ingress<C> {
 
     fn suspendable_call(
         &self,
-        admitted: AdmittedOperation<C::Resolved>,
+        admitted: AdmittedOperation,
         parsed: &mut ParsedRequest,
         takes_messages: bool,
         resumption: Resumption,
@@ -654,7 +651,7 @@ impl<C: Core> Ingress<C> {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: &Arc<SessionRequest>,
-    ) -> C::Resolved {
+    ) -> Operation {
         let ParsedRequest {
             request,
             params,
@@ -693,7 +690,7 @@ impl<C: Core> Ingress<C> {
         session: &ActiveSession,
         parsed: &mut ParsedRequest,
         named: Arc<SessionRequest>,
-        admitted: AdmittedOperation<C::Resolved>,
+        admitted: AdmittedOperation,
     ) -> LegacyCall {
         let ParsedRequest {
             request, params, ..
@@ -853,7 +850,7 @@ impl<C: Core> Ingress<C> {
         &self,
         session: &ActiveSession,
         context: CallContext,
-    ) -> impl Future<Output = ()> + Send + use<C> {
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (core, settings) = (Arc::clone(&self.core), Arc::clone(&self.settings));
         let uris = session.session.subscriptions();
         let again = Arc::new((core, settings, session.clone(), context));

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, Decidable, ProcessRun};
+use fanlight_canonical::{Decidable, ProcessRun};
+use fanlight_gateway::Gateway;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -107,9 +108,9 @@ pub(crate) trait Transport: Send + Sync {
 
     /// Starts to listen to messages outside of calls, if not done yet. The result resolves once the
     /// core has answered, or after a while.
-    fn listen<C: Core>(
+    fn listen(
         &self,
-        core: &Arc<C>,
+        core: &Arc<Gateway>,
         session: &ActiveSession,
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
 }

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Core, Endpoint, Holder, Keeping, Peer, ServerRequest,
-    ServerSessions, SessionKeeper, SessionKey,
+    CallContext, Caller, ClientEra, Endpoint, Holder, Keeping, Peer, ServerRequest, ServerSessions,
+    SessionKeeper, SessionKey,
 };
+use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response, Revision};
@@ -60,9 +61,8 @@ pub(crate) struct Session {
     /// Whether the session was taken over, so the client may have missed messages.
     was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
-    /// Reports the session's end to the core. Called when the session is dropped, so that none of
-    /// its calls can follow.
-    report_end: Box<dyn Fn(SessionKey) + Send + Sync>,
+    /// Told of the session's end when the session is dropped, so that none of its calls can follow.
+    core: Arc<Gateway>,
 }
 
 /// The owner of a session; plain data that is valid in any process.
@@ -89,18 +89,17 @@ struct Usage {
 impl Session {
     /// Creates the session of a client that sent `initialize`. It may have `max_server_requests`
     /// open server requests.
-    pub(crate) fn new<C: Core>(
+    pub(crate) fn new(
         record: SessionRecord,
         memory: Reservation,
         running: Arc<RunningRequests>,
         max_server_requests: usize,
-        core: &Arc<C>,
+        core: &Arc<Gateway>,
     ) -> Self {
-        let (core, key) = (Arc::clone(core), SessionKey::fresh());
         Self {
             record,
             _memory: memory,
-            key,
+            key: SessionKey::fresh(),
             opened_as: fastrand::u64(..),
             log_level: Mutex::default(),
             running,
@@ -115,7 +114,7 @@ impl Session {
             subscriptions: Mutex::default(),
             was_moved: false,
             counted: Mutex::default(),
-            report_end: Box::new(move |session| core.end_session(session)),
+            core: Arc::clone(core),
         }
     }
 
@@ -507,7 +506,7 @@ impl SessionKeeper for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        (self.report_end)(self.key);
+        self.core.end_session(self.key);
     }
 }
 

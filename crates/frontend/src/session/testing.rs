@@ -1,5 +1,5 @@
-//! A core and session records for unit tests. The core answers listening by a function and counts
-//! ended sessions; the records need no store.
+//! A gateway and session records for unit tests. The gateway's server answers listening by a function
+//! and counts ended sessions; the records need no store.
 
 use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Scopes};
 use fanlight_canonical::{
-    CallContext, Core, Decidable, Detail, Endpoint, Interest, Listen, Listening, Peer, Principal,
-    ProcessRun, ResolvedOperation, ServerMessages, ServerSession, ServerSessions, SessionAt,
-    SessionKey, Unresolved,
+    BackendClient, BackendError, BackendStatus, Call, Listen, Listening, Peer, Pending, Principal,
+    ProcessRun, ServerSession, ServerSessions, SessionAt, SessionKey,
 };
+use fanlight_gateway::Gateway;
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::seal::Keys;
-use fanlight_protocol::{Json, Method, Notification, Response, Revision, RpcError, input};
+use fanlight_protocol::{Json, Response, Revision, RpcError};
 use tokio::sync::{RwLock, watch};
 
 use super::archive::SessionArchive;
@@ -21,50 +22,56 @@ use super::{Session, SessionRecord, lock};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
 use crate::session_records::{Claimed, Mark, Recorded, Released, SessionRecords};
-use crate::testing::{TestListen, TestNotice};
+
+#[path = "../../tests/edge/gateway.rs"]
+pub(crate) mod gateway;
 
 type Answer = dyn Fn(Listen) -> Result<Listening, RpcError> + Send + Sync;
 
+/// A gateway in front of a server that answers `listen` by a function.
 pub(crate) struct ListenCore {
-    answer: Box<Answer>,
-    ended: AtomicUsize,
+    gateway: Arc<Gateway>,
+    server: Arc<ListenServer>,
 }
 
 impl ListenCore {
-    /// A core that answers `listen` by `answer`.
     pub(crate) fn new(
         answer: impl Fn(Listen) -> Result<Listening, RpcError> + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Self {
+        let server = Arc::new(ListenServer {
             answer: Box::new(answer),
             ended: AtomicUsize::new(0),
-        })
+        });
+        Self {
+            gateway: gateway::gateway(Arc::clone(&server) as _, &[]),
+            server,
+        }
     }
 
-    pub(crate) fn refusing() -> Arc<Self> {
+    pub(crate) fn refusing() -> Self {
         Self::new(|_| Err(RpcError::new(0, "refused")))
     }
 
     /// A session of a client that can resume its streams.
-    pub(crate) fn session(self: &Arc<Self>) -> Session {
+    pub(crate) fn session(&self) -> Session {
         self.session_of(Principal::anonymous())
     }
 
     /// A session of an unauthenticated client at 10.0.0.`last`.
-    pub(crate) fn session_from(self: &Arc<Self>, last: u8) -> Session {
+    pub(crate) fn session_from(&self, last: u8) -> Session {
         self.session_for(
             Principal::anonymous(),
             Peer::Address([10, 0, 0, last].into()),
         )
     }
 
-    pub(crate) fn session_of(self: &Arc<Self>, principal: Principal) -> Session {
+    pub(crate) fn session_of(&self, principal: Principal) -> Session {
         let peer = Peer::of(&principal, None);
         self.session_for(principal, peer)
     }
 
     /// A session of a client with these scopes.
-    pub(crate) fn session_with(self: &Arc<Self>, scopes: Scopes) -> Session {
+    pub(crate) fn session_with(&self, scopes: Scopes) -> Session {
         self.session_by(
             Identity {
                 scopes,
@@ -74,7 +81,7 @@ impl ListenCore {
         )
     }
 
-    fn session_for(self: &Arc<Self>, principal: Principal, peer: Peer) -> Session {
+    fn session_for(&self, principal: Principal, peer: Peer) -> Session {
         self.session_by(
             Identity {
                 principal,
@@ -84,7 +91,7 @@ impl ListenCore {
         )
     }
 
-    fn session_by(self: &Arc<Self>, identity: Identity, peer: Peer) -> Session {
+    fn session_by(&self, identity: Identity, peer: Peer) -> Session {
         let initialize = InitializeParams {
             revision: Revision::V2025_11_25,
             client_info: Some(Json::literal(r#"{"name":"c"}"#)),
@@ -99,87 +106,56 @@ impl ListenCore {
             peer,
             initialize,
         };
-        Session::new(record, memory, Arc::default(), 1, self)
+        Session::new(record, memory, Arc::default(), 1, &self.gateway)
     }
 
     /// The number of ended sessions.
     pub(crate) fn ended(&self) -> usize {
-        self.ended.load(Ordering::Relaxed)
+        self.server.ended.load(Ordering::Relaxed)
     }
 }
 
-/// A request that the test core resolves to itself.
-#[derive(Debug)]
-pub(crate) struct TestOperation(pub(crate) Unresolved);
+impl std::ops::Deref for ListenCore {
+    type Target = Arc<Gateway>;
 
-impl Decidable for TestOperation {
-    fn method(&self) -> &Method {
-        &self.0.method
+    fn deref(&self) -> &Arc<Gateway> {
+        &self.gateway
     }
 }
 
-impl ResolvedOperation for TestOperation {
-    fn context(&self) -> &Arc<CallContext> {
-        &self.0.context
-    }
-
-    fn params(&self) -> Option<&Json> {
-        self.0.params.as_ref()
-    }
-
-    fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
-        self.0.params = Some(input::next_params(self.0.params.as_ref(), answers, state));
-    }
+/// A server that answers `listen` by a function and counts ended sessions.
+struct ListenServer {
+    answer: Box<Answer>,
+    ended: AtomicUsize,
 }
 
-impl Core for ListenCore {
-    type Resolved = TestOperation;
-    type ResolvedListen = TestListen;
-    type ResolvedNotice = TestNotice;
-
-    async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
-        TestOperation(request)
+impl BackendClient for ListenServer {
+    fn name(&self) -> &str {
+        "one"
     }
 
-    async fn run(&self, _: &mut TestOperation, _: ServerMessages) -> Response {
-        Response::from_result(&Json::empty_object())
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        Box::pin(ready(Ok(Json::empty_object().into())))
     }
 
-    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
-        Ok(())
+    fn request(&self, _: Call) -> Pending<'_, Response> {
+        Box::pin(ready(Ok(Response::from_result(&Json::empty_object()))))
     }
 
-    fn endpoint(&self, _: &str) -> Option<Endpoint> {
-        None
-    }
-
-    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
-        TestListen(interest, context)
-    }
-
-    async fn listen(
-        &self,
-        operation: TestListen,
-        messages: ServerMessages,
-    ) -> Result<Listening, RpcError> {
-        let TestListen(interest, context) = operation;
-        (self.answer)(Listen {
-            interest,
-            context,
-            messages,
-        })
-    }
-
-    fn resolve_notice(&self, notification: Notification, _: Arc<CallContext>) -> TestNotice {
-        TestNotice(notification)
-    }
-
-    fn notify(&self, notice: TestNotice) {
-        drop(notice);
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        let listening = (self.answer)(listen);
+        let refused = |error: RpcError| BackendError::Unreachable {
+            reason: error.message,
+        };
+        Box::pin(ready(listening.map_err(refused)))
     }
 
     fn end_session(&self, _: SessionKey) {
         self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn status(&self) -> BackendStatus {
+        gateway::ready()
     }
 }
 

@@ -18,12 +18,12 @@ mod reader;
 mod replay;
 mod sessions;
 
+use fanlight_gateway::Gateway;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fanlight_canonical::Core;
 use fanlight_protocol::seal::Tag;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
@@ -152,7 +152,7 @@ impl SessionStreams {
 
     /// Begins to listen to messages outside of calls, if not done yet. The result is cancelled once
     /// the core has answered. The caller must ensure that the messages are read.
-    pub(crate) fn begin_listening<C: Core>(&self, core: &Arc<C>) -> Option<CancellationToken> {
+    pub(crate) fn begin_listening(&self, core: &Arc<Gateway>) -> Option<CancellationToken> {
         let mut notifications = self.notifications();
         // Checked under the lock that `end` takes after setting `ended`.
         if self.state().ended {
@@ -164,9 +164,9 @@ impl SessionStreams {
 
     /// Like [`Self::begin_listening`], with a task that reads the messages while the client has no
     /// GET stream.
-    pub(crate) fn listen_in_background<C: Core>(
+    pub(crate) fn listen_in_background(
         self: &Arc<Self>,
-        core: &Arc<C>,
+        core: &Arc<Gateway>,
         policy: &StreamPolicy,
     ) -> Option<CancellationToken> {
         if self.state().hung_up {

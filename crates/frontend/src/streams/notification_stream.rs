@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Core, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays,
-    ServerMessage, ServerMessages,
+    CallContext, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage,
+    ServerMessages,
 };
+use fanlight_gateway::Gateway;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use tokio::time::sleep;
@@ -61,9 +62,9 @@ impl NotificationStream {
     /// Begins to listen for `session`, if not done yet. The result is cancelled once the core has
     /// answered; this stream must be polled until then. After a refusal the core is asked again at
     /// once, and then from time to time.
-    pub(crate) fn begin<C: Core>(
+    pub(crate) fn begin(
         &mut self,
-        core: &Arc<C>,
+        core: &Arc<Gateway>,
         session: &Session,
         settings: &Arc<FrontendSettings>,
     ) -> Option<CancellationToken> {
@@ -235,8 +236,8 @@ fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notif
 
 /// Listens as soon as the core accepts; cancels `answered` at the core's first answer. The pause
 /// between attempts doubles each time, within the settings' limits, with up to half as much jitter.
-async fn listen_until_accepted<C: Core>(
-    core: &C,
+async fn listen_until_accepted(
+    core: &Gateway,
     context: Arc<CallContext>,
     messages: ServerMessages,
     settings: &FrontendSettings,
@@ -347,7 +348,7 @@ mod tests {
 
     /// A core that refuses the first `refusals` times and then announces changed tools at once;
     /// also returns the number of attempts.
-    fn reluctant(refusals: usize) -> (Arc<ListenCore>, Arc<AtomicUsize>) {
+    fn reluctant(refusals: usize) -> (ListenCore, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&asked);
         let core = ListenCore::new(

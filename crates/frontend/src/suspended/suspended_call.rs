@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fanlight_canonical::{Decided, Holder, ServerMessage, ServerRequest};
+use fanlight_canonical::{Holder, ServerMessage, ServerRequest};
+use fanlight_gateway::Decided;
 use fanlight_protocol::capability::{MissingCapability, missing_capability_error};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};

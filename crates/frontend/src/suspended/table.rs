@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::{Decided, Holder, Peer, ProcessRun};
+use fanlight_canonical::{Holder, Peer, ProcessRun};
+use fanlight_gateway::Decided;
 use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};

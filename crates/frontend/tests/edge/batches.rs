@@ -131,7 +131,7 @@ async fn batch_with_initialize_or_modern_requests_is_refused() {
         let response = client.post(&headers, &batch(&[PING])).await;
         assert_eq!((response.status, response.code()), (400, -32600));
         assert!(
-            response.body.contains("2025-03-26 only"),
+            response.body.contains("only protocol version 2025-03-26"),
             "{}",
             response.body
         );

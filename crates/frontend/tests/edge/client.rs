@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::Core;
 use fanlight_frontend::{FrontendError, FrontendSettings, serve_http};
+use fanlight_gateway::Gateway;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -37,8 +37,12 @@ impl Server {
     }
 
     pub(crate) async fn with(settings: FrontendSettings) -> Self {
+        Self::at(&[], settings).await
+    }
+
+    pub(crate) async fn at(endpoints: &[&str], settings: FrontendSettings) -> Self {
         let (core, log) = TestCore::new();
-        let (address, shutdown, served) = listen(Arc::clone(&core), settings).await;
+        let (address, shutdown, served) = listen(core.gateway(endpoints), settings).await;
         Self {
             address,
             core,
@@ -68,8 +72,8 @@ impl Server {
     }
 }
 
-pub(crate) async fn listen<C: Core>(
-    core: Arc<C>,
+pub(crate) async fn listen(
+    core: Arc<Gateway>,
     settings: FrontendSettings,
 ) -> (
     SocketAddr,

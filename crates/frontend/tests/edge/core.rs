@@ -1,22 +1,22 @@
-//! A scripted core: each tool does one thing that a test needs.
+//! A scripted server: each tool does one thing that a test needs.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::Core;
 use fanlight_canonical::{
-    Call, CallContext, Decidable, Detail, Endpoint, Interest, Item, Listen, Listening,
-    ResolvedOperation, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
-    Unresolved,
+    BackendClient, BackendError, BackendStatus, Call, CallContext, Caller, Listen, Listening,
+    Pending, ServerMessage, ServerMessages, ServerRequest, SessionKey, StreamSignal,
 };
-use fanlight_frontend::testing::{TestListen, TestNotice};
+use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError, input};
+use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// An event in the core.
+/// An event at the server.
 #[derive(Debug)]
 pub(crate) enum Happened {
     Began(Box<Call>),
@@ -26,7 +26,7 @@ pub(crate) enum Happened {
     /// A client listens to messages outside of calls.
     Listens(Listen),
     ListensNoMore,
-    /// The end of a session was reported to the core.
+    /// The end of a session was reported to the server.
     SessionEnded(SessionKey),
 }
 
@@ -117,6 +117,45 @@ impl TestCore {
             description: Json::literal(description),
         };
         (Arc::new(core), Log(log))
+    }
+
+    /// A gateway in front of this server, with these endpoints or else `/mcp`.
+    pub(crate) fn gateway(self: &Arc<Self>, endpoints: &[&str]) -> Arc<Gateway> {
+        crate::gateway::gateway(Arc::clone(self) as _, endpoints)
+    }
+
+    async fn answer(&self, call: Call) -> Response {
+        let mut ending = Ending(self.happened.clone(), Some(Happened::Dropped));
+        let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
+        let response = match &call.method {
+            Method::CallTool => self.tool(&call).await,
+            Method::Complete => {
+                let arguments = call
+                    .params
+                    .as_ref()
+                    .and_then(|params| params.get("arguments"))
+                    .unwrap();
+                self.ask(&call, &arguments).await
+            }
+            Method::GetTask | Method::CancelTask | Method::UpdateTask => {
+                answer(r#"{"status":"input_required"}"#)
+            }
+            Method::TaskResult => {
+                // A legacy server may ask something on this stream.
+                let answered = ask(
+                    &call,
+                    &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#),
+                )
+                .await
+                .await;
+                answer(answered.unwrap().body().as_text())
+            }
+            Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
+            Method::SetLogLevel | Method::Subscribe => Response::from_result(&Json::empty_object()),
+            other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
+        };
+        ending.1 = Some(Happened::Answered);
+        response
     }
 
     async fn tool(&self, call: &Call) -> Response {
@@ -288,7 +327,7 @@ impl TestCore {
     }
 }
 
-/// How long the servers behind this core wait for an answer.
+/// How long the server waits for an answer.
 pub(crate) const GIVES_UP: Duration = Duration::from_secs(15);
 
 async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
@@ -308,173 +347,64 @@ async fn ask(call: &Call, request: &Json) -> oneshot::Receiver<Response> {
     answered
 }
 
-/// A request that this core resolves to itself, with a tool of its own list.
-#[derive(Debug)]
-pub(crate) struct TestOperation {
-    request: Unresolved,
-    tool: Option<Arc<Json>>,
-}
+/// The tools, as the gateway reads them.
+const TOOLS: &str = r#"{"tools":[
+    {"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},
+    {"name":"echo","inputSchema":{"type":"object"}},
+    {"name":"files__delete_all","inputSchema":{"type":"object"}}
+]}"#;
 
-impl Decidable for TestOperation {
-    fn method(&self) -> &Method {
-        &self.request.method
+impl BackendClient for TestCore {
+    fn name(&self) -> &str {
+        "one"
     }
 
-    fn definition(&self) -> Option<&Arc<Json>> {
-        self.tool.as_ref()
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        Box::pin(ready(Ok(self.description.clone().into())))
     }
 
-    fn tool(&self) -> Option<Item<'_>> {
-        let name = self.tool.as_ref()?.get("name")?.as_str()?.into_owned();
-        Some(Item {
-            server: "one",
-            name: name.into(),
-        })
-    }
-}
-
-impl ResolvedOperation for TestOperation {
-    fn context(&self) -> &Arc<CallContext> {
-        &self.request.context
-    }
-
-    fn params(&self) -> Option<&Json> {
-        self.request.params.as_ref()
-    }
-
-    fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
-        self.request.params = Some(input::next_params(
-            self.request.params.as_ref(),
-            answers,
-            state,
-        ));
-    }
-}
-
-fn listed(name: &str) -> Option<Arc<Json>> {
-    const MIRRORED: &str = r#"{"name":"mirrored","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-    let listed = match name {
-        "mirrored" => MIRRORED,
-        "echo" => r#"{"name":"echo"}"#,
-        // Its listed name, and an accepted alternative.
-        "files__delete_all" | "delete_all" => r#"{"name":"files__delete_all"}"#,
-        _ => return None,
-    };
-    Some(Arc::new(Json::literal(listed)))
-}
-
-impl Core for TestCore {
-    type Resolved = TestOperation;
-    type ResolvedListen = TestListen;
-    type ResolvedNotice = TestNotice;
-
-    async fn resolve(&self, request: Unresolved, detail: Detail) -> TestOperation {
-        let name = request
-            .params
-            .as_ref()
-            .and_then(|params| params.get("name"));
-        let name = name.filter(|_| detail == Detail::Tool && request.method == Method::CallTool);
-        let tool = name.and_then(|name| listed(&name.as_str()?));
-        TestOperation { request, tool }
-    }
-
-    async fn run(&self, operation: &mut TestOperation, messages: ServerMessages) -> Response {
-        let Unresolved {
-            method,
-            params,
-            context,
-        } = operation.request.clone();
+    fn describe_to<'a>(&'a self, client: &'a CallContext) -> Pending<'a, ServerDescription> {
         let call = Call {
-            method,
-            params,
-            context,
-            messages,
+            method: Method::Discover,
+            params: None,
+            context: Arc::new(client.clone()),
+            messages: ServerMessages::discard(),
         };
-        let mut ending = Ending(self.happened.clone(), Some(Happened::Dropped));
-        let _ = self.happened.send(Happened::Began(Box::new(call.clone())));
-        let response = match &call.method {
-            Method::Discover => Response::from_result(&self.description),
-            Method::CallTool => self.tool(&call).await,
-            Method::Complete => {
-                let arguments = call
-                    .params
-                    .as_ref()
-                    .and_then(|params| params.get("arguments"))
-                    .unwrap();
-                self.ask(&call, &arguments).await
-            }
-            Method::GetTask | Method::CancelTask | Method::UpdateTask => {
-                answer(r#"{"status":"input_required"}"#)
-            }
-            Method::TaskResult => {
-                // A legacy server may ask something on this stream.
-                let answered = ask(
-                    &call,
-                    &Json::literal(r#"{"method":"roots/list","params":{"x":1.0}}"#),
-                )
-                .await
-                .await;
-                answer(answered.unwrap().body().as_text())
-            }
-            Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
-            Method::SetLogLevel | Method::Subscribe => Response::from_result(&Json::empty_object()),
-            other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
-        };
-        ending.1 = Some(Happened::Answered);
-        response
+        let _ = self.happened.send(Happened::Began(Box::new(call)));
+        let _ = self.happened.send(Happened::Answered);
+        self.describe()
     }
 
-    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
-        Ok(())
-    }
-
-    fn endpoint(&self, path: &str) -> Option<Endpoint> {
-        match path.trim_end_matches('/') {
-            "/mcp" => Some(Endpoint::Default),
-            "/mcp/other" => Some(Endpoint::at("/mcp/other")),
-            _ => None,
+    fn request(&self, call: Call) -> Pending<'_, Response> {
+        if call.context.caller == Caller::gateway() {
+            return Box::pin(ready(Ok(Response::from_result(&Json::literal(TOOLS)))));
         }
+        Box::pin(async move { Ok(self.answer(call).await) })
     }
 
-    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
-        TestListen(interest, context)
-    }
-
-    fn resolve_notice(&self, notification: Notification, _: Arc<CallContext>) -> TestNotice {
-        TestNotice(notification)
-    }
-
-    fn notify(&self, notice: TestNotice) {
-        drop(notice);
-    }
-
-    async fn listen(
-        &self,
-        operation: TestListen,
-        messages: ServerMessages,
-    ) -> Result<Listening, RpcError> {
-        let TestListen(interest, context) = operation;
-        let listen = Listen {
-            interest,
-            context,
-            messages,
-        };
-        // Special resource names make the core refuse listening or drop parts of it.
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        if listen.context.caller == Caller::gateway() {
+            return Box::pin(ready(Ok(Listening::new(listen.interest, ()))));
+        }
+        // Special resource names make the server refuse listening or drop parts of it.
         let mut honoured = listen.interest.clone();
         if honoured.uris.iter().any(|uri| **uri == *"refuse:") {
-            return Err(RpcError::new(-31001, "as asked"));
+            let reason = "as asked".to_owned();
+            return Box::pin(ready(Err(BackendError::Unreachable { reason })));
         }
         honoured.uris.retain(|uri| **uri != *"ignore:");
         honoured.prompts &= honoured.session;
         let _ = self.happened.send(Happened::Listens(listen));
-        Ok(Listening::new(
-            honoured,
-            Ending(self.happened.clone(), Some(Happened::ListensNoMore)),
-        ))
+        let ending = Ending(self.happened.clone(), Some(Happened::ListensNoMore));
+        Box::pin(ready(Ok(Listening::new(honoured, ending))))
     }
 
     fn end_session(&self, session: SessionKey) {
         let _ = self.happened.send(Happened::SessionEnded(session));
+    }
+
+    fn status(&self) -> BackendStatus {
+        crate::gateway::ready()
     }
 }
 

@@ -146,7 +146,7 @@ async fn refused_initialize_opens_no_session() {
 async fn initialize_is_rendered_from_a_modern_description() {
     let modern = r#"{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m","version":"2"}}}"#;
     let (core, _log) = TestCore::described_by(modern);
-    let (address, ..) = listen(core, FrontendSettings::default()).await;
+    let (address, ..) = listen(core.gateway(&[]), FrontendSettings::default()).await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2099-01-01"}}"#;
     let result = Client::connect(address).await.post(&[], body).await.json()["result"].clone();
     assert_eq!(

@@ -102,7 +102,7 @@ async fn discover_is_rendered_from_legacy_and_modern_descriptions() {
 
     let modern = r#"{"supportedVersions":["2026-07-28"],"capabilities":{},"resultType":"complete","ttlMs":7,"cacheScope":"public"}"#;
     let (core, _log) = TestCore::described_by(modern);
-    let (address, ..) = listen(core, Default::default()).await;
+    let (address, ..) = listen(core.gateway(&[]), Default::default()).await;
     let response = Client::connect(address)
         .await
         .post(&modern_headers("server/discover", None), &body)

@@ -10,6 +10,7 @@
 mod batches;
 mod client;
 mod core;
+mod gateway;
 mod get_stream;
 mod http_legacy;
 mod http_limits;

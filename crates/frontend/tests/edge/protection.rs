@@ -98,13 +98,13 @@ fn protection(authorization_servers: &[&str]) -> LiveProtection {
 
 async fn start(authorization_servers: &[&str]) -> Server {
     let guard = Guard::new(&[], Origins::Listed(vec!["https://page.example".into()]));
-    Server::with(FrontendSettings {
+    let settings = FrontendSettings {
         authenticate: Arc::new(ByToken),
         protection: protection(authorization_servers),
         guard: LiveGuard::new(guard.with_public_url(PublicUrl::parse("https://mcp.example.com"))),
         ..FrontendSettings::default()
-    })
-    .await
+    };
+    Server::at(&["/mcp", "/mcp/other"], settings).await
 }
 
 async fn protected() -> Server {

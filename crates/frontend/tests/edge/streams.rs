@@ -33,7 +33,7 @@ impl Stdio {
         let serve = serve_stdio(
             server_input,
             server_output,
-            Arc::clone(&core),
+            core.gateway(&[]),
             Arc::new(settings),
             shutdown.clone(),
         );

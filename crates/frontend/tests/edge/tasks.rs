@@ -157,7 +157,7 @@ async fn task_passes_verbatim() {
 async fn task_capabilities_are_described_in_the_clients_dialect() {
     let legacy = r#"{"protocolVersion":"2025-11-25","capabilities":{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"s","version":"1"}}"#;
     let (core, _log) = TestCore::described_by(legacy);
-    let (address, ..) = crate::client::listen(core, Default::default()).await;
+    let (address, ..) = crate::client::listen(core.gateway(&[]), Default::default()).await;
     let mut client = crate::client::Client::connect(address).await;
     let discover = call(1, "x", "{}", "", "{}", "").replace("tools/call", "server/discover");
     let discovered = client

@@ -1,4 +1,5 @@
-//! The life of a request in the core: [`Core::resolve`], then [`Core::run`].
+//! The life of a request in the core: [`Gateway::resolve`], then
+//! [`Gateway::run`].
 
 mod answers;
 mod lists;
@@ -11,13 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Core, Decidable as _, Decided, Detail, Endpoint, Interest,
-    Listen, Listening, Pending, Policy, ResolvedOperation as _, Rewritten, SentTo, ServerMessages,
-    SessionKey, Unresolved,
+    BackendClient, Call, CallContext, Decidable as _, Endpoint, Listen, Listening, Pending, Policy,
+    Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
-use fanlight_protocol::{Method, Notification, Response, RpcError};
+use fanlight_protocol::{Method, Response, RpcError};
 use tokio_util::sync::DropGuard;
 
 use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
@@ -34,7 +34,7 @@ use crate::topology::{
 };
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
-pub use operation::{ListenOperation, Notice, Operation};
+pub use operation::{Decided, ListenOperation, Notice, Operation};
 use several::send_to_all_with;
 
 /// Settings of the core.
@@ -344,23 +344,17 @@ impl Gateway {
             _ => backend.client.request(call),
         }
     }
-}
 
-impl Core for Gateway {
-    type Resolved = Operation;
-    type ResolvedListen = ListenOperation;
-    type ResolvedNotice = Notice;
-
-    async fn resolve(&self, request: Unresolved, detail: Detail) -> Operation {
-        self.operation(request, detail).await
-    }
-
+    /// Carries out an operation. `messages` takes what the server sends before its response. Dropping
+    /// the future cancels the request. Another run carries out the same operation again, for the
+    /// next round of input.
+    ///
     /// Never fails: a failure is an error response.
     ///
     /// [`Method::Discover`] asks for the description. Its result has the shape of an `initialize`
     /// or `server/discover` result. If it is merged from several servers, it has `capabilities`,
     /// `serverInfo`, `instructions` and `_meta`. The client edge renders it for the client.
-    async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
+    pub async fn run(&self, operation: &mut Operation, messages: ServerMessages) -> Response {
         if operation.approval().is_some() {
             // An approval is for one execution of the call.
             operation.context().run_once();
@@ -426,16 +420,16 @@ impl Core for Gateway {
         }
     }
 
-    fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
-        self.decided_again(decided, context)
-    }
-
-    /// The endpoint at this request path.
-    fn endpoint(&self, path: &str) -> Option<Endpoint> {
+    /// The endpoint at this path of an HTTP request; `None` if there is none.
+    #[must_use]
+    pub fn endpoint(&self, path: &str) -> Option<Endpoint> {
         self.topology.load().endpoints.at(path)
     }
 
-    fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
+    /// Whether another replica can continue sessions at this endpoint. It cannot if one of the
+    /// servers is a process on this machine, which would have the session's state.
+    #[must_use]
+    pub fn sessions_may_move(&self, endpoint: &Endpoint) -> bool {
         let view = View::at(self.topology.load(), endpoint);
         let is_remote = |client: &Arc<dyn BackendClient>| client.status().transport != "stdio";
         view.backends().all(|member| {
@@ -445,10 +439,6 @@ impl Core for Gateway {
                     .as_ref()
                     .is_none_or(|canary| is_remote(&canary.client))
         })
-    }
-
-    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
-        self.listen_operation(interest, context)
     }
 
     /// Listens for messages that servers send outside of calls, until the result is dropped.
@@ -461,7 +451,7 @@ impl Core for Gateway {
     ///
     /// If the only server does not answer. With several servers, the parts of those that do not
     /// answer in time are not honoured.
-    async fn listen(
+    pub async fn listen(
         &self,
         operation: ListenOperation,
         messages: ServerMessages,
@@ -483,12 +473,8 @@ impl Core for Gateway {
             .await
     }
 
-    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
-        self.notice(notification, context)
-    }
-
-    /// Forwards a notification of a client's session that Fanlight does not know.
-    fn notify(&self, notice: Notice) {
+    /// Forwards a notification of a client's session that Fanlight does not know. Must not block.
+    pub fn notify(&self, notice: Notice) {
         let Notice {
             view,
             notification,
@@ -497,7 +483,9 @@ impl Core for Gateway {
         self.notices.pass_on(view, notification, context);
     }
 
-    fn continue_session(&self, client: &Arc<CallContext>) {
+    /// Continues a client's session that another replica opened, with its sessions at servers. Must
+    /// not block.
+    pub fn continue_session(&self, client: &Arc<CallContext>) {
         self.topology
             .load()
             .clients()
@@ -505,7 +493,7 @@ impl Core for Gateway {
     }
 
     /// Tells all servers that the client's session has ended, so that they drop its state.
-    fn end_session(&self, session: SessionKey) {
+    pub fn end_session(&self, session: SessionKey) {
         self.subscribed.end(session);
         // A canary may have served the session, even before a change of its share.
         self.topology

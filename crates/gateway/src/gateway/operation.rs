@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Decided, Detail, Interest, Item,
-    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject,
-    ResolvedOperation, Unresolved, Verdict,
+    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
+    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
+    Verdict,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Notification, RpcError, input};
@@ -18,7 +18,7 @@ use crate::fault;
 use crate::routing::Target;
 use crate::topology::{BackendId, View};
 
-/// A request as the gateway carries it out. Its fields are private and only `Gateway::operation`
+/// A request as the gateway carries it out. Its fields are private and only [`Gateway::resolve`]
 /// makes one, so the request that runs is the one that was decided about.
 pub struct Operation {
     /// The client's view of the topology that the operation keeps.
@@ -43,7 +43,7 @@ pub(super) struct ListedTool {
     pub(super) definition: Arc<Json>,
 }
 
-/// A request to listen as the gateway carries it out. Only `Gateway::listen_operation` makes one.
+/// A request to listen as the gateway carries it out. Only [`Gateway::resolve_listen`] makes one.
 #[derive(Debug)]
 pub struct ListenOperation {
     pub(super) view: View,
@@ -51,7 +51,7 @@ pub struct ListenOperation {
     pub(super) context: Arc<CallContext>,
 }
 
-/// A notification as the gateway forwards it. Only `Gateway::notice` makes one.
+/// A notification as the gateway forwards it. Only [`Gateway::resolve_notice`] makes one.
 #[derive(Debug)]
 pub struct Notice {
     pub(super) view: View,
@@ -60,12 +60,9 @@ pub struct Notice {
 }
 
 impl Gateway {
-    /// Resolves a client's request to listen by the current topology.
-    pub(super) fn listen_operation(
-        &self,
-        interest: Interest,
-        context: Arc<CallContext>,
-    ) -> ListenOperation {
+    /// Resolves a request to listen by the names that the client knows. Asks no server.
+    #[must_use]
+    pub fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
         ListenOperation {
             view: self.view_of(&context),
             interest,
@@ -73,8 +70,9 @@ impl Gateway {
         }
     }
 
-    /// Resolves a notification by the current topology.
-    pub(super) fn notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
+    /// Resolves a notification that the client edge does not know. Asks no server.
+    #[must_use]
+    pub fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
         Notice {
             view: self.view_of(&context),
             notification,
@@ -82,8 +80,12 @@ impl Gateway {
         }
     }
 
-    /// Resolves a request by the current topology.
-    pub(super) async fn operation(&self, request: Unresolved, detail: Detail) -> Operation {
+    /// Resolves a request by the current topology, which the operation keeps until the request has
+    /// ended. So a replacement meanwhile does not change what [`Self::run`] does.
+    ///
+    /// Servers get only requests for lists, and those only for [`Detail::Tool`] or a policy. A
+    /// request that cannot be carried out gets an error when it runs.
+    pub async fn resolve(&self, request: Unresolved, detail: Detail) -> Operation {
         let view = self.view_of(&request.context);
         let mut operation = Operation {
             view,
@@ -227,18 +229,19 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Whether a request that began earlier may go on under the current policy.
-    pub(super) fn decided_again(
-        &self,
-        decided: &Decided,
-        context: &CallContext,
-    ) -> Result<(), RpcError> {
+    /// Whether a request that has waited for something may go on under the current policy. The
+    /// client is the one of `context`.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that may not go on and has to be ended.
+    pub fn may_go_on(&self, decided: &Decided, context: &CallContext) -> Result<(), RpcError> {
         let view = self.view_of(context);
-        if view.rights().is_none() || action(decided.method()).is_none() {
+        if view.rights().is_none() || action(&decided.method).is_none() {
             return Ok(());
         }
         // There was no policy when the request began.
-        let Some(subject) = decided.policy_subject() else {
+        let Some(subject) = &decided.subject else {
             return Err(fault::policy_has_changed());
         };
         let Some(verdict) = view.verdict_again(subject) else {
@@ -254,7 +257,7 @@ impl Gateway {
         };
         // An approval under another policy does not count under this one.
         let asked = rule(verdict.as_ref().ok());
-        if asked.is_some() && asked != rule(decided.verdict()) {
+        if asked.is_some() && asked != rule(decided.verdict.as_ref()) {
             Err(fault::policy_has_changed())
         } else {
             Ok(())
@@ -439,25 +442,36 @@ impl Decidable for Operation {
     }
 }
 
-impl ResolvedOperation for Operation {
-    fn context(&self) -> &Arc<CallContext> {
+impl Operation {
+    /// The client's context, with its identity.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CallContext> {
         &self.request.context
     }
 
-    fn params(&self) -> Option<&Json> {
+    /// `params` with the client's bytes.
+    #[must_use]
+    pub fn params(&self) -> Option<&Json> {
         self.request.params.as_ref()
     }
 
-    fn is_refused(&self) -> bool {
+    /// Whether the request is certain to get an error without reaching a server.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
         self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
-    fn sent_arguments(&self) -> Option<Json> {
+    /// The arguments of a call as the server gets them, if they are known.
+    #[must_use]
+    pub fn sent_arguments(&self) -> Option<Json> {
         let sent = self.sent().and_then(|(_, params)| params);
         sent.or(self.request.params.as_ref())?.get("arguments")
     }
 
-    fn policy_subject(&self) -> Option<PolicySubject> {
+    /// The subject of the policy's decision; `None` without a policy, or if no item of a server is
+    /// concerned.
+    #[must_use]
+    pub fn policy_subject(&self) -> Option<PolicySubject> {
         let Some(Ok(Target::One(routed))) = self.target.as_deref() else {
             return None;
         };
@@ -478,12 +492,61 @@ impl ResolvedOperation for Operation {
         })
     }
 
-    fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
+    /// Sets the client's answers, by key as written, and the server's state for the next run.
+    /// Nothing else changes.
+    pub fn answer(&mut self, answers: &[(Json, Json)], state: Option<&Json>) {
         let next = |params: Option<&Json>| input::next_params(params, answers, state);
         if let Some(Ok(Target::One(routed))) = self.target.as_deref_mut() {
             routed.params = next(Some(&routed.params));
         }
         self.request.params = Some(next(self.request.params.as_ref()));
+    }
+
+    /// The facts that the decision was based on. A running operation keeps them, because it may
+    /// need another decision.
+    #[must_use]
+    pub fn decided(&self) -> Decided {
+        Decided {
+            method: self.method().clone(),
+            definition: self.definition().cloned(),
+            tool: self
+                .tool()
+                .map(|Item { server, name }| (server.into(), name.into())),
+            verdict: self.verdict.clone(),
+            subject: self.policy_subject(),
+        }
+    }
+}
+
+/// The facts that the decision about a running request was based on.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    method: Method,
+    definition: Option<Arc<Json>>,
+    /// The server, and the server's own name of the tool.
+    tool: Option<(Box<str>, Box<str>)>,
+    verdict: Option<Verdict>,
+    subject: Option<PolicySubject>,
+}
+
+impl Decidable for Decided {
+    fn method(&self) -> &Method {
+        &self.method
+    }
+
+    fn definition(&self) -> Option<&Arc<Json>> {
+        self.definition.as_ref()
+    }
+
+    fn tool(&self) -> Option<Item<'_>> {
+        self.tool.as_ref().map(|(server, name)| Item {
+            server,
+            name: Cow::Borrowed(name),
+        })
+    }
+
+    fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
     }
 }
 

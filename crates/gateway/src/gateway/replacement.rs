@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use fanlight_canonical::{Call, Core as _, Detail, Policy, Unresolved};
+use fanlight_canonical::{Call, Detail, Policy, Unresolved};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tracing::debug;

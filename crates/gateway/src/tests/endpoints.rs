@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
-    Call, CallContext, Caller, Core as _, Endpoint, Holder, Interest, Principal, ServerMessages,
-    SessionKey,
+    Call, CallContext, Caller, Endpoint, Holder, Interest, Principal, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Method;
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Core as _,
+    BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller,
     Decidable as _, Detail, Endpoint, Holder, Interest, Listen, Listening, MessageReceiver, Parent,
     Pending, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish, Unresolved,
 };

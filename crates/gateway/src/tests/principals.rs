@@ -197,7 +197,7 @@ async fn private_list_is_read_for_each_principal_and_served_to_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn private_tool_is_resolved_by_the_list_of_its_caller() {
-    use fanlight_canonical::{Core as _, Decidable as _, Detail, Unresolved};
+    use fanlight_canonical::{Decidable as _, Detail, Unresolved};
     let scene = private();
     let tool = async |name: &str, tool: &str| {
         let Call { method, params, .. } = call(

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fanlight_canonical::{
-    CallContext, Core as _, Decidable as _, Detail, ResolvedOperation as _, ServerMessages,
-    Unresolved,
-};
+use fanlight_canonical::{CallContext, Decidable as _, Detail, ServerMessages, Unresolved};
 use fanlight_protocol::{Json, Method};
 use futures_util::poll;
 use proptest::collection::vec;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Caller, Core as _, Interest, Principal, SessionKey};
+use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey};
 use fanlight_protocol::Method;
 use futures_util::poll;
 use tokio::sync::Semaphore;

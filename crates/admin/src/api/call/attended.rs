@@ -10,8 +10,7 @@ use std::time::Duration;
 use axum::response::Response;
 use axum::response::sse::Event;
 use fanlight_canonical::{
-    Core as _, Detail, MessageReceiver, ResolvedOperation as _, ServerMessage, ServerMessages,
-    ServerRequest, Unresolved,
+    Detail, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::input::{InputRequired, MAX_INPUT_ROUNDS};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use bytes::Bytes;
-use fanlight_canonical::{Core as _, Detail, Endpoint, Unresolved, cancelled_by_operator};
+use fanlight_canonical::{Detail, Endpoint, Unresolved, cancelled_by_operator};
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::{Json, Method, Response};
 use fanlight_telemetry::Moment;

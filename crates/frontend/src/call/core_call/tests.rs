@@ -1,17 +1,21 @@
 //! Order, cancellation and survival of running requests.
 
+use std::future::ready;
+
 use bytes::Bytes;
-use fanlight_canonical::{Detail, Endpoint, Interest, Listening, SessionKey, Unresolved};
+use fanlight_canonical::{
+    BackendClient, BackendStatus, Call, Detail, Listen, Listening, Pending, SessionKey, Unresolved,
+};
+use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Message, Method, Notification};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::session::RunningRequests;
-use crate::session::testing::{ListenCore, TestOperation};
-use crate::testing::{TestListen, TestNotice};
+use crate::session::testing::gateway;
 
-/// A core that notifies, waits for its release, and reports when it is dropped and when it is done.
+/// A server that notifies, waits for its release, and reports when it is dropped and when it is done.
 struct Probe {
     release: Notify,
     outcome: mpsc::UnboundedSender<&'static str>,
@@ -26,55 +30,39 @@ impl Drop for Outcome {
     }
 }
 
-impl Core for Probe {
-    type Resolved = TestOperation;
-    type ResolvedListen = TestListen;
-    type ResolvedNotice = TestNotice;
-
-    async fn resolve(&self, request: Unresolved, _: Detail) -> TestOperation {
-        TestOperation(request)
+impl BackendClient for Probe {
+    fn name(&self) -> &str {
+        "one"
     }
 
-    async fn run(&self, _: &mut TestOperation, messages: ServerMessages) -> Response {
-        let mut outcome = Outcome(self.outcome.clone(), "dropped");
-        for count in 0..self.notes {
-            messages
-                .send(ServerMessage::Notification(note(count)))
-                .await;
-        }
-        self.release.notified().await;
-        messages.send(ServerMessage::Notification(note(99))).await;
-        outcome.1 = "done";
-        Response::from_result(&Json::empty_object())
+    fn describe(&self) -> Pending<'_, ServerDescription> {
+        Box::pin(ready(Ok(Json::empty_object().into())))
     }
 
-    fn may_go_on(&self, _: &fanlight_canonical::Decided, _: &CallContext) -> Result<(), RpcError> {
-        Ok(())
+    fn request(&self, Call { messages, .. }: Call) -> Pending<'_, Response> {
+        Box::pin(async move {
+            let mut outcome = Outcome(self.outcome.clone(), "dropped");
+            for count in 0..self.notes {
+                messages
+                    .send(ServerMessage::Notification(note(count)))
+                    .await;
+            }
+            self.release.notified().await;
+            messages.send(ServerMessage::Notification(note(99))).await;
+            outcome.1 = "done";
+            Ok(Response::from_result(&Json::empty_object()))
+        })
     }
 
-    fn endpoint(&self, _: &str) -> Option<Endpoint> {
-        None
+    fn listen(&self, listen: Listen) -> Pending<'_, Listening> {
+        Box::pin(ready(Ok(Listening::new(listen.interest, ()))))
     }
-
-    fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> TestListen {
-        ListenCore::refusing().resolve_listen(interest, context)
-    }
-
-    async fn listen(
-        &self,
-        operation: TestListen,
-        messages: ServerMessages,
-    ) -> Result<Listening, RpcError> {
-        ListenCore::refusing().listen(operation, messages).await
-    }
-
-    fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> TestNotice {
-        ListenCore::refusing().resolve_notice(notification, context)
-    }
-
-    fn notify(&self, _: TestNotice) {}
 
     fn end_session(&self, _: SessionKey) {}
+
+    fn status(&self) -> BackendStatus {
+        gateway::ready()
+    }
 }
 
 fn note(count: usize) -> Notification {
@@ -98,15 +86,16 @@ fn probe(notes: usize) -> (Arc<Probe>, mpsc::UnboundedReceiver<&'static str>) {
     )
 }
 
-fn start(core: &Arc<Probe>) -> CoreCall {
+async fn start(probe: &Arc<Probe>) -> CoreCall {
     let request = Unresolved {
         method: Method::CallTool,
         params: None,
         context: CallContext::internal(),
     };
-    let operation = TestOperation(request);
+    let core = gateway::gateway(Arc::clone(probe) as _, &[]);
+    let operation = core.resolve(request, Detail::Known).await;
     CoreCall::start(
-        core,
+        &core,
         CoreRequest {
             operation,
             messages: Some(2),
@@ -122,7 +111,7 @@ fn start(core: &Arc<Probe>) -> CoreCall {
 async fn notifications_arrive_in_order_before_the_response() {
     let (core, _outcomes) = probe(5);
     core.release.notify_one();
-    let mut call = start(&core);
+    let mut call = start(&core).await;
     let mut seen = Vec::new();
     let response = loop {
         match call.next().await {
@@ -145,7 +134,7 @@ async fn notifications_arrive_in_order_before_the_response() {
 #[tokio::test]
 async fn dropped_call_is_cancelled() {
     let (core, mut outcomes) = probe(1);
-    let mut call = start(&core);
+    let mut call = start(&core).await;
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     drop(call);
     assert_eq!(outcomes.recv().await, Some("dropped"));
@@ -156,7 +145,7 @@ async fn cancelled_call_has_no_response() {
     let (core, mut outcomes) = probe(1);
     let calls = Arc::new(RunningRequests::default());
     let id = Json::literal("1");
-    let mut call = start(&core);
+    let mut call = start(&core).await;
     call.set_cancellation(Some(calls.begin(&id)));
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     calls.cancel(&id);
@@ -171,28 +160,28 @@ async fn detached_call_runs_on_and_can_still_be_cancelled() {
     let detached = DetachedCalls::new(1, cut.clone());
     let calls = Arc::new(RunningRequests::default());
     let id = Json::literal("1");
-    let begin = || {
-        let mut call = start(&core);
+    let begin = async || {
+        let mut call = start(&core).await;
         call.set_cancellation(Some(calls.begin(&id)));
         call.outlive_in(&detached);
         call
     };
 
-    let mut call = begin();
+    let mut call = begin().await;
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     drop(call);
     core.release.notify_one();
     assert_eq!(outcomes.recv().await, Some("done"));
     detached.finished().await;
 
-    let mut call = begin();
+    let mut call = begin().await;
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     drop(call);
     calls.cancel(&id);
     assert_eq!(outcomes.recv().await, Some("dropped"));
     detached.finished().await;
 
-    let mut call = begin();
+    let mut call = begin().await;
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     drop(call);
     cut.cancel();
@@ -203,7 +192,7 @@ async fn detached_call_runs_on_and_can_still_be_cancelled() {
 async fn detached_calls_are_bounded() {
     let (core, mut outcomes) = probe(0);
     let detached = DetachedCalls::new(0, CancellationToken::new());
-    let mut call = start(&core);
+    let mut call = start(&core).await;
     call.outlive_in(&detached);
     assert!(
         std::future::poll_fn(|cx| Poll::Ready(call.poll_next(cx)))
@@ -231,7 +220,7 @@ async fn call_ends_soon_after_its_credentials_expire() {
         validity,
         ..Identity::anonymous()
     });
-    let mut call = start(&core);
+    let mut call = start(&core).await;
     call.set_ends(RequestEnds {
         cancellation: None,
         validity: RequestValidity::of(&identity),

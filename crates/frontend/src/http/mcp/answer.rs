@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, StreamSignal};
+use fanlight_canonical::StreamSignal;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, MAX_NESTING};
 use fanlight_protocol::{Era, Json, Revision, RpcError, code};
@@ -23,7 +23,7 @@ use crate::streams::{ActiveSession, SessionStreams, StreamReader, is_pausable, i
 
 type Item = ResponseItem<Chunks, Answer>;
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     pub(super) async fn answer_request(
         &self,
         request: Box<StartedRequest>,

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::Item;
 use fanlight_canonical::credentials::{Denial, resource_url};
-use fanlight_canonical::{Core, Item};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -24,7 +24,7 @@ use crate::protection::{Operation, ScopePolicy};
 /// The maximum number of body bytes to search for a denied request's id.
 const ID_WITHIN: usize = 4 << 10;
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// Answers a request without an identity.
     pub(super) async fn deny(
         &self,

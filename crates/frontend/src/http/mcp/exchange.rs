@@ -4,7 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::forwarding::Replicas;
-use fanlight_canonical::{Core, Decidable, Keeper, ProcessRun};
+use fanlight_canonical::{Decidable, Keeper, ProcessRun};
+use fanlight_gateway::Gateway;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Json, Method, Request, Revision, RpcError};
 use tokio::time::timeout;
@@ -19,8 +20,8 @@ use crate::ingress::{AboutTask, Origin, Refusal, Transport};
 use crate::streams::ActiveSession;
 
 /// A POST request.
-pub(super) struct Exchange<'a, C> {
-    pub(super) endpoint: &'a Endpoint<C>,
+pub(super) struct Exchange<'a> {
+    pub(super) endpoint: &'a Endpoint,
     pub(super) fields: &'a Fields<'a>,
     pub(super) session: NamedSession,
     pub(super) passing: Passing<'a>,
@@ -44,7 +45,7 @@ pub(super) enum Passing<'a> {
     Nowhere,
 }
 
-impl<C: Core> Transport for Exchange<'_, C> {
+impl Transport for Exchange<'_> {
     const HAS_HEADERS: bool = true;
 
     fn version_header(&self) -> Option<&str> {
@@ -142,9 +143,9 @@ impl<C: Core> Transport for Exchange<'_, C> {
         Some(&self.endpoint.detached)
     }
 
-    fn listen<K: Core>(
+    fn listen(
         &self,
-        core: &Arc<K>,
+        core: &Arc<Gateway>,
         session: &ActiveSession,
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let opened = session.listen_in_background(core, &self.endpoint.policy)?;

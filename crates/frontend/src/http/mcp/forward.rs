@@ -14,7 +14,7 @@ use crate::forwarding::{
 };
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{Core, Keeper, ProcessRun};
+use fanlight_canonical::{Keeper, ProcessRun};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::{Json, RpcError, code};
@@ -50,7 +50,7 @@ const CANCELLING: Duration = Duration::from_secs(5);
 /// The retry time for a client whose session's replica could not be determined.
 const AGAIN: Duration = Duration::from_secs(1);
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// The other replicas, if the request may be forwarded; a forwarded request may not.
     pub(super) fn other_replicas(&self, arrived: &Arrived<'_>) -> Option<&Arc<dyn Replicas>> {
         self.settings

@@ -3,7 +3,6 @@
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server, Resumability and
 //! Redelivery.
 
-use fanlight_canonical::Core;
 use fanlight_protocol::{Era, Revision};
 use http::StatusCode;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +21,7 @@ use crate::streams::{ActiveSession, EventId, StreamReader, is_resumable};
 /// Method Not Allowed" (2026-07-28 streamable-http, Backward Compatibility).
 const MODERN_METHODS: &str = "POST, OPTIONS";
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// Opens or resumes a stream.
     pub(super) async fn get(
         &self,

@@ -16,9 +16,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::credentials::ConnectionFacts;
-use fanlight_canonical::{
-    Core, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
-};
+use fanlight_canonical::{Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
+use fanlight_gateway::Gateway;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::Moment;
@@ -51,8 +50,8 @@ use crate::streams::{ActiveSession, Sessions, StreamPolicy};
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 
 /// The MCP endpoint.
-pub(crate) struct Endpoint<C> {
-    ingress: Ingress<C>,
+pub(crate) struct Endpoint {
+    ingress: Ingress,
     settings: Arc<FrontendSettings>,
     sessions: Sessions,
     /// Opens task ids.
@@ -60,7 +59,7 @@ pub(crate) struct Endpoint<C> {
     detached: Arc<DetachedCalls>,
     policy: Arc<StreamPolicy>,
     limits: Arc<LiveLimits>,
-    sse_transport: SseTransport<C>,
+    sse_transport: SseTransport,
     mirrored_params: MirroredParams,
     /// The records of sessions; `None` if no replica can take sessions over.
     archive: Option<Arc<SessionArchive>>,
@@ -69,7 +68,7 @@ pub(crate) struct Endpoint<C> {
     ending: CancellationToken,
 }
 
-impl<C: Core> Serve for Endpoint<C> {
+impl Serve for Endpoint {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
@@ -199,7 +198,7 @@ impl<C: Core> Serve for Endpoint<C> {
     }
 }
 
-impl<C: Core> Clients for Endpoint<C> {
+impl Clients for Endpoint {
     fn view(&self) -> ClientsView {
         let mut sessions = self.sessions.views();
         sessions.extend(self.sse_transport.views());
@@ -231,11 +230,11 @@ impl<C: Core> Clients for Endpoint<C> {
     }
 }
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// An endpoint in front of `core`. Once `ending` is cancelled it opens no sessions if other
     /// replicas can. Calls that outlive their connection end when `cut` is cancelled.
     pub(crate) fn new(
-        core: Arc<C>,
+        core: Arc<Gateway>,
         settings: &Arc<FrontendSettings>,
         limits: Arc<LiveLimits>,
         ending: CancellationToken,

@@ -2,7 +2,6 @@
 //! answers them.
 
 use bytes::Bytes;
-use fanlight_canonical::Core;
 use fanlight_canonical::credentials::{ConnectionFacts, PageRequest, Pages};
 use fanlight_http::peer_of;
 use http::header::CONTENT_TYPE;
@@ -25,7 +24,7 @@ pub(super) fn only_shows(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
 }
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// Answers a request for a page.
     pub(super) async fn page(
         &self,

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Core, Keeper, ProcessRun};
+use fanlight_canonical::{Keeper, ProcessRun};
 use futures_util::{StreamExt as _, stream};
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
@@ -120,7 +120,7 @@ impl Drop for TakingOver<'_> {
     }
 }
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// Takes over a session from `run`, which has ended or is unreachable; returns the session's
     /// keeper afterwards.
     pub(super) async fn take_over(
@@ -211,7 +211,7 @@ impl<C: Core> Endpoint<C> {
         &self,
         session: ActiveSession,
         origin: &Origin<'_>,
-    ) -> impl Future<Output = ()> + Send + use<C> {
+    ) -> impl Future<Output = ()> + Send + use<> {
         let (core, policy) = (Arc::clone(&self.ingress.core), Arc::clone(&self.policy));
         let context = self.ingress.context_again(&session, origin);
         let subscribing = self.ingress.subscribe_again(&session, context.clone());

@@ -3,7 +3,6 @@
 //!
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
-use fanlight_canonical::Core;
 use fanlight_canonical::credentials::resource_url;
 use fanlight_config::settings::Algorithm;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
@@ -24,7 +23,7 @@ const METHODS: &str = "GET, HEAD, OPTIONS";
 /// Short, so that clients soon notice a new authorization server.
 const MAX_AGE: &str = "public, max-age=60";
 
-impl<C: Core> Endpoint<C> {
+impl Endpoint {
     /// Answers a request for a document about the host.
     pub(super) fn well_known(&self, head: &Parts) -> Response<ReplyBody> {
         let mut response = match head.method {

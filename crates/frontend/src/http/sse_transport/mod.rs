@@ -10,7 +10,8 @@ mod stream;
 
 use std::sync::Arc;
 
-use fanlight_canonical::{Core, HandleSeal, Holder, Keeper};
+use fanlight_canonical::{HandleSeal, Holder, Keeper};
+use fanlight_gateway::Gateway;
 use fanlight_telemetry::clients::SessionView;
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -40,18 +41,18 @@ const MESSAGE: &str = "message";
 const SESSION_ID: &str = "sessionId";
 
 /// The endpoint of the transport.
-pub(super) struct SseTransport<C> {
-    core: Arc<C>,
+pub(super) struct SseTransport {
+    core: Arc<Gateway>,
     settings: Arc<FrontendSettings>,
-    sessions: SseSessions<C>,
+    sessions: SseSessions,
     limits: Arc<LiveLimits>,
 }
 
-impl<C: Core> SseTransport<C> {
+impl SseTransport {
     /// Creates the transport. Streams end after their running requests when their connection must
     /// end, at the latest when `cut` is cancelled.
     pub(super) fn new(
-        core: Arc<C>,
+        core: Arc<Gateway>,
         settings: Arc<FrontendSettings>,
         limits: Arc<LiveLimits>,
         cut: CancellationToken,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Core, HandleKind, HandleSeal, Holder, Keeper, Peer};
+use fanlight_canonical::{HandleKind, HandleSeal, Holder, Keeper, Peer};
 use fanlight_fair::Rule;
 use fanlight_telemetry::clients::SessionView;
 use tokio::runtime::Handle;
@@ -16,8 +16,8 @@ use crate::insight::shown_id;
 use crate::streams::OpenError;
 
 /// The sessions of a listener.
-pub(crate) struct SseSessions<C> {
-    shared: Arc<Shared<C>>,
+pub(crate) struct SseSessions {
+    shared: Arc<Shared>,
     limit: usize,
     /// The maximum number per peer; 0 for no limit.
     per_peer: usize,
@@ -26,29 +26,29 @@ pub(crate) struct SseSessions<C> {
     handles: Arc<HandleSeal>,
 }
 
-struct Shared<C> {
-    table: Mutex<Table<C>>,
+struct Shared {
+    table: Mutex<Table>,
     /// Requests that are still finishing after the end of their session.
     ending: TaskTracker,
     runtime: Handle,
 }
 
-type Table<C> = fanlight_fair::Table<Peer, Box<str>, Entry<C>>;
+type Table = fanlight_fair::Table<Peer, Box<str>, Entry>;
 
-struct Entry<C> {
+struct Entry {
     holder: Holder,
-    connection: Arc<ChannelConnection<C>>,
+    connection: Arc<ChannelConnection>,
     /// The time of the client's last message, or of the start of the session.
     used: Instant,
 }
 
 /// A session's entry in the table. Dropping it ends the session.
-pub(super) struct SessionEntry<C: Core> {
+pub(super) struct SessionEntry {
     id: Box<str>,
-    shared: Arc<Shared<C>>,
+    shared: Arc<Shared>,
 }
 
-impl<C: Core> SseSessions<C> {
+impl SseSessions {
     /// Allows `limit` sessions in total and `per_peer` per peer (0 for no limit). Cancelling `cut`
     /// ends all of them.
     pub(in crate::http) fn new(
@@ -77,8 +77,8 @@ impl<C: Core> SseSessions<C> {
         &self,
         holder: Holder,
         peer: Peer,
-        connection: &Arc<ChannelConnection<C>>,
-    ) -> Result<SessionEntry<C>, OpenError> {
+        connection: &Arc<ChannelConnection>,
+    ) -> Result<SessionEntry, OpenError> {
         let id: Box<str> = self
             .handles
             .fresh(HandleKind::SseSession, &holder)
@@ -93,7 +93,7 @@ impl<C: Core> SseSessions<C> {
         }
         if table.len() >= self.limit {
             // Prefer sessions without a running request, then the least recently used.
-            let need = |entry: &Entry<C>| (entry.connection.is_working(), entry.used);
+            let need = |entry: &Entry| (entry.connection.is_working(), entry.used);
             let newcomer = table.newcomer(&peer, self.limit);
             let lost = newcomer.least(Rule::IN_USE, |session| Some(need(session.value)));
             ended = table.remove(&lost.ok_or(OpenError::Full { limit: self.limit })?);
@@ -126,7 +126,7 @@ impl<C: Core> SseSessions<C> {
         &self,
         id: &str,
         holder: &Holder,
-    ) -> Result<Arc<ChannelConnection<C>>, Keeper> {
+    ) -> Result<Arc<ChannelConnection>, Keeper> {
         let mut table = self.shared.lock();
         if let Some(entry) = table.get_mut(id).filter(|entry| entry.holder == *holder) {
             entry.used = Instant::now();
@@ -149,7 +149,7 @@ impl<C: Core> SseSessions<C> {
             .iter()
             .map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection)))
             .collect();
-        let view = |(id, connection): (Box<str>, Arc<ChannelConnection<C>>)| {
+        let view = |(id, connection): (Box<str>, Arc<ChannelConnection>)| {
             connection
                 .session_view(&id, "sse")
                 .unwrap_or_else(|| SessionView {
@@ -191,15 +191,13 @@ impl<C: Core> SseSessions<C> {
     }
 }
 
-impl<C> Shared<C> {
-    fn lock(&self) -> MutexGuard<'_, Table<C>> {
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // No code under this lock can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<C: Core> Shared<C> {
-    fn end(&self, connection: &Arc<ChannelConnection<C>>) {
+    fn end(&self, connection: &Arc<ChannelConnection>) {
         connection.end();
         let connection = Arc::clone(connection);
         // The stream may be dropped outside of a runtime.
@@ -208,14 +206,14 @@ impl<C: Core> Shared<C> {
     }
 }
 
-impl<C: Core> SessionEntry<C> {
+impl SessionEntry {
     /// The session's id.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 }
 
-impl<C: Core> Drop for SessionEntry<C> {
+impl Drop for SessionEntry {
     fn drop(&mut self) {
         let ended = self.shared.lock().remove(&self.id);
         if let Some(ended) = ended {

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fanlight_canonical::Core;
 use fanlight_protocol::json::Chunks;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -23,10 +22,10 @@ pub(crate) struct SseSessionStream {
 impl SseSessionStream {
     /// The stream of `messages` of `connection`. After `shutdown` is cancelled, it ends with the
     /// answer to the last running request.
-    pub(super) fn new<C: Core>(
+    pub(super) fn new(
         messages: mpsc::Receiver<Outbound>,
-        connection: Arc<ChannelConnection<C>>,
-        entry: SessionEntry<C>,
+        connection: Arc<ChannelConnection>,
+        entry: SessionEntry,
         shutdown: CancellationToken,
     ) -> Self {
         let end = async move {

@@ -15,7 +15,7 @@ fn in_memory(limit: usize, per_peer: usize) -> Sessions {
     Sessions::new(limit, per_peer, IDLE, Arc::new(handles))
 }
 
-fn session_of(core: &Arc<ListenCore>) -> Arc<SessionStreams> {
+fn session_of(core: &ListenCore) -> Arc<SessionStreams> {
     SessionStreams::new(core.session(), &Arc::default())
 }
 
