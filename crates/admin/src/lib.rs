@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
-use fanlight_canonical::credentials::{Authenticate, ConnectionFacts, SocketPeer};
+use fanlight_canonical::credentials::{Authenticate, ConnectionFacts, SignIn, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_http::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
@@ -41,9 +41,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use connections::{GrantedConnection, GrantedConnections};
 pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
-pub use operator::{Role, RoleRule, Roles};
+pub use operator::{Member, Role, Roles};
 pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
-pub use settings::{AdminSettings, LiveSettings, SignInClient};
+pub use settings::{AdminSettings, LiveSettings, SignInIssuer};
 
 use access::OperatorConnection;
 use api::call::RunningCalls;
@@ -75,6 +75,8 @@ pub struct Subject {
     pub operations: Arc<dyn Operations>,
     /// Identifies clients, if roles are configured.
     pub authenticate: Arc<dyn Authenticate>,
+    /// Signs operators in at issuers of `auth`.
+    pub sign_in: Arc<dyn SignIn>,
     /// The audit log of sign-ins, refusals and changes. A change that cannot be written to it is
     /// not made.
     pub record: Arc<dyn Record>,

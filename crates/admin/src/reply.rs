@@ -93,8 +93,8 @@ impl Refusal {
 
     /// The request does not identify an operator.
     pub(crate) fn denied(denied: &Denied) -> Self {
-        let how = "sign in at `/ui`, or send a token as `Authorization: Bearer <token>`: that of `admin.token` or \
-                   `admin.viewerToken` of the configuration, or one whose groups or scopes `admin.roles` names";
+        let how = "sign in at `/ui`, or send `Authorization: Bearer <token>`: a key or token of `auth` to which \
+                   `admin.roles` gives a role, or `admin.token` of the configuration";
         let unauthorized = |text: String| {
             let header = Some((
                 WWW_AUTHENTICATE,
@@ -114,11 +114,13 @@ impl Refusal {
             Denied::Malformed(text) => {
                 Self::bad_request(format!("credentials cannot be read: {text}"))
             }
-            Denied::NoRole(name) => {
-                let name = visible::escaped(name);
+            Denied::NoRole(known) => {
+                let name = visible::escaped(&known.name);
+                let id = known.principal.id().unwrap_or_default();
                 let text = format!(
-                    "{name} is known, and has no role here: `admin.roles` of the configuration names the groups \
-                                    and scopes of operators and viewers"
+                    "{name} is known, and has no role here: `admin.roles` of the configuration lists neither `user:{}` nor \
+                     a group of it; a key for some endpoints has none in any case",
+                    visible::escaped(&id)
                 );
                 Self::new(StatusCode::FORBIDDEN, text)
             }

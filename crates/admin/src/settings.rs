@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::credentials::{ConnectionFacts, SignIn, SignInSettings};
+use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_config::settings::limit;
 use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -55,12 +56,10 @@ pub struct AdminSettings {
     pub address: Option<SocketAddr>,
     /// The token of operators, if any.
     pub token: Option<String>,
-    /// The token of viewers, if any.
-    pub viewer_token: Option<String>,
     /// The roles of identities.
     pub roles: Roles,
-    /// The issuer at which operators sign in, if any.
-    pub sign_in: Option<SignInClient>,
+    /// The issuers at which operators sign in.
+    pub sign_in: Vec<SignInIssuer>,
     /// The origin at which operators open the page, if it is not that of the listener.
     pub public_url: Option<String>,
     /// Most credentials of one peer that are not accepted, in a minute.
@@ -90,9 +89,8 @@ impl Default for AdminSettings {
         Self {
             address: Some(([127, 0, 0, 1], 0).into()),
             token: None,
-            viewer_token: None,
             roles: Roles::default(),
-            sign_in: None,
+            sign_in: Vec::new(),
             public_url: None,
             max_sign_in_failures: 10,
             session_lifetime: Duration::from_secs(12 * 3600),
@@ -117,23 +115,14 @@ impl fmt::Debug for AdminSettings {
     }
 }
 
-/// An issuer at which operators sign in, and the client of it.
-#[derive(Clone)]
-pub struct SignInClient {
-    /// What the client was made from.
-    pub settings: SignInSettings,
-    /// The client.
-    pub client: Arc<dyn SignIn>,
+/// An issuer at which operators sign in, and the client that is configured for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignInIssuer {
+    /// The issuer's identifier.
+    pub issuer: String,
+    /// The client's identifier; `None` for one that Fanlight registers.
+    pub client_id: Option<String>,
 }
-
-impl PartialEq for SignInClient {
-    /// Clients of equal settings do the same.
-    fn eq(&self, other: &Self) -> bool {
-        self.settings == other.settings
-    }
-}
-
-impl Eq for SignInClient {}
 
 /// The settings of the listener, which can change while it serves.
 #[derive(Clone)]
@@ -148,7 +137,6 @@ pub(crate) struct InForce {
     pub(crate) settings: AdminSettings,
     pub(crate) guard: Guard,
     pub(crate) token: Option<Digest>,
-    pub(crate) viewer_token: Option<Digest>,
     /// A permit for each stream of events that may be open.
     pub(crate) followers: Arc<Semaphore>,
     /// Cancelled when other settings are in force: streams end that were allowed by these.
@@ -213,12 +201,12 @@ impl InForce {
             .as_ref()
             .and_then(|url| url.split_once("://"));
         hosts.extend(public.map(|(_, host)| host.to_owned()));
-        let digest =
-            |token: &Option<String>| token.as_ref().map(|token| Digest::of(token.as_bytes()));
         Self {
             guard: Guard::new(&hosts, Origins::Own),
-            token: digest(&settings.token),
-            viewer_token: digest(&settings.viewer_token),
+            token: settings
+                .token
+                .as_ref()
+                .map(|token| Digest::of(token.as_bytes())),
             followers: Arc::new(Semaphore::new(
                 settings.max_followers.clamp(1, Semaphore::MAX_PERMITS),
             )),
@@ -230,21 +218,19 @@ impl InForce {
     /// Whether everybody who reaches the listener may do everything: only where nothing says who may, and only other
     /// programs of this machine reach it.
     pub(crate) fn is_open(&self) -> bool {
-        let AdminSettings {
-            token,
-            viewer_token,
-            roles,
-            sign_in,
-            ..
-        } = &self.settings;
-        let is_unset =
-            token.is_none() && viewer_token.is_none() && sign_in.is_none() && roles.is_empty();
-        is_unset && is_local(&self.settings)
+        let AdminSettings { token, roles, .. } = &self.settings;
+        token.is_none() && roles.is_empty() && is_local(&self.settings)
     }
 
     /// Whether a bearer token can show who makes a request.
     pub(crate) fn takes_tokens(&self) -> bool {
-        self.token.is_some() || self.viewer_token.is_some() || !self.settings.roles.is_empty()
+        self.token.is_some() || !self.settings.roles.is_empty()
+    }
+
+    /// Where an issuer sends browsers back to, if operators sign in there.
+    pub(crate) fn redirect_uri(&self) -> Option<String> {
+        let public_url = self.settings.public_url.as_ref()?;
+        Some(format!("{public_url}/sign-in/callback"))
     }
 
     /// The cookies of a connection.

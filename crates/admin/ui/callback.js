@@ -5,7 +5,7 @@ import { empty, fill, h } from "./dom.js";
 import { PLACE } from "./sign-in.js";
 
 const main = document.getElementById("main");
-const query = new URLSearchParams(location.search);
+const query = location.search.slice(1);
 // The code is of use once, and stays neither in the address bar nor in the history.
 history.replaceState(null, "", location.pathname);
 
@@ -14,11 +14,8 @@ const place = sessionStorage.getItem(PLACE) ?? "";
 sessionStorage.removeItem(PLACE);
 const page = place.startsWith("#/") ? `/ui${place}` : "/ui";
 
-const names = ["code", "state", "iss", "error"];
-const answer = Object.fromEntries(names.filter((name) => query.has(name)).map((name) => [name, query.get(name)]));
 try {
-  if (names.some((name) => query.getAll(name).length > 1)) throw new Error("The issuer's answer is there twice.");
-  await post("/api/session/issuer/answer", JSON.stringify(answer));
+  await post("/api/session/issuer/answer", JSON.stringify({ query }));
   location.replace(page);
 } catch (error) {
   document.title = "Not signed in – Fanlight";

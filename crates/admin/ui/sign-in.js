@@ -6,7 +6,7 @@ import { fill, h, say } from "./dom.js";
 /** Where the page was, for when the issuer sends the browser back. No secret: it is the part of the address after the #. */
 export const PLACE = "fanlight-place";
 
-let known = { identity: null, signIn: { token: false, issuer: null } };
+let known = { identity: null, signIn: { token: false, issuers: [] } };
 
 /** Asks who uses the page; null if nobody is signed in. */
 export async function whoami() {
@@ -49,7 +49,7 @@ async function signOut() {
 export function signIn(main, hasEnded, done) {
   known.identity = null;
   header();
-  const { token, issuer } = known.signIn;
+  const { token, issuers } = known.signIn;
   const problem = h("p", { class: "error-text", role: "alert" });
   const attempt = (run) => async (event) => {
     event.preventDefault();
@@ -73,22 +73,23 @@ export function signIn(main, hasEnded, done) {
     header();
     await done();
   });
-  const atIssuer = attempt(async () => {
+  const atIssuer = (issuer) => attempt(async () => {
     sessionStorage.setItem(PLACE, location.hash);
-    location.assign(JSON.parse(await post("/api/session/issuer", "{}")).location);
+    location.assign(JSON.parse(await post("/api/session/issuer", JSON.stringify({ issuer }))).location);
   });
   fill(main, h("div", { class: "login card" },
     h("h1", null, "Sign in"),
     hasEnded ? h("p", { class: "note" }, "Your session has ended.") : null,
-    issuer ? h("div", { class: "way" },
-      h("button", { type: "button", class: "primary", onclick: atIssuer }, "Sign in at your organization"),
-      h("p", { class: "note" }, "You are sent to ", h("span", { class: "mono" }, issuer), " and back.")) : null,
+    ...issuers.map((issuer) => h("div", { class: "way" },
+      h("button", { type: "button", class: "primary", onclick: atIssuer(issuer) },
+        issuers.length === 1 ? "Sign in at your organization" : `Sign in at ${new URL(issuer).host}`),
+      h("p", { class: "note" }, "You are sent to ", h("span", { class: "mono" }, issuer), " and back."))),
     token ? h("form", { class: "way", onsubmit: withToken },
-      h("label", { for: "token" }, "Token"),
+      h("label", { for: "token" }, "Key or token"),
       field,
-      h("p", { id: "token-help", class: "note" }, "The value of admin.token or admin.viewerToken in the configuration, or a token whose groups or scopes have a role there. The page does not keep it."),
-      h("button", { type: "submit", class: issuer ? "" : "primary" }, issuer ? "Sign in with the token" : "Sign in")) : null,
-    token || issuer ? null : h("p", null, "No way to sign in is configured: set admin.token."),
+      h("p", { id: "token-help", class: "note" }, "A key or access token for this gateway to which admin.roles gives a role, or the value of admin.token in the configuration. The page does not keep it."),
+      h("button", { type: "submit", class: issuers.length ? "" : "primary" }, issuers.length ? "Sign in with it" : "Sign in")) : null,
+    token || issuers.length ? null : h("p", null, "No way to sign in is configured: set admin.roles or admin.token."),
     problem));
-  (token && !issuer ? field : main.querySelector("button"))?.focus();
+  (token && !issuers.length ? field : main.querySelector("button"))?.focus();
 }

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bearer::{Bearer, Scheme};
 use crate::certificate::Certificates;
+use crate::id_token;
 use crate::keys::Keys;
 use crate::once::UsedOnce;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
-use crate::sign_in::id_token;
 use crate::socket::SocketUsers;
 use crate::token::Tokens;
 use crate::unknown_keys::{self, Asking, UnknownKeys};

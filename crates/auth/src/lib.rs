@@ -1,10 +1,11 @@
 //! Authentication of clients. [`Authenticator`] tries the configured methods in a fixed order; each
-//! method is a module. [`OpenIdConnect`] signs operators in.
+//! method is a module.
 
 mod algorithm;
 mod authenticator;
 mod bearer;
 mod certificate;
+mod id_token;
 mod issuer;
 mod json;
 mod keys;
@@ -12,7 +13,6 @@ mod oauth_settings;
 mod once;
 mod proxy;
 mod settings;
-mod sign_in;
 mod socket;
 #[cfg(test)]
 mod testing;
@@ -30,5 +30,4 @@ pub use settings::{
     CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings,
     SocketSettings,
 };
-pub use sign_in::OpenIdConnect;
 pub use unknown_keys::{Shown, UnknownKeys};

@@ -57,7 +57,7 @@ pub use model::hooks::{HookFailure, HookOptions, HookTime};
 pub use model::life::{LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls};
-pub use model::operators::access::{AdminRoles, RoleRule, SignIn};
+pub use model::operators::access::AdminRoles;
 pub use model::operators::{Admin, Telemetry, TrustChoice};
 pub use model::pins::{PinMode, PinOptions};
 pub use model::policy::{AllowedClients, PolicyDefault, PolicyOptions};

@@ -1,15 +1,10 @@
 //! The admin listener: its address, its contents and its settings.
 
-use std::sync::Arc;
-
-use fanlight_admin::{AdminSettings, RoleRule, Roles, SignInClient};
-use fanlight_auth::OpenIdConnect;
-use fanlight_canonical::credentials::SignInSettings;
-use fanlight_config::Config;
+use fanlight_admin::{AdminSettings, Member, Roles, SignInIssuer};
+use fanlight_config::{AllowedClients, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::{info, warn};
 
-use crate::auth::limits;
 use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::listening;
@@ -102,15 +97,10 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
             .token
             .as_ref()
             .map(|token| token.expose().to_owned()),
-        viewer_token: config
-            .admin
-            .viewer_token
-            .as_ref()
-            .map(|token| token.expose().to_owned()),
         roles: Roles {
-            operator: rule(&config.admin.roles.operator),
-            approver: rule(&config.admin.roles.approver),
-            viewer: rule(&config.admin.roles.viewer),
+            operator: members(&config.admin.roles.operator),
+            approver: members(&config.admin.roles.approver),
+            viewer: members(&config.admin.roles.viewer),
         },
         sign_in: sign_in(config),
         public_url: config.admin.public_url.clone(),
@@ -122,37 +112,33 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
     }
 }
 
-fn rule(rule: &fanlight_config::RoleRule) -> RoleRule {
-    RoleRule {
-        groups: rule.groups.clone(),
-        scopes: rule.scopes.clone(),
-    }
+fn members(members: &[AllowedClients]) -> Vec<Member> {
+    let member = |member: &AllowedClients| match member {
+        AllowedClients::Group(name) => Some(Member::Group(name.clone())),
+        AllowedClients::User(name) => Some(Member::User(name.clone())),
+        // The configuration is refused with these.
+        AllowedClients::Scope(_) | AllowedClients::Anybody => None,
+    };
+    members.iter().filter_map(member).collect()
 }
 
-/// The issuer at which operators sign in, and Fanlight's client there.
-fn sign_in(config: &Config) -> Option<SignInClient> {
-    let admin = &config.admin;
-    let sign_in = admin.sign_in.as_ref()?;
-    // Validation guarantees that these three are set.
-    let (issuer, client_id) = (sign_in.issuer.clone()?, sign_in.client_id.clone()?);
-    let settings = SignInSettings {
-        issuer,
-        client_id,
-        client_secret: sign_in
-            .client_secret
-            .as_ref()
-            .map(|secret| secret.expose().to_owned()),
-        redirect_uri: format!("{}/sign-in/callback", admin.public_url.as_ref()?),
-        scopes: sign_in.scopes.clone(),
-        name_claim: None,
-        groups_claim: sign_in
-            .groups_claim
-            .clone()
-            .unwrap_or_else(|| "groups".to_owned()),
-        scopes_claim: sign_in.scopes_claim.clone(),
+/// The issuers at which operators sign in: where a browser can be sent back to, and somebody may be an operator.
+fn sign_in(config: &Config) -> Vec<SignInIssuer> {
+    if config.admin.public_url.is_none() || config.admin.roles.is_empty() {
+        return Vec::new();
+    }
+    let issuers = config
+        .auth
+        .methods()
+        .into_iter()
+        .flat_map(|auth| &auth.oauth);
+    let issuer = |issuer: &Issuer| {
+        Some(SignInIssuer {
+            issuer: issuer.issuer.clone(),
+            client_id: issuer.sign_in.as_ref()?.client_id.clone(),
+        })
     };
-    let client = Arc::new(OpenIdConnect::new(settings.clone(), limits(config)));
-    Some(SignInClient { settings, client })
+    issuers.filter_map(issuer).collect()
 }
 
 /// The URL of the operators' page, if a browser can reach it.

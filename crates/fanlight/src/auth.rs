@@ -3,8 +3,6 @@
 
 mod oauth;
 
-pub(crate) use oauth::limits;
-
 use std::sync::Arc;
 
 use fanlight_auth::{

@@ -550,6 +550,7 @@ impl Life {
             telemetry,
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
+            sign_in: users.operators(Arc::clone(&plan.authenticator)),
             authenticate: plan.authenticator,
             record: Arc::<AuditLog>::clone(&record.log),
             audit_log: Arc::clone(&record.log),

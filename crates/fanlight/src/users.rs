@@ -21,8 +21,8 @@ use fanlight_frontend::LiveGuard;
 use fanlight_grants::oauth::{OAuthError, Scopes, Trust};
 use fanlight_grants::{
     CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method,
-    NoAccess, Refused, ServerSettings, SignInMethod, SignInPages, Store, StoreError, UserAccess,
-    Wanted,
+    NoAccess, OperatorSignIn, Refused, ServerSettings, SignInMethod, SignInPages, Store,
+    StoreError, UserAccess, Wanted,
 };
 use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
@@ -62,6 +62,8 @@ struct Shared {
     identities: ArcSwap<Identities>,
     /// The policies about signing in.
     rules: Arc<PolicyOfSigningIn>,
+    /// Signs operators in, where they have a listener.
+    operators: OnceLock<Arc<OperatorSignIn>>,
 }
 
 /// The kind of clients.
@@ -119,6 +121,7 @@ impl Users {
             guard: OnceLock::new(),
             identities: ArcSwap::from_pointee(Identities::of(config)),
             rules: Arc::default(),
+            operators: OnceLock::new(),
         }))
     }
 
@@ -285,6 +288,7 @@ impl Users {
     /// configured ones.
     pub(crate) fn retain(&self, config: &Config) {
         self.0.identities.store(Arc::new(Identities::of(config)));
+        self.0.sign_operators_in();
         if let Some(Ok(opened)) = self.0.opened.get() {
             self.0.identities.load().put_in_force(&opened.grants);
             opened
@@ -310,6 +314,14 @@ impl Users {
             path: path.to_owned(),
             pages: OnceLock::new(),
         })
+    }
+
+    /// Signs operators in at the issuers at which users sign in.
+    pub(crate) fn operators(&self, authenticate: Arc<Authenticator>) -> Arc<OperatorSignIn> {
+        let operators = || Arc::new(OperatorSignIn::new(authenticate));
+        let operators = Arc::clone(self.0.operators.get_or_init(operators));
+        self.0.sign_operators_in();
+        operators
     }
 
     /// Describes the encryption key of the store, if the store is in use.
@@ -352,6 +364,15 @@ impl Shared {
 
     fn grants(&self, store: Store) -> Grants {
         Grants::new(store, Arc::new(RecordOfGrants(Arc::clone(&self.record))))
+    }
+
+    /// Has operators sign in at the issuers of the configuration in force.
+    fn sign_operators_in(&self) {
+        let providers = self.identities.load().providers.clone();
+        let replaced = self.operators.get().map(|known| known.replace(providers));
+        if let Some(Err(error)) = replaced {
+            tracing::error!(%error, "operators cannot sign in at their issuer");
+        }
     }
 }
 

@@ -8,6 +8,9 @@ use crate::oauth::{
     AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration,
     Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
 };
+use fanlight_canonical::credentials::{Authenticate, IdToken, SignInError as Unidentified};
+use fanlight_canonical::identity::Identity;
+use tracing::{info, warn};
 use url::Url;
 
 use crate::access::Wanted;
@@ -105,15 +108,31 @@ impl Offer {
         let server = grants
             .identity_provider(issuer)
             .ok_or(SignInError::NoServer)?;
-        let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let discovered = grants.discover(&server, &Wanted::default()).await;
         let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
-        let scopes = method.scopes.clone();
-        let scopes = if is_lasting {
-            scopes.map(|scopes| lasting(scopes, &discovered.provider))
-        } else {
-            scopes
-        };
+        Self::of_identity(server, discovered, is_lasting)
+    }
+
+    /// What users are asked for to show who they are, at an identity provider of which this was found out.
+    pub(crate) fn of_identity(
+        server: Arc<Server>,
+        discovered: Discovered,
+        is_lasting: bool,
+    ) -> Result<Self, SignInError> {
+        let method = server.sign_in().ok_or(SignInError::NoServer)?;
+        let scopes = method.scopes.as_ref().map(|scopes| {
+            // Names for people, and groups, which policies and roles read.
+            let told = ["profile", "email", "groups"].map(Scopes::read);
+            let told = told
+                .iter()
+                .filter(|scope| knows(&discovered.provider, scope))
+                .fold(scopes.clone(), |scopes, scope| scopes.with(scope));
+            if is_lasting {
+                lasting(told, &discovered.provider)
+            } else {
+                told
+            }
+        });
         let target = method.target(discovered.resource, scopes);
         Ok(Self {
             provider: discovered.provider,
@@ -121,6 +140,11 @@ impl Offer {
             is_dpop: false,
             server,
         })
+    }
+
+    /// The authorization server.
+    pub(crate) fn provider(&self) -> &Provider {
+        &self.provider
     }
 
     /// The name of the server.
@@ -169,7 +193,8 @@ impl Offer {
         callback: &Callback,
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
-        let (request, client) = self.request(grants, callback).await?;
+        let client = self.client(grants, callback).await?;
+        let request = self.request(&client, &callback.redirect_uri)?;
         let Self {
             server,
             provider,
@@ -203,60 +228,113 @@ impl Offer {
         })
     }
 
-    /// The authorization request for the browser, and its client.
-    pub(crate) async fn request(
+    /// What the browser is sent with by this client.
+    fn request(
         &self,
-        grants: &Grants,
-        callback: &Callback,
-    ) -> Result<(AuthorizationRequest, ClientRegistration), SignInError> {
-        let client = self.client(grants, callback).await?;
-        let request = authorization_request(
-            &self.provider,
-            &client,
-            &callback.redirect_uri,
-            self.target.clone(),
-        );
-        Ok((
-            request.map_err(|error| failed(self.server(), &error))?,
-            client,
-        ))
+        client: &ClientRegistration,
+        redirect_uri: &Url,
+    ) -> Result<AuthorizationRequest, SignInError> {
+        authorization_request(&self.provider, client, redirect_uri, self.target.clone())
+            .map_err(|error| failed(self.server(), &error))
     }
 
-    /// The OAuth client for the sign-in.
-    async fn client(
+    /// What the browser is sent with whose user shows who they are.
+    pub(crate) fn identity_request(
+        &self,
+        client: &ClientRegistration,
+        redirect_uri: &Url,
+    ) -> Result<AuthorizationRequest, SignInError> {
+        let mut request = self
+            .request(client, redirect_uri)?
+            .with_nonce()
+            .map_err(|error| failed(self.server(), &error))?;
+        if self
+            .scopes()
+            .is_some_and(|scopes| scopes.include(&Scopes::read(LASTING)))
+        {
+            // Without it, the scope counts for nothing (OpenID Connect Core 1.0, 11).
+            request
+                .url
+                .query_pairs_mut()
+                .append_pair("prompt", "consent");
+        }
+        Ok(request)
+    }
+
+    /// The client as which users are signed in.
+    pub(crate) async fn client(
         &self,
         grants: &Grants,
         callback: &Callback,
     ) -> Result<ClientRegistration, SignInError> {
-        let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
-        match method.configured(&self.provider) {
+        match self.configured_client()? {
             Some(client) => Ok(client),
             None => client_at(grants, &self.server, &self.provider, callback).await,
         }
     }
 
-    /// Redeems the code that a browser has brought back after `request`. Returns the tokens and
-    /// their client.
-    pub(crate) async fn redeem(
+    /// The client that the operator has registered, if that was done.
+    pub(crate) fn configured_client(&self) -> Result<Option<ClientRegistration>, SignInError> {
+        let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
+        Ok(method.configured(&self.provider))
+    }
+
+    /// Registers a client that is sent back to `redirect_uri`.
+    pub(crate) async fn register(
         &self,
-        grants: &Grants,
+        redirect_uri: &Url,
+    ) -> Result<ClientRegistration, SignInError> {
+        registered(&self.server, &self.provider, redirect_uri).await
+    }
+
+    /// Who has signed in at the identity provider, by what a browser has brought back that was sent with `request`, and the
+    /// tokens.
+    pub(crate) async fn identify(
+        &self,
+        client: &ClientRegistration,
         request: &AuthorizationRequest,
         brought: &CallbackParameters,
-        callback: &Callback,
-    ) -> Result<(TokenSet, ClientRegistration), SignInError> {
-        let registration = self.client(grants, callback).await?;
+        authenticate: &dyn Authenticate,
+    ) -> Result<(Arc<Identity>, TokenSet), SignInError> {
         let (requests, provider) = (&self.server.requests, &self.provider);
-        let client = Client {
+        let asking = Client {
             requests,
             provider,
-            registration: &registration,
+            registration: client,
             proof_key: None,
         };
-        let tokens = client.redeem(request, brought).await;
-        Ok((
-            tokens.map_err(|error| failed(self.server(), &error))?,
-            registration,
-        ))
+        let tokens = asking
+            .redeem(request, brought)
+            .await
+            .map_err(|error| failed(self.server(), &error))?;
+        let none =
+            || SignInError::NotIdentified("the identity provider has given no ID token".into());
+        let (token, nonce) = tokens
+            .id_token
+            .as_ref()
+            .zip(request.nonce.as_ref())
+            .ok_or_else(none)?;
+        let shown = IdToken {
+            token: token.expose(),
+            issuer: &request.issuer,
+            client_id: &client.client_id,
+            nonce: nonce.expose(),
+        };
+        let issuer = request.issuer.as_str();
+        let identified = authenticate.identify(shown).await;
+        let identity = identified.map_err(|error| match error {
+            Unidentified::Refused(text) => {
+                info!(issuer, reason = &*text, "who a user is was not shown");
+                SignInError::NotIdentified(text)
+            }
+            Unidentified::Unavailable(text) => {
+                warn!(issuer, reason = &*text, "who a user is cannot be found out");
+                SignInError::Failed {
+                    reason: text.into_owned(),
+                }
+            }
+        })?;
+        Ok((identity, tokens))
     }
 
     /// Stores a user's tokens from an identity provider, which are exchanged for servers' tokens.
@@ -421,12 +499,17 @@ fn scopes(method: &SignInMethod, wanted: &Wanted, discovered: &Discovered) -> Op
 /// These scopes, with the one for a lasting sign-in if the authorization server supports it.
 fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
     let lasting = Scopes::read(LASTING);
-    let supported = provider.scopes_supported.iter().flatten();
-    if supported.cloned().collect::<Scopes>().include(&lasting) {
+    if knows(provider, &lasting) {
         scopes.with(&lasting)
     } else {
         scopes
     }
+}
+
+/// Whether an authorization server says that it has these scopes.
+fn knows(provider: &Provider, scopes: &Scopes) -> bool {
+    let supported = provider.scopes_supported.iter().flatten();
+    supported.cloned().collect::<Scopes>().include(scopes)
 }
 
 /// A client that is not configured: by a metadata document, an earlier registration, or a new one
@@ -456,16 +539,7 @@ async fn client_at(
             return Ok(client);
         }
     }
-    if provider.registration_endpoint.is_none() {
-        let (issuer, redirect_uri) = (provider.issuer.clone(), callback.redirect_uri.clone());
-        return Err(SignInError::NoClient {
-            issuer,
-            redirect_uri,
-        });
-    }
-    let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &callback.redirect_uri);
-    let registered = register(&server.requests, provider, &metadata).await;
-    let client = registered.map_err(|error| failed(server.name(), &error))?;
+    let client = registered(server, provider, &callback.redirect_uri).await?;
     if !callback.is_for_once {
         let kept = grants
             .store()
@@ -474,4 +548,21 @@ async fn client_at(
         kept.map_err(|error| unkept(&error))?;
     }
     Ok(client)
+}
+
+/// A client that is registered now.
+async fn registered(
+    server: &Server,
+    provider: &Provider,
+    redirect_uri: &Url,
+) -> Result<ClientRegistration, SignInError> {
+    if provider.registration_endpoint.is_none() {
+        return Err(SignInError::NoClient {
+            issuer: provider.issuer.clone(),
+            redirect_uri: redirect_uri.clone(),
+        });
+    }
+    let metadata = ClientMetadata::of_code_client(CLIENT_NAME, redirect_uri);
+    let registered = register(&server.requests, provider, &metadata).await;
+    registered.map_err(|error| failed(server.name(), &error))
 }

@@ -154,6 +154,7 @@ impl KeptRecord {
             }
             AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => Entry {
                 event: "operator",
+                principal: denied.principal.and_then(principal),
                 who: denied.name.map(|name| cut(name).into()),
                 reason: Some(denied.reason.into()),
                 outcome: "refused",
@@ -363,6 +364,7 @@ fn of_connection(change: &ConnectionChange<'_>) -> Entry {
 fn of_operator(operator: &Actor<'_>, action: &str, outcome: &'static str) -> Entry {
     Entry {
         event: "operator",
+        principal: operator.principal.and_then(principal),
         who: Some(cut(operator.name).into()),
         authentication: Some(operator.source),
         action: Some(cut(action).into()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::ledger::Written;
 use arc_swap::ArcSwapOption;
 use fanlight_canonical::credentials::{Credentials, Denial};
-use fanlight_canonical::identity::Identity;
+use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
@@ -292,14 +292,15 @@ impl AuditLog {
         let DeniedOperator {
             reason,
             name,
+            principal,
             is_attempt,
             peer,
         } = *denied;
         let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else {
             return;
         };
-        let (who, peer) = (name.map(shown), peer.map(display));
-        warn!(target: "audit", what, who, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
+        let (who, principal, peer) = (name.map(shown), id(principal), peer.map(display));
+        warn!(target: "audit", what, who, principal, outcome = "refused", reason, peer, omitted, "operator not authenticated: {reason}");
     }
 
     fn role_denied(&self, operator: &Actor<'_>, path: &str) {
@@ -308,12 +309,14 @@ impl AuditLog {
         };
         let Actor {
             name,
+            principal,
             source,
             role,
             peer,
         } = *operator;
         let (what, who, peer) = (shown(path), shown(name), peer.map(display));
-        warn!(target: "audit", what, who, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
+        let principal = id(principal);
+        warn!(target: "audit", what, who, principal, source, role, outcome = "refused", reason = "role", peer, omitted, "not allowed to a {role}");
     }
 
     fn count(&self, method: &'static str, outcome: &'static str) {
@@ -417,25 +420,28 @@ fn definition(pinned: &PinnedDefinition<'_>) {
 fn signed(what: &'static str, operator: &Actor<'_>) {
     let Actor {
         name,
+        principal,
         source,
         role,
         peer,
     } = *operator;
-    let (who, peer) = (shown(name), peer.map(display));
-    info!(target: "audit", what, who, source, role, outcome = "done", peer, "operator: {what}");
+    let (who, principal, peer) = (shown(name), id(principal), peer.map(display));
+    info!(target: "audit", what, who, principal, source, role, outcome = "done", peer, "operator: {what}");
 }
 
 fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
     let Actor {
         name,
+        principal,
         source,
         role,
         peer,
     } = *operator;
-    let (what, about, who, peer) = (
+    let (what, about, who, principal, peer) = (
         shown(path),
         about.map(shown),
         shown(name),
+        id(principal),
         peer.map(display),
     );
     let outcome = if (200..300).contains(&status) {
@@ -443,7 +449,12 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
     } else {
         "failed"
     };
-    info!(target: "audit", what, about, who, source, role, outcome, status, peer, "change by an operator");
+    info!(target: "audit", what, about, who, principal, source, role, outcome, status, peer, "change by an operator");
+}
+
+/// The id of a principal, by which policies and roles name it.
+fn id(principal: Option<&Principal>) -> Option<String> {
+    principal.and_then(Principal::id).map(|id| shown(&id))
 }
 
 /// Metric points for entries that arrived, under this name, and for lost entries.
@@ -502,6 +513,7 @@ mod tests {
         let log = AuditLog::default();
         let operator = Actor {
             name: "ann",
+            principal: None,
             source: "token",
             role: "viewer",
             peer: None,
@@ -509,6 +521,7 @@ mod tests {
         let denied = DeniedOperator {
             reason: "invalid",
             name: None,
+            principal: None,
             is_attempt: true,
             peer: None,
         };

@@ -4,7 +4,6 @@
 //! shown and not accepted is refused; the next is not asked then.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
@@ -14,7 +13,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
 
 use crate::Admin;
-use crate::operator::{Authorization, Denied, Digest, Operator, Proof, Purpose, Shown, Worthless};
+use crate::operator::{
+    Authorization, Denied, Digest, Known, Operator, Proof, Purpose, Shown, Worthless,
+};
 use crate::settings::InForce;
 
 /// The endpoint that identities need where they are for certain endpoints alone. Paths of endpoints begin with a slash, so
@@ -169,7 +170,7 @@ impl Admin {
             return Err(Denied::Missing);
         }
         if !identity.may_use(ENDPOINT) {
-            return Err(Denied::NoRole(Arc::clone(&identity.name)));
+            return Err(Denied::NoRole(Known::of(&identity)));
         }
         Ok(Proof::Identity(identity))
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use fanlight_canonical::identity::{Identity, Validity};
 
 use crate::Admin;
-use crate::operator::{Digest, Operator, Proof, Role, Worthless};
+use crate::operator::{Digest, Known, Operator, Proof, Role, Worthless};
 use crate::settings::InForce;
 
 impl Admin {
@@ -27,20 +27,8 @@ impl InForce {
         let (source, identity) = match proof {
             Proof::Token(token) => return self.judge_token(*token),
             Proof::Identity(identity) => (source_of(identity), identity),
-            Proof::SignedIn {
-                issuer,
-                client,
-                identity,
-            } => {
-                let is_configured = |known: &fanlight_canonical::credentials::SignInSettings| {
-                    *known.issuer == **issuer && *known.client_id == **client
-                };
-                if !self
-                    .settings
-                    .sign_in
-                    .as_ref()
-                    .is_some_and(|known| is_configured(&known.settings))
-                {
+            Proof::SignedIn { at, identity } => {
+                if !self.settings.sign_in.contains(at) {
                     return Err(Worthless::Unaccepted);
                 }
                 ("sign-in", identity)
@@ -53,7 +41,7 @@ impl InForce {
             .settings
             .roles
             .of(identity)
-            .ok_or_else(|| Worthless::NoRole(Arc::clone(&identity.name)))?;
+            .ok_or_else(|| Worthless::NoRole(Known::of(identity)))?;
         let (name, validity) = (Arc::clone(&identity.name), identity.validity.clone());
         let principal = Some(identity.principal.clone());
         Ok(Operator {
@@ -67,25 +55,15 @@ impl InForce {
     }
 
     fn judge_token(&self, token: Digest) -> Result<Operator, Worthless> {
-        let known = [
-            (&self.token, Role::Operator, "admin.token"),
-            (&self.viewer_token, Role::Viewer, "admin.viewerToken"),
-        ];
-        // Both are compared, whichever it is.
-        let mut found = None;
-        for (expected, role, option) in known {
-            if expected.is_some_and(|expected| expected == token) && found.is_none() {
-                found = Some((role, option));
-            }
+        if self.token.is_none_or(|expected| expected != token) {
+            return Err(Worthless::Unaccepted);
         }
-        let (role, option) = found.ok_or(Worthless::Unaccepted)?;
-        let (name, validity) = (Arc::from(option), Validity::default());
         Ok(Operator {
-            role,
-            name,
+            role: Role::Operator,
+            name: Arc::from("admin.token"),
             principal: None,
             source: "token",
-            validity,
+            validity: Validity::default(),
             session: None,
         })
     }

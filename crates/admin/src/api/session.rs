@@ -23,10 +23,10 @@ use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
 
 /// Most bytes of a body here: a token is at most as long as the head of a request. No option: nothing else is sent.
-pub(super) const LONGEST_BODY: usize = 64 << 10;
+const LONGEST_BODY: usize = 64 << 10;
 
 /// Levels of nesting of such a body.
-pub(super) const NESTING: usize = 4;
+const NESTING: usize = 4;
 
 /// Who makes the request, and how to sign in.
 #[derive(Serialize)]
@@ -56,8 +56,8 @@ struct Identity {
 struct SignIn {
     /// Whether a token signs in.
     token: bool,
-    /// The issuer of `admin.signIn`.
-    issuer: Option<String>,
+    /// The issuers of `auth` at which people sign in.
+    issuers: Vec<String>,
 }
 
 /// Who makes the request, if it shows that, and how to sign in.
@@ -96,18 +96,34 @@ fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Session {
         role: operator.role.as_str(),
         session,
     });
-    let issuer = now
-        .settings
-        .sign_in
-        .as_ref()
-        .map(|sign_in| sign_in.settings.issuer.to_string());
+    let sign_in = now.settings.sign_in.iter();
     Session {
         identity,
         sign_in: SignIn {
             token: now.takes_tokens(),
-            issuer,
+            issuers: sign_in.map(|at| at.issuer.clone()).collect(),
         },
     }
+}
+
+/// The members of a body, which must be texts.
+pub(super) async fn texts<const N: usize>(
+    now: &InForce,
+    body: Body,
+    names: [&str; N],
+) -> Result<[String; N], Refusal> {
+    let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
+    let body =
+        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
+    let mut texts = [const { String::new() }; N];
+    for (text, name) in texts.iter_mut().zip(names) {
+        let value = body.get(name);
+        let value = value.as_ref().and_then(Json::as_str);
+        *text = value
+            .ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a text")))?
+            .into_owned();
+    }
+    Ok(texts)
 }
 
 /// Signs in with a token.
@@ -119,14 +135,7 @@ pub(super) async fn begin(
 ) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
-    let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
-    let body =
-        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
-    let token = body.get("token");
-    let token = token
-        .as_ref()
-        .and_then(Json::as_str)
-        .ok_or_else(|| Refusal::bad_request("`token` must be a text"))?;
+    let [token] = texts(&now, body, ["token"]).await?;
     let proof = admin.prove_token(&now, token.trim(), &connection.0).await;
     Ok(sign_in(
         &admin,

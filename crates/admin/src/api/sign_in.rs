@@ -1,4 +1,4 @@
-//! `/api/session/issuer`: signing in at an OpenID Connect issuer.
+//! `/api/session/issuer`: signing in at an issuer of `auth`.
 //!
 //! The browser that begins a sign-in keeps its secrets, sealed, in a cookie; nothing is kept here, so that no number of
 //! sign-ins that are begun and never ended takes memory. The issuer sends the browser back to `/sign-in/callback`, whose
@@ -11,24 +11,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_canonical::credentials::{Attempt, ConnectionFacts, IssuerAnswer, SignInError};
-use fanlight_protocol::Json;
+use fanlight_canonical::credentials::{ConnectionFacts, SignInError};
 use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::Answer;
-use super::body::read_up_to;
-use super::session::{LONGEST_BODY, NESTING, sign_in};
+use super::session::{sign_in, texts};
 use crate::Admin;
-use crate::SignInClient;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
 use crate::reply::{Refusal, answer};
-use crate::settings::{InForce, set_cookie};
+use crate::settings::{InForce, SignInIssuer, set_cookie};
 
 /// Most sign-ins that ask the issuer at the same time. No option: an issuer answers in less than a second, and operators are
 /// few.
@@ -57,60 +54,33 @@ impl Attempts {
         }
     }
 
-    /// The attempt as a cookie carries it, until `expires`.
-    fn seal(&self, attempt: &Attempt, expires: Duration, client: &SignInClient) -> Option<String> {
-        let Attempt {
-            state,
-            nonce,
-            verifier,
-        } = attempt;
-        let plain = format!("{} {state} {nonce} {verifier}", expires.as_secs());
-        self.seal
-            .as_ref()?
-            .seal_for(plain.as_bytes(), &owner(client))
+    /// The attempt as a cookie carries it.
+    fn seal(&self, attempt: &Attempt) -> Option<String> {
+        self.seal.as_ref()?.seal(&serde_json::to_vec(attempt).ok()?)
     }
 
-    /// The attempt in a cookie, if it has not expired, and began with this client of the issuer.
-    fn open(&self, text: &str, now: Duration, client: &SignInClient) -> Option<Attempt> {
-        let plain = self.seal.as_ref()?.open_for(text, &owner(client))?;
-        let plain = String::from_utf8(plain).ok()?;
-        let mut parts = plain.split(' ');
-        let (expires, mut next) = (parts.next()?.parse().ok()?, || {
-            parts.next().map(str::to_owned)
-        });
-        let attempt = Attempt {
-            state: next()?,
-            nonce: next()?,
-            verifier: next()?,
-        };
-        (now < Duration::from_secs(expires)).then_some(attempt)
+    /// The attempt in a cookie, if it has not expired.
+    fn open(&self, text: &str, now: Duration) -> Option<Attempt> {
+        let plain = self.seal.as_ref()?.open(text)?;
+        let attempt: Attempt = serde_json::from_slice(&plain).ok()?;
+        (now < Duration::from_secs(attempt.expires)).then_some(attempt)
     }
 }
 
-/// What an attempt is bound to.
-fn owner(client: &SignInClient) -> Vec<u8> {
-    let settings = &client.settings;
-    [
-        settings.issuer.as_str(),
-        &settings.client_id,
-        &settings.redirect_uri,
-    ]
-    .join("\n")
-    .into_bytes()
+/// A sign-in that has begun.
+#[derive(Serialize, Deserialize)]
+struct Attempt {
+    /// In seconds since 1970.
+    expires: u64,
+    at: SignInIssuer,
+    /// What ends it.
+    secrets: String,
 }
 
 fn since_epoch() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
-}
-
-fn configured(now: &InForce) -> Result<SignInClient, Refusal> {
-    let message = "no issuer is configured for operators (`admin.signIn`)";
-    now.settings
-        .sign_in
-        .clone()
-        .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, message))
 }
 
 fn busy() -> Denied {
@@ -122,24 +92,33 @@ pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
     connection: OperatorConnection,
     headers: HeaderMap,
+    body: Body,
 ) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
-    let client = configured(&now)?;
+    let [issuer] = texts(&now, body, ["issuer"]).await?;
+    let at = now.settings.sign_in.iter().find(|at| at.issuer == issuer);
+    let Some((at, redirect_uri)) = at.zip(now.redirect_uri()) else {
+        let message =
+            "operators do not sign in at this issuer: `/api/session` lists those at which they do";
+        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+    };
     let begun = {
         let _asking = admin
             .attempts
             .asking
             .try_acquire()
             .map_err(|_| Refusal::denied(&busy()))?;
-        client.client.begin().await
+        admin.subject.sign_in.begin(&issuer, &redirect_uri).await
     };
-    // Without a line in the log: anybody can begin one. The client of the issuer writes one when that begins to fail.
+    // Without a line in the log: anybody can begin one. Whoever asks the issuer writes one when that begins to fail.
     let begun = begun.map_err(|error| Refusal::denied(&denied(error)))?;
     let age = now.settings.sign_in_timeout;
-    let sealed = admin
-        .attempts
-        .seal(&begun.attempt, since_epoch() + age, &client);
+    let sealed = admin.attempts.seal(&Attempt {
+        expires: (since_epoch() + age).as_secs(),
+        at: at.clone(),
+        secrets: begun.attempt,
+    });
     let sealed = sealed.ok_or_else(|| {
         Refusal::denied(&Denied::Unavailable(
             "the system has no random numbers".into(),
@@ -165,11 +144,8 @@ pub(super) async fn finish(
 ) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
-    let client = configured(&now)?;
-    let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
-    let body =
-        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
-    let proof = prove(&admin, &now, &client, &headers, &connection.0, &body).await;
+    let [query] = texts(&now, body, ["query"]).await?;
+    let proof = prove(&admin, &now, &headers, &connection.0, &query).await;
     let mut response: Response =
         sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
     // Single use: the next sign-in gives the browser another one.
@@ -180,46 +156,30 @@ pub(super) async fn finish(
 async fn prove(
     admin: &Admin,
     now: &InForce,
-    client: &SignInClient,
     headers: &HeaderMap,
     connection: &ConnectionFacts,
-    body: &Json,
+    query: &str,
 ) -> Result<Proof, Denied> {
     let cookie = match now.cookies(connection).read(Purpose::SignIn, headers) {
         Shown::Value(cookie) => Some(cookie),
         Shown::Nothing | Shown::Several => None,
     };
-    let attempt = cookie.and_then(|cookie| admin.attempts.open(cookie, since_epoch(), client));
+    let attempt = cookie.and_then(|cookie| admin.attempts.open(cookie, since_epoch()));
     let message = "this browser has not begun this sign-in, or it took too long: begin again";
-    let attempt = attempt.ok_or(Denied::Invalid(message.into()))?;
-    let [code, state, iss, error] = ["code", "state", "iss", "error"].map(|name| body.get(name));
-    let [code, state, iss, error] =
-        [&code, &state, &iss, &error].map(|value| value.as_ref().and_then(Json::as_str));
-    let answer = IssuerAnswer {
-        code: code.as_deref(),
-        state: state.as_deref(),
-        iss: iss.as_deref(),
-        error: error.as_deref(),
-    };
-    let (peer, shown) = (
-        peer(connection),
-        Digest::of(answer.code.unwrap_or_default().as_bytes()),
-    );
-    let most = now.settings.max_sign_in_failures;
+    let Attempt { at, secrets, .. } = attempt
+        .filter(|attempt| now.settings.sign_in.contains(&attempt.at))
+        .ok_or(Denied::Invalid(message.into()))?;
+    let (peer, most) = (peer(connection), now.settings.max_sign_in_failures);
     admin
         .throttle
-        .check(peer, shown, most)
+        .check(peer, Digest::of(query.as_bytes()), most)
         .map_err(Denied::Throttled)?;
     let finished = {
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| busy())?;
-        client.client.finish(&attempt, answer).await
+        admin.subject.sign_in.finish(&secrets, query).await
     };
     match finished {
-        Ok(identity) => Ok(Proof::SignedIn {
-            issuer: client.settings.issuer.as_str().into(),
-            client: client.settings.client_id.as_str().into(),
-            identity,
-        }),
+        Ok(identity) => Ok(Proof::SignedIn { at, identity }),
         Err(error) => {
             if matches!(error, SignInError::Refused(_)) {
                 admin.throttle.failed(peer, most);

@@ -17,7 +17,7 @@ const OPEN: [&str; 2] = ["InForce", "Reloaded"];
 fn document() -> Value {
     let mut document = serde_json::to_value(Operations::openapi()).unwrap();
     document["components"]["securitySchemes"] = json!({
-        "token": {"type": "http", "scheme": "bearer", "description": "`admin.token`, `admin.viewerToken`, or a key or access token \
+        "token": {"type": "http", "scheme": "bearer", "description": "`admin.token`, or a key or access token of `auth` \
             to which `admin.roles` gives a role."},
         "session": {"type": "apiKey", "in": "cookie", "name": "fanlight-session", "description": "The session of the page."},
     });

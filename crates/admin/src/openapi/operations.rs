@@ -360,11 +360,11 @@ fn sign_in() {}
 #[utoipa::path(post, path = "/api/session/end", responses((status = 200, description = "Signed out", body = session::Session)))]
 fn sign_out() {}
 
-/// Begins a sign-in at the issuer of `admin.signIn`.
-#[utoipa::path(post, path = "/api/session/issuer", request_body = serde_json::Value,
+/// Begins a sign-in at an issuer of `auth`.
+#[utoipa::path(post, path = "/api/session/issuer", request_body = requests::Issuer,
     responses(
         (status = 200, description = "Where the browser goes", body = sign_in::Location),
-        (status = 404, description = "No issuer is configured", body = Error),
+        (status = 404, description = "Operators do not sign in at this issuer", body = Error),
     ))]
 fn begin_sign_in() {}
 
@@ -373,7 +373,6 @@ fn begin_sign_in() {}
     responses(
         (status = 200, description = "Signed in", body = session::Session),
         (status = 401, description = "This browser did not begin the sign-in, or the issuer's answer is invalid", body = Error),
-        (status = 404, description = "No issuer is configured", body = Error),
     ))]
 fn finish_sign_in() {}
 

@@ -42,15 +42,16 @@ pub(crate) struct Token {
     token: String,
 }
 
-/// The parameters that the issuer has added to the address.
+/// The issuer to sign in at.
+#[derive(ToSchema)]
+pub(crate) struct Issuer {
+    /// One of `signIn.issuers` of `/api/session`.
+    issuer: String,
+}
+
+/// The answer of the issuer.
 #[derive(ToSchema)]
 pub(crate) struct IssuerAnswer {
-    #[schema(nullable = false)]
-    code: Option<String>,
-    #[schema(nullable = false)]
-    state: Option<String>,
-    #[schema(nullable = false)]
-    iss: Option<String>,
-    #[schema(nullable = false)]
-    error: Option<String>,
+    /// The query of the address to which the issuer sent the browser, without its `?`.
+    query: String,
 }

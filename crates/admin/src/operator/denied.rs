@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::credentials::Denial;
 use fanlight_record::DeniedOperator;
 
-use super::Worthless;
+use super::{Known, Worthless};
 
 /// Why a request is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub(crate) enum Denied {
     /// Its session has ended.
     SessionOver,
     /// Who makes it is known, and has no role.
-    NoRole(Arc<str>),
+    NoRole(Known),
     /// Too much of its peer was not accepted.
     Throttled(Duration),
     /// It cannot be checked at the moment.
@@ -32,15 +31,16 @@ pub(crate) enum Denied {
 impl Denied {
     /// What is put on record of it, of a request from `peer`.
     pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> DeniedOperator<'_> {
-        let name = match self {
-            Self::NoRole(name) => Some(&**name),
+        let known = match self {
+            Self::NoRole(known) => Some(known),
             _ => None,
         };
         // A page that is opened, or left open, without a session is no attempt.
         let is_attempt = !matches!(self, Self::Missing | Self::SessionOver);
         DeniedOperator {
             reason: self.reason(),
-            name,
+            name: known.map(|known| &*known.name),
+            principal: known.map(|known| &known.principal),
             is_attempt,
             peer,
         }
@@ -64,7 +64,7 @@ impl From<Worthless> for Denied {
     fn from(worthless: Worthless) -> Self {
         match worthless {
             Worthless::Unaccepted => Self::Invalid("these credentials are not accepted".into()),
-            Worthless::NoRole(name) => Self::NoRole(name),
+            Worthless::NoRole(known) => Self::NoRole(known),
         }
     }
 }

@@ -12,13 +12,13 @@ mod token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use fanlight_canonical::identity::{Principal, Validity};
+use fanlight_canonical::identity::{Identity, Principal, Validity};
 use fanlight_record::Actor;
 
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
 pub(crate) use proof::Proof;
-pub use role::{Role, RoleRule, Roles};
+pub use role::{Member, Role, Roles};
 pub(crate) use sessions::{SessionInForce, SessionLimits, Sessions};
 pub(crate) use throttle::Throttle;
 pub(crate) use token::{Authorization, Digest};
@@ -29,7 +29,7 @@ pub(crate) struct Operator {
     pub(crate) role: Role,
     /// The name for people. Not unique.
     pub(crate) name: Arc<str>,
-    /// The principal that it would be as a client; `None` if nothing shows whose request it is.
+    /// The principal that it is as a client; `None` if nothing shows whose request it is.
     pub(crate) principal: Option<Principal>,
     /// What has shown it.
     pub(crate) source: &'static str,
@@ -45,7 +45,24 @@ pub(crate) enum Worthless {
     /// It has expired, was revoked, or was never valid.
     Unaccepted,
     /// Whom it shows has no role.
-    NoRole(Arc<str>),
+    NoRole(Known),
+}
+
+/// Somebody who is known, and no operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The name for people. Not unique.
+    pub(crate) name: Arc<str>,
+    pub(crate) principal: Principal,
+}
+
+impl Known {
+    pub(crate) fn of(identity: &Identity) -> Self {
+        Self {
+            name: Arc::clone(&identity.name),
+            principal: identity.principal.clone(),
+        }
+    }
 }
 
 impl Operator {
@@ -65,6 +82,7 @@ impl Operator {
     pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
         Actor {
             name: &self.name,
+            principal: self.principal.as_ref(),
             source: self.source,
             role: self.role.as_str(),
             peer,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fanlight_canonical::identity::{Identity, Scopes, Source};
+use fanlight_canonical::identity::{Identity, Source};
 
 /// What an operator may do. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,20 +37,20 @@ impl fmt::Display for Role {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     /// Those of operators.
-    pub operator: RoleRule,
+    pub operator: Vec<Member>,
     /// Those of approvers.
-    pub approver: RoleRule,
+    pub approver: Vec<Member>,
     /// Those of viewers.
-    pub viewer: RoleRule,
+    pub viewer: Vec<Member>,
 }
 
-/// Who has a role: one of these groups or scopes is enough.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RoleRule {
-    /// Groups of which a member has it.
-    pub groups: Vec<String>,
-    /// Scopes with which an identity has it.
-    pub scopes: Vec<String>,
+/// Who has a role. Names for people say nothing: whoever may choose one could choose an operator's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// Whoever belongs to this group.
+    Group(String),
+    /// The client with this [id](fanlight_canonical::identity::Principal::id).
+    User(String),
 }
 
 impl Roles {
@@ -64,29 +64,20 @@ impl Roles {
         if identity.source == Source::Anonymous {
             return None;
         }
-        let rules = [
+        let id = identity.principal.id()?;
+        let is_member = |member: &Member| match member {
+            Member::Group(name) => identity.groups.iter().any(|group| **group == *name),
+            Member::User(user) => *user == id,
+        };
+        let roles = [
             (Role::Operator, &self.operator),
             (Role::Approver, &self.approver),
             (Role::Viewer, &self.viewer),
         ];
-        rules
+        roles
             .into_iter()
-            .find(|(_, rule)| rule.holds_for(identity))
+            .find(|(_, members)| members.iter().any(is_member))
             .map(|(role, _)| role)
-    }
-}
-
-impl RoleRule {
-    /// An identity that nothing restricts, such as a key without scopes, was made for clients: it has no scope here.
-    fn holds_for(&self, identity: &Identity) -> bool {
-        let has_scope = |scope: &String| match &identity.scopes {
-            Scopes::All => false,
-            Scopes::Only(scopes) => scopes.contains(scope.as_str()),
-        };
-        self.groups
-            .iter()
-            .any(|group| identity.groups.iter().any(|one| **one == **group))
-            || self.scopes.iter().any(has_scope)
     }
 }
 
@@ -94,58 +85,84 @@ impl RoleRule {
 mod tests {
     use std::sync::Arc;
 
+    use fanlight_canonical::identity::{Principal, Scopes};
+
     use super::*;
 
-    fn identity(groups: &[&str], scopes: Scopes) -> Identity {
+    fn identity(issuer: &str, subject: &str, groups: &[&str]) -> Identity {
         let groups = groups.iter().map(|group| Arc::from(*group)).collect();
         Identity {
+            principal: Principal::named(issuer, subject),
             groups,
-            scopes,
-            source: Source::Key,
+            source: Source::Token,
             ..Identity::anonymous()
         }
     }
 
     fn roles() -> Roles {
-        let rule = |group: &str, scope: &str| RoleRule {
-            groups: vec![group.into()],
-            scopes: vec![scope.into()],
-        };
+        let members =
+            |group: &str, user: &str| vec![Member::Group(group.into()), Member::User(user.into())];
         Roles {
-            operator: rule("ops", "admin:change"),
-            approver: rule("seniors", "admin:approve"),
-            viewer: rule("staff", "admin:read"),
+            operator: members("ops", "https://id.example#root"),
+            approver: members("seniors", "https://id.example#sue"),
+            viewer: members("staff", "key#dashboard"),
         }
     }
 
     #[test]
-    fn role_is_the_highest_that_a_group_or_scope_gives() {
+    fn role_is_the_highest_that_a_group_or_the_identity_has() {
         let roles = roles();
-        let of = |groups: &[&str], scopes: &str| roles.of(&identity(groups, Scopes::parse(scopes)));
-        assert_eq!(of(&["staff", "ops"], ""), Some(Role::Operator));
-        assert_eq!(of(&["staff"], "admin:change"), Some(Role::Operator));
-        assert_eq!(of(&["staff", "seniors"], ""), Some(Role::Approver));
-        assert_eq!(of(&["ops"], "admin:approve"), Some(Role::Operator));
-        assert_eq!(of(&["staff"], ""), Some(Role::Viewer));
-        assert_eq!(of(&[], "admin:read mcp:call"), Some(Role::Viewer));
-        for (groups, scopes) in [
-            (&["Ops", "op", "ops "][..], "admin admin:changes"),
-            (&[], ""),
-            (&["admin:change"], "ops"),
-        ] {
-            assert_eq!(of(groups, scopes), None, "{groups:?} {scopes}");
-        }
+        let of =
+            |subject, groups: &[&str]| roles.of(&identity("https://id.example", subject, groups));
+        assert_eq!(of("x", &["staff", "ops"]), Some(Role::Operator));
+        assert_eq!(of("root", &["staff"]), Some(Role::Operator));
+        assert_eq!(of("x", &["staff", "seniors"]), Some(Role::Approver));
+        assert_eq!(of("sue", &["ops"]), Some(Role::Operator));
+        assert_eq!(of("x", &["staff"]), Some(Role::Viewer));
+        let key = identity("fanlight:key", "dashboard", &[]);
+        assert_eq!(roles.of(&key), Some(Role::Viewer));
         assert!(Role::Viewer < Role::Approver && Role::Approver < Role::Operator);
     }
 
     #[test]
-    fn unrestricted_and_unauthenticated_identities_have_no_role_by_scope() {
-        assert_eq!(roles().of(&identity(&[], Scopes::All)), None);
+    fn similar_names_groups_and_scopes_give_no_role() {
+        let roles = roles();
+        for (issuer, subject, groups) in [
+            (
+                "https://id.example",
+                "x",
+                &["Ops", "op", "ops ", "key#dashboard"][..],
+            ),
+            ("https://id.example/", "root", &[]),
+            ("https://other.example", "root", &[]),
+            ("https://id.example", "Root", &[]),
+            ("https://id.example", "dashboard", &[]),
+            ("fanlight:key", "root", &[]),
+            ("fanlight:proxy", "dashboard", &[]),
+            ("https://id.example", "https://id.example#root", &[]),
+        ] {
+            let named = Identity {
+                name: Arc::from("https://id.example#root"),
+                scopes: Scopes::parse("ops operator group:ops"),
+                ..identity(issuer, subject, groups)
+            };
+            assert_eq!(roles.of(&named), None, "{issuer} {subject} {groups:?}");
+            assert_eq!(
+                roles.of(&Identity {
+                    scopes: Scopes::All,
+                    ..named
+                }),
+                None
+            );
+        }
         let anonymous = Identity {
             groups: Arc::from([Arc::from("ops")]),
             ..Identity::anonymous()
         };
-        assert_eq!(roles().of(&anonymous), None);
-        assert_eq!(Roles::default().of(&identity(&["ops"], Scopes::All)), None);
+        assert_eq!(roles.of(&anonymous), None);
+        assert_eq!(
+            Roles::default().of(&identity("https://id.example", "root", &["ops"])),
+            None
+        );
     }
 }

@@ -1,83 +1,74 @@
 //! The sign-in at an issuer: the binding between the issuer's answer and the browser that began.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fanlight_admin::{AdminSettings, SignInClient};
-use fanlight_canonical::credentials::{
-    Attempt, Begun, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
-};
-use fanlight_canonical::identity::Source;
+use fanlight_admin::{AdminSettings, SignInIssuer};
+use fanlight_canonical::credentials::{Begun, SignIn, SignInError, Signing};
+use fanlight_canonical::identity::{Identity, Principal, Source};
 use http::{Method, StatusCode};
 
 use crate::people::{People, identity, roles};
 use crate::scene::{Answer, Scene, fake};
 
-/// An issuer that accepts the code `of-NAME`, and gives each attempt the next number.
+/// Issuers that accept the code `of-NAME`, and give each attempt the next number.
 #[derive(Debug, Default)]
-struct Issuer(std::sync::atomic::AtomicU32);
+struct Issuers(AtomicU32);
 
-impl SignIn for Issuer {
-    fn begin(&self) -> Signing<'_, Begun> {
-        let number = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let [state, nonce, verifier] =
-            ["state", "nonce", "verifier"].map(|name| format!("{name}-{number}"));
-        let location = format!("https://id.example/authorize?state={state}");
-        Box::pin(async {
-            Ok(Begun {
-                location,
-                attempt: Attempt {
-                    state,
-                    nonce,
-                    verifier,
-                },
-            })
-        })
+impl SignIn for Issuers {
+    fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun> {
+        assert_eq!(redirect_uri, "http://127.0.0.1/sign-in/callback");
+        let number = self.0.fetch_add(1, Ordering::SeqCst);
+        let location = format!("{issuer}/authorize?state=state-{number}");
+        let attempt = format!("{issuer} state-{number} verifier nonce");
+        Box::pin(async { Ok(Begun { location, attempt }) })
     }
 
-    fn finish<'a>(
-        &'a self,
-        attempt: &'a Attempt,
-        answer: IssuerAnswer<'a>,
-    ) -> Signing<'a, Arc<fanlight_canonical::identity::Identity>> {
+    fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>> {
         Box::pin(async move {
-            if answer.state != Some(&attempt.state) {
+            let (issuer, rest) = attempt.split_once(' ').unwrap();
+            let state = rest.split(' ').next().unwrap();
+            if !query.contains(&format!("state={state}")) || !query.ends_with(state) {
                 return Err(SignInError::Refused(
                     "the answer is not of this sign-in".into(),
                 ));
             }
-            let name = answer.code.and_then(|code| code.strip_prefix("of-"));
+            let code = query.strip_prefix("code=of-");
+            let name = code.and_then(|code| code.split('&').next());
             let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
             let group = if name == "ann" { "ops" } else { "others" };
-            Ok(Arc::new(identity(name, Source::Token, &[group])))
+            Ok(Arc::new(Identity {
+                principal: Principal::named(issuer, name),
+                ..identity(name, Source::Token, &[group])
+            }))
         })
     }
 }
 
+fn at(issuer: &str) -> SignInIssuer {
+    SignInIssuer {
+        issuer: issuer.into(),
+        client_id: Some("fanlight".into()),
+    }
+}
+
 fn settings() -> AdminSettings {
-    let settings = SignInSettings {
-        issuer: "https://id.example".into(),
-        client_id: "fanlight".into(),
-        client_secret: None,
-        redirect_uri: "http://127.0.0.1/sign-in/callback".into(),
-        scopes: Vec::new(),
-        name_claim: None,
-        groups_claim: "groups".into(),
-        scopes_claim: None,
-    };
-    let sign_in = Some(SignInClient {
-        settings,
-        client: Arc::new(Issuer::default()),
-    });
     AdminSettings {
-        sign_in,
+        sign_in: vec![at("https://id.example"), at("https://other.example")],
+        public_url: Some("http://127.0.0.1".into()),
         roles: roles(),
         ..AdminSettings::default()
     }
 }
 
 async fn scene() -> Scene {
-    Scene::with(vec![fake("a", &[])], settings(), Arc::new(People)).await
+    with(settings()).await
+}
+
+async fn with(settings: AdminSettings) -> Scene {
+    let issuers = Arc::new(Issuers::default());
+    Scene::signing_in(vec![fake("a", &[])], settings, Arc::new(People), issuers).await
 }
 
 /// A request from the listener's own page.
@@ -101,9 +92,11 @@ fn cookies(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
+const BEGIN: &str = r#"{"issuer":"https://id.example"}"#;
+
 /// Begins a sign-in; returns the cookie and the `state`.
 async fn begin(scene: &Scene) -> (String, String) {
-    let begun = post(scene, "/api/session/issuer", None, "{}").await;
+    let begun = post(scene, "/api/session/issuer", None, BEGIN).await;
     assert_eq!(begun.status, StatusCode::OK, "{}", begun.text);
     let set = begun.headers["set-cookie"].to_str().unwrap();
     assert!(
@@ -130,7 +123,7 @@ async fn finish(scene: &Scene, cookie: Option<&str>, state: &str, code: &str) ->
         scene,
         "/api/session/issuer/answer",
         cookie,
-        &format!(r#"{{"code":"{code}","state":"{state}"}}"#),
+        &format!(r#"{{"query":"code={code}&state={state}"}}"#),
     )
     .await
 }
@@ -140,7 +133,8 @@ async fn browser_that_began_is_signed_in_with_the_answer() {
     let scene = scene().await;
     let ways = scene.get("/api/session").await.text;
     assert!(
-        ways.contains(r#""identity":null"#) && ways.contains(r#""issuer":"https://id.example""#),
+        ways.contains(r#""identity":null"#)
+            && ways.contains(r#""issuers":["https://id.example","https://other.example"]"#),
         "{ways}"
     );
     let (cookie, state) = begin(&scene).await;
@@ -164,7 +158,7 @@ async fn browser_that_began_is_signed_in_with_the_answer() {
     assert_eq!(answer.status, StatusCode::OK);
     // A changed client at the issuer ends the session.
     let mut changed = settings();
-    changed.sign_in.as_mut().unwrap().settings.client_id = "another".into();
+    changed.sign_in[0].client_id = Some("another".into());
     scene.live.replace(AdminSettings {
         address: Some(scene.address),
         ..changed
@@ -229,14 +223,10 @@ async fn answer_in_another_browser_signs_nobody_in() {
 
 #[tokio::test]
 async fn answers_that_are_refused_sign_nobody_in_and_are_throttled() {
-    let scene = Scene::with(
-        vec![fake("a", &[])],
-        AdminSettings {
-            max_sign_in_failures: 3,
-            ..settings()
-        },
-        Arc::new(People),
-    )
+    let scene = with(AdminSettings {
+        max_sign_in_failures: 3,
+        ..settings()
+    })
     .await;
     let (cookie, state) = begin(&scene).await;
     let known = finish(&scene, Some(&cookie), &state, "of-eve").await;
@@ -262,16 +252,12 @@ async fn answers_that_are_refused_sign_nobody_in_and_are_throttled() {
 
 #[tokio::test]
 async fn sign_in_that_took_too_long_or_is_of_another_site_is_refused() {
-    let scene = Scene::with(
-        vec![fake("a", &[])],
-        AdminSettings {
-            sign_in_timeout: Duration::ZERO,
-            ..settings()
-        },
-        Arc::new(People),
-    )
+    let scene = with(AdminSettings {
+        sign_in_timeout: Duration::ZERO,
+        ..settings()
+    })
     .await;
-    let begun = post(&scene, "/api/session/issuer", None, "{}").await;
+    let begun = post(&scene, "/api/session/issuer", None, BEGIN).await;
     let late = finish(&scene, Some(&cookies(&begun)[0]), "state-0", "of-ann").await;
     assert_eq!(late.status, StatusCode::UNAUTHORIZED);
     assert!(late.text.contains("took too long"), "{}", late.text);
@@ -292,7 +278,41 @@ async fn sign_in_that_took_too_long_or_is_of_another_site_is_refused() {
     }
     let plain = Scene::start(vec![fake("a", &[])], AdminSettings::default()).await;
     assert_eq!(
-        post(&plain, "/api/session/issuer", None, "{}").await.status,
+        post(&plain, "/api/session/issuer", None, BEGIN)
+            .await
+            .status,
         StatusCode::NOT_FOUND
     );
+}
+
+/// The issuer that a browser began at is the one whose answer counts, and only those of the settings in force are asked.
+#[tokio::test]
+async fn sign_in_is_at_a_configured_issuer_alone() {
+    let scene = scene().await;
+    for issuer in ["https://evil.example", "https://id.example/", "", "7"] {
+        let body = format!(r#"{{"issuer":"{issuer}"}}"#);
+        let answer = post(&scene, "/api/session/issuer", None, &body).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{issuer}");
+        assert!(cookies(&answer).is_empty());
+    }
+    for body in ["", "{}", r#"{"issuer":7}"#] {
+        let answer = post(&scene, "/api/session/issuer", None, body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");
+    }
+    let (cookie, state) = begin(&scene).await;
+    scene.live.replace(AdminSettings {
+        address: Some(scene.address),
+        sign_in: vec![at("https://other.example")],
+        ..settings()
+    });
+    let answer = finish(&scene, Some(&cookie), &state, "of-ann").await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    // Without a URL for browsers to come back to, nobody is sent away.
+    scene.live.replace(AdminSettings {
+        address: Some(scene.address),
+        public_url: None,
+        ..settings()
+    });
+    let answer = post(&scene, "/api/session/issuer", None, BEGIN).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use fanlight_admin::{AdminSettings, RoleRule, Roles};
+use fanlight_admin::{AdminSettings, Member, Roles};
 use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
 use http::header::AUTHORIZATION;
 
 pub(crate) const TOKEN: &str = "token-of-operators";
-pub(crate) const VIEWER: &str = "token-of-viewers";
+pub(crate) const VIEWER: &str = "key-of-vic";
 
 /// Accepts keys by name, and the user in a proxy's header `x-user`.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ impl Authenticate for People {
         };
         let outcome = match shown.strip_prefix("Bearer ").unwrap_or_default() {
             "key-of-ann" => Ok(identity("ann", Source::Key, &["ops"])),
+            VIEWER => Ok(identity("vic", Source::Key, &["staff"])),
             "key-of-bob" => Ok(identity("bob", Source::Key, &["staff"])),
             "key-of-sue" => Ok(identity("sue", Source::Key, &["seniors"])),
             "key-of-eve" => Ok(identity("eve", Source::Key, &["others"])),
@@ -35,8 +36,16 @@ impl Authenticate for People {
                 scopes: Scopes::All,
                 ..identity("bot", Source::Key, &[])
             }),
-            "key-with-scope" => Ok(Identity {
-                scopes: Scopes::parse("admin:read"),
+            "key-with-role" => Ok(identity("cat", Source::Key, &[])),
+            // Everything that people see of it is an operator's.
+            "token-like-ann" => Ok(Identity {
+                name: "ann".into(),
+                principal: Principal::named("https://id.example", "root"),
+                scopes: Scopes::parse("ops group:ops user:key#cat operator"),
+                ..identity("ann", Source::Token, &["Ops", "key#cat", "user:key#cat"])
+            }),
+            "token-of-another-cat" => Ok(Identity {
+                principal: Principal::named("https://id.example", "cat"),
                 ..identity("cat", Source::Token, &[])
             }),
             "key-for-an-endpoint" => {
@@ -66,30 +75,20 @@ pub(crate) fn identity(name: &str, source: Source, groups: &[&str]) -> Identity 
     }
 }
 
-/// Roles: the group `ops` operates, the group `seniors` approves, and the group `staff` and the
-/// scope `admin:read` view.
+/// The group `ops` operates; the group `seniors` approves; the group `staff`, and the key `cat`, view.
 pub(crate) fn roles() -> Roles {
+    let group = |name: &str| Member::Group(name.into());
     Roles {
-        operator: RoleRule {
-            groups: vec!["ops".into()],
-            scopes: Vec::new(),
-        },
-        approver: RoleRule {
-            groups: vec!["seniors".into()],
-            scopes: Vec::new(),
-        },
-        viewer: RoleRule {
-            groups: vec!["staff".into()],
-            scopes: vec!["admin:read".into()],
-        },
+        operator: vec![group("ops")],
+        approver: vec![group("seniors")],
+        viewer: vec![group("staff"), Member::User("key#cat".into())],
     }
 }
 
-/// Settings with both tokens and with roles.
+/// A token, and roles.
 pub(crate) fn settings() -> AdminSettings {
     AdminSettings {
         token: Some(TOKEN.into()),
-        viewer_token: Some(VIEWER.into()),
         roles: roles(),
         ..AdminSettings::default()
     }

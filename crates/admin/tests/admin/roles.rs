@@ -59,7 +59,7 @@ async fn status(scene: &Scene, method: Method, path: &str, token: &str, body: &s
 #[tokio::test]
 async fn viewers_read_everything_and_change_nothing() {
     let scene = scene().await;
-    for token in [VIEWER, "key-of-bob", "key-with-scope"] {
+    for token in [VIEWER, "key-of-bob", "key-with-role"] {
         for path in READS {
             assert_eq!(
                 status(&scene, Method::GET, path, token, "").await,
@@ -129,7 +129,13 @@ async fn operators_do_everything() {
 #[tokio::test]
 async fn clients_without_credentials_or_roles_reach_no_data() {
     let scene = scene().await;
-    let without_role = ["key-of-eve", "key-without-scopes", "key-for-an-endpoint"];
+    let without_role = [
+        "key-of-eve",
+        "key-without-scopes",
+        "key-for-an-endpoint",
+        "token-like-ann",
+        "token-of-another-cat",
+    ];
     for path in READS {
         assert_eq!(
             scene.get(path).await.status,
@@ -168,7 +174,8 @@ async fn clients_without_credentials_or_roles_reach_no_data() {
         )
         .await;
     assert!(
-        known.text.contains("eve is known, and has no role here"),
+        known.text.contains("eve is known, and has no role here")
+            && known.text.contains("lists neither `user:key#eve` nor"),
         "{}",
         known.text
     );
@@ -258,19 +265,6 @@ async fn identities_have_no_role_where_none_is_configured() {
     assert_eq!(
         scene.get("/api/overview").await.status,
         StatusCode::UNAUTHORIZED
-    );
-    let settings = AdminSettings {
-        viewer_token: Some(VIEWER.into()),
-        ..AdminSettings::default()
-    };
-    let scene = Scene::start(vec![fake("a", &[])], settings).await;
-    assert_eq!(
-        scene.get("/api/overview").await.status,
-        StatusCode::UNAUTHORIZED
-    );
-    assert_eq!(
-        status(&scene, Method::POST, "/api/reload", VIEWER, "").await,
-        StatusCode::FORBIDDEN
     );
 }
 

@@ -10,7 +10,8 @@ use fanlight_admin::{
     AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations,
     Reloaded, Subject, serve_admin,
 };
-use fanlight_canonical::credentials::{Authenticate, Open};
+use fanlight_canonical::credentials::{Authenticate, Begun, Open, SignIn, SignInError, Signing};
+use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
     SessionKey,
@@ -247,6 +248,20 @@ impl GrantedConnections for NoConnections {
     }
 }
 
+/// Signs nobody in.
+#[derive(Debug)]
+struct NoIssuers;
+
+impl SignIn for NoIssuers {
+    fn begin<'a>(&'a self, _: &'a str, _: &'a str) -> Signing<'a, Begun> {
+        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    }
+
+    fn finish<'a>(&'a self, _: &'a str, _: &'a str) -> Signing<'a, Arc<Identity>> {
+        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    }
+}
+
 /// A listener in front of fakes.
 pub(crate) struct Scene {
     pub(crate) address: SocketAddr,
@@ -273,11 +288,36 @@ impl Scene {
         Self::recording(backends, settings, authenticate, None).await
     }
 
+    /// [`Self::with`] where operators sign in at these issuers.
+    pub(crate) async fn signing_in(
+        backends: Vec<Fake>,
+        settings: AdminSettings,
+        authenticate: Arc<dyn Authenticate>,
+        issuers: Arc<dyn SignIn>,
+    ) -> Self {
+        Self::of(backends, settings, (authenticate, issuers), None).await
+    }
+
     /// [`Self::with`] with this record for decisions.
     pub(crate) async fn recording(
         backends: Vec<Fake>,
         settings: AdminSettings,
         authenticate: Arc<dyn Authenticate>,
+        record: Option<Arc<dyn Record>>,
+    ) -> Self {
+        Self::of(
+            backends,
+            settings,
+            (authenticate, Arc::new(NoIssuers)),
+            record,
+        )
+        .await
+    }
+
+    async fn of(
+        backends: Vec<Fake>,
+        settings: AdminSettings,
+        (authenticate, sign_in): (Arc<dyn Authenticate>, Arc<dyn SignIn>),
         record: Option<Arc<dyn Record>>,
     ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
@@ -333,6 +373,7 @@ impl Scene {
             clients: Arc::new(OneSession),
             operations: Arc::<FakeOperations>::clone(&operations),
             authenticate,
+            sign_in,
             record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
             audit_log,
             approvals: approvals.clone(),

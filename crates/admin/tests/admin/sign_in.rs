@@ -62,11 +62,11 @@ async fn session_is_begun_with_a_token_and_ended_by_signing_out() {
     let answer = scene.get("/api/session").await;
     assert_eq!(
         answer.text,
-        r#"{"identity":null,"signIn":{"token":true,"issuer":null}}"#
+        r#"{"identity":null,"signIn":{"token":true,"issuers":[]}}"#
     );
     for (token, name, role) in [
         (TOKEN, "admin.token", "operator"),
-        (VIEWER, "admin.viewerToken", "viewer"),
+        (VIEWER, "vic", "viewer"),
         ("key-of-ann", "ann", "operator"),
     ] {
         let answer = sign_in(&scene, token, &[]).await;

@@ -74,15 +74,6 @@ impl IssuerClient {
         self.send(client.get(url)).await
     }
 
-    /// Checks that a URL may be used by this client and by browsers.
-    ///
-    /// # Errors
-    ///
-    /// If it may not.
-    pub(crate) fn permitted(&self, url: &str) -> Result<Url, FetchError> {
-        self.client_for(url).map(|(_, url)| url)
-    }
-
     /// Sends a form, with a client's credentials if given, and reads the answer.
     pub(crate) async fn post(
         &self,

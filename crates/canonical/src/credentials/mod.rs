@@ -11,6 +11,4 @@ pub use access::{Authenticate, Authentication, Open};
 pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use denial::Denial;
 pub use pages::{PageRequest, Pages, PendingPage, escaped_html};
-pub use sign_in::{
-    Attempt, Begun, IdToken, IssuerAnswer, SignIn, SignInError, SignInSettings, Signing,
-};
+pub use sign_in::{Begun, IdToken, SignIn, SignInError, Signing};

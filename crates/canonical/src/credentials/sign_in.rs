@@ -7,103 +7,31 @@ use std::sync::Arc;
 
 use crate::identity::Identity;
 
-/// The registration of Fanlight at an issuer, for the sign-in of operators.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SignInSettings {
-    /// The issuer's identifier.
-    pub issuer: String,
-    /// The client's identifier.
-    pub client_id: String,
-    /// The client's secret, if it has one.
-    pub client_secret: Option<String>,
-    /// The URL to which the issuer sends browsers back.
-    pub redirect_uri: String,
-    /// The scopes that are requested besides `openid`.
-    pub scopes: Vec<String>,
-    /// The claim with the name for people; `None` uses the common ones.
-    pub name_claim: Option<String>,
-    /// The claim with groups.
-    pub groups_claim: String,
-    /// The claim with scopes, if scopes are read.
-    pub scopes_claim: Option<String>,
-}
-
-impl fmt::Debug for SignInSettings {
-    /// Without the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignInSettings")
-            .field("issuer", &self.issuer)
-            .field("client_id", &self.client_id)
-            .field("redirect_uri", &self.redirect_uri)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The future of an issuer's answer.
 pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + Send + 'a>>;
 
-/// Signs operators in by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
+/// Signs people in at issuers of `auth`, by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
 pub trait SignIn: Send + Sync + fmt::Debug {
-    /// Begins a sign-in. Returns the URL for the browser, and the secrets that the browser must
-    /// present when it comes back.
-    fn begin(&self) -> Signing<'_, Begun>;
+    /// Begins a sign-in at `issuer`, which sends the browser back to `redirect_uri`.
+    fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun>;
 
-    /// Completes the sign-in `attempt`, whose browser came back with `answer`. Returns the
-    /// identity.
-    fn finish<'a>(
-        &'a self,
-        attempt: &'a Attempt,
-        answer: IssuerAnswer<'a>,
-    ) -> Signing<'a, Arc<Identity>>;
+    /// Ends the sign-in `attempt`, whose browser came back with the parameters `query`. Returns who has signed in: the same
+    /// principal as by the issuer's access tokens.
+    fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>>;
 }
 
 /// A sign-in that has begun.
-#[derive(Debug)]
 pub struct Begun {
     /// The URL at the issuer that the browser goes to.
     pub location: String,
-    /// The secrets that the browser keeps.
-    pub attempt: Attempt,
+    /// The secrets of the sign-in, for [`SignIn::finish`]. They are for the browser that began it alone, and for it sealed.
+    pub attempt: String,
 }
 
-/// The secrets of one sign-in, each of 256 random bits. Only the browser that began the sign-in
-/// gets them.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Attempt {
-    /// Returned by the issuer with its answer; proves that the answer belongs to this attempt.
-    pub state: String,
-    /// Contained in the ID token; proves that the token was made for this attempt.
-    pub nonce: String,
-    /// Sent with the code, because the issuer gives out tokens for the code only then (RFC 7636).
-    pub verifier: String,
-}
-
-impl fmt::Debug for Attempt {
+impl fmt::Debug for Begun {
+    /// Without the secrets, of which the location has some.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attempt(***)")
-    }
-}
-
-/// The parameters with which a browser comes back from the issuer (RFC 6749, 4.1.2; RFC 9207).
-#[derive(Clone, Copy, Default)]
-pub struct IssuerAnswer<'a> {
-    /// The authorization code.
-    pub code: Option<&'a str>,
-    /// The `state` of the attempt.
-    pub state: Option<&'a str>,
-    /// The issuer, if it names itself.
-    pub iss: Option<&'a str>,
-    /// The error, if there is no code.
-    pub error: Option<&'a str>,
-}
-
-impl fmt::Debug for IssuerAnswer<'_> {
-    /// Without the code.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IssuerAnswer")
-            .field("iss", &self.iss)
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+        f.write_str("Begun(***)")
     }
 }
 

@@ -14,7 +14,9 @@ use crate::settings::Transport;
 
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
+use crate::model::auth::methods::Key;
 use crate::model::listener::Tls;
+use crate::model::policy::AllowedClients;
 use crate::model::server::Server;
 use crate::model::server_auth::ServerAuth;
 use crate::option::Options as _;
@@ -24,7 +26,7 @@ use crate::option::substitute;
 use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::read::versions::WrongVersion;
-use crate::report::problem::{ConfigErrors, quoted};
+use crate::report::problem::{ConfigErrors, Problem, quoted};
 use crate::syntax::{Node, Source, Value};
 use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
@@ -179,6 +181,8 @@ fn load(
         }
     }
     errors.or_add(read_keys(&mut loaded));
+    let warnings = roles_of_unknown_keys(&loaded.config, first);
+    loaded.warnings.extend(warnings);
     errors.or_add(read_env_files(&mut loaded, is_lenient));
     check_user_env(&mut loaded);
     errors.or_add(read_policies(&mut loaded, first));
@@ -302,6 +306,40 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
         fingerprint: keys.fingerprint,
     });
     Ok(())
+}
+
+/// Warns of roles that no key has now. They are no errors: with one, a key could not be revoked.
+fn roles_of_unknown_keys(config: &Config, first: &Path) -> Vec<Problem> {
+    let keys = config
+        .auth
+        .methods()
+        .and_then(|auth| auth.keys.as_ref())
+        .map_or(&[][..], |file| &file.keys);
+    let problem = |(role, member): (&str, &AllowedClients)| {
+        let AllowedClients::User(user) = member else {
+            return None;
+        };
+        let name = user.strip_prefix("key#")?;
+        let is_usable = |key: &Key| key.name == name && key.endpoints.is_none();
+        if keys.iter().any(is_usable) {
+            return None;
+        }
+        let message = format!(
+            "no key for all endpoints is called {}, which has the role `{role}`",
+            quoted(name)
+        );
+        let help =
+            "add the key to the file of `auth.keys`, or remove the member from `admin.roles`";
+        Some(ConfigErrors::of_file(first, message, help))
+    };
+    let problems = config.admin.roles.members().filter_map(problem);
+    problems
+        .flat_map(|problem| problem.into_warnings(str::to_owned))
+        .map(|problem| Problem {
+            is_missing: false,
+            ..problem
+        })
+        .collect()
 }
 
 /// The default file with pins.
@@ -481,6 +519,8 @@ pub(crate) fn parse_first(
         .as_ref()
         .map(|root| file::read(&mut reader, root, &folder, kind.has_further))
         .unwrap_or_default();
+    root.iter()
+        .for_each(|root| file::check_roles(&mut reader, &config, root));
     config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter()
@@ -558,7 +598,7 @@ impl KnownServers for () {
 /// The content of a further file.
 struct Further {
     servers: Vec<Server>,
-    warnings: Vec<crate::Problem>,
+    warnings: Vec<Problem>,
     /// The files that it names and that were read.
     files: Vec<ConfigFile>,
 }

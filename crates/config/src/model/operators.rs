@@ -10,7 +10,7 @@ use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
 use crate::option::options;
-use access::{AdminRoles, PUBLIC_URL, SignIn};
+use access::{AdminRoles, PUBLIC_URL};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
@@ -26,23 +26,18 @@ options! {
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// Secret with which operators sign in to the page, and which programs send as
-        /// `Authorization: Bearer <token>`: at least 16 characters. Its role is `operator`.
-        /// `/healthz` and `/readyz` need no token. If `listen` is not a loopback address, this,
-        /// `viewerToken`, `signIn` or `roles` is required. Default: none. `openssl rand -hex 32`
-        /// makes one.
+        /// `Authorization: Bearer <token>`: at least 16 characters. It is for a machine without
+        /// `auth`: it has the role `operator`, and does not tell people apart. `/healthz` and
+        /// `/readyz` need no token. If `listen` is not a loopback address, this or `roles` is
+        /// required. Default: none. `openssl rand -hex 32` makes one.
         "token" => token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_ADMIN_TOKEN}";
-        /// Another such secret, with the role `viewer`, which sees everything and changes nothing.
-        /// Default: none.
-        "viewerToken" => viewer_token: Option<Secret> = None, Maybe(TOKEN), example "# ${FANLIGHT_VIEWER_TOKEN}";
         /// The URL of the page for operators, if it is not `http://` and `listen`, for example a
-        /// TLS proxy's URL. Cookies and the redirect of `signIn` are made from it, never from a
-        /// request. Its host is accepted, too.
+        /// TLS proxy's URL. Cookies are made from it, and so is the redirect URI of sign-ins (this
+        /// URL and `/sign-in/callback`), never from a request. Its host is accepted, too. People
+        /// can sign in at the issuers of `auth` with `signIn` if this and `roles` are set.
         "publicUrl" => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://fanlight.example.com";
-        /// The roles of identities of `auth` or `signIn`. Identities without a role are refused.
+        /// The roles of identities of `auth`. Identities without a role are refused.
         "roles" => roles: AdminRoles = AdminRoles::default(), Nested::<AdminRoles>::KIND;
-        /// An OpenID Connect issuer at which operators sign in; `roles` gives them their rights.
-        /// Default: none.
-        "signIn" => sign_in: Option<SignIn> = None, Maybe(Nested::<SignIn>::KIND);
     }
     fields {
         /// Whether the file leaves the address open. `fanlight stdio` then has no admin listener.
@@ -59,10 +54,7 @@ impl Admin {
 
     /// Whether there is no authentication.
     pub fn is_open(&self) -> bool {
-        self.token.is_none()
-            && self.viewer_token.is_none()
-            && self.sign_in.is_none()
-            && self.roles.is_empty()
+        self.token.is_none() && self.roles.is_empty()
     }
 }
 

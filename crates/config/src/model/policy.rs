@@ -1,5 +1,7 @@
 //! The rights of clients: the option `policy`, and the clients in `allow`.
 
+use std::fmt;
+
 use serde_json::json;
 
 use super::values::PATTERN;
@@ -54,20 +56,36 @@ pub enum AllowedClients {
     Anybody,
 }
 
+impl AllowedClients {
+    /// Reads `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`.
+    fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            _ if text == "*" => Some(Self::Anybody),
+            Some((_, "")) => None,
+            Some(("group", name)) => Some(Self::Group(name.to_owned())),
+            Some(("user", name)) if name.contains('#') => Some(Self::User(name.to_owned())),
+            Some(("scope", name)) => Some(Self::Scope(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for AllowedClients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(name) => write!(f, "group:{name}"),
+            Self::User(name) => write!(f, "user:{name}"),
+            Self::Scope(name) => write!(f, "scope:{name}"),
+            Self::Anybody => f.write_str("*"),
+        }
+    }
+}
+
 /// One or several kinds of permitted clients.
 pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
     visible: Visible::All,
     parse: |reader, text| {
-        let who = match text.value.split_once(':') {
-            _ if text.value == "*" => Some(AllowedClients::Anybody),
-            Some((_, "")) => None,
-            Some(("group", name)) => Some(AllowedClients::Group(name.to_owned())),
-            Some(("user", name)) if name.contains('#') => {
-                Some(AllowedClients::User(name.to_owned()))
-            }
-            Some(("scope", name)) => Some(AllowedClients::Scope(name.to_owned())),
-            _ => None,
-        };
+        let who = AllowedClients::parse(&text.value);
         if who.is_none() {
             let help = "write `group:dev`, `user:key#ci` for the key `ci`, `user:https://idp.example.com#ann` for a subject of an \
                         issuer, `scope:files`, or `*`";
@@ -75,12 +93,24 @@ pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
         }
         who
     },
-    show: |who| match who {
-        AllowedClients::Group(name) => json!(format!("group:{name}")),
-        AllowedClients::User(name) => json!(format!("user:{name}")),
-        AllowedClients::Scope(name) => json!(format!("scope:{name}")),
-        AllowedClients::Anybody => json!("*"),
+    show: |who| json!(who.to_string()),
+});
+
+/// One or several members of a role: groups and users. `*` and scopes, which are for calls, give no
+/// role.
+pub(crate) const MEMBERS: OneOrMany<AllowedClients> = OneOrMany(Parsed {
+    parse: |reader, text| {
+        let member = AllowedClients::parse(&text.value)
+            .filter(|who| matches!(who, AllowedClients::Group(_) | AllowedClients::User(_)));
+        if member.is_none() {
+            let help = "write `group:platform`, `user:key#ci` for the key `ci`, or `user:https://idp.example.com#ann` for a subject \
+                        of an issuer";
+            let message = format!("{} cannot have a role", text.shown());
+            reader.error(text.span, message, help);
+        }
+        member
     },
+    ..WHO.0
 });
 
 impl Default for PolicyOptions {

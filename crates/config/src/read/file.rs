@@ -5,8 +5,9 @@ use std::path::Path;
 use crate::settings::ListenAddress;
 
 use crate::model::Config;
-use crate::model::auth::AuthChoice;
+use crate::model::auth::{Auth, AuthChoice};
 use crate::model::listener::check_tls;
+use crate::model::policy::AllowedClients;
 use crate::model::replicas::check_replicas;
 use crate::option::Options as _;
 use crate::option::fields::Fields;
@@ -45,7 +46,6 @@ pub(crate) fn read(
     resolve_listeners(reader, &mut config, &fields, folder);
     resolve_replicas(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
-    check_operators(reader, &config, admin);
     check_paths(reader, &mut config, &fields);
     let has_further = has_further || !config.include.is_empty();
     read_servers(reader, &mut config, &fields, root, folder, has_further);
@@ -287,46 +287,64 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
     }
 }
 
-/// Reports operators' ways to sign in that cannot work.
-fn check_operators(reader: &mut Reader<'_>, config: &Config, admin: Option<&Node>) {
-    let operators = &config.admin;
-    let of = |key| {
-        admin
-            .and_then(|admin| admin.field(key))
-            .filter(|node| !node.is_null())
-    };
-    if let (Some(first), Some(node)) = (&operators.token, of("viewerToken"))
-        && operators.viewer_token.as_ref() == Some(first)
-    {
-        let help = "make another one for viewers; `openssl rand -hex 32` makes a token";
-        reader.error(node.span, "`token` and `viewerToken` are the same", help);
-    }
-    let (Some(sign_in), Some(node)) = (&operators.sign_in, of("signIn")) else {
+/// Reports members of roles whom `auth` never shows.
+pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node) {
+    let given = |node: &Node, key| node.field(key).filter(|node| !node.is_null()).cloned();
+    // An `auth` with an error of its own is not missing.
+    if config.auth == AuthChoice::Unset && given(root, "auth").is_some() {
         return;
-    };
-    let is_missing = |key: &str| node.field(key).is_none_or(Node::is_null);
-    for (key, value) in [
-        ("issuer", &sign_in.issuer),
-        ("clientId", &sign_in.client_id),
-    ] {
-        if value.is_none() && is_missing(key) {
-            let help = "write `issuer` and `clientId`, as the issuer has registered Fanlight";
-            reader.error(node.span, format!("`signIn` has no `{key}`"), help);
-        }
     }
-    if operators.public_url.is_none() && of("publicUrl").is_none() {
-        let help = "write the URL at which operators open the page, such as `publicUrl: https://fanlight.example.com`; the \
-                    redirect URI is made from it";
-        reader.error(node.span, "`signIn` needs `admin.publicUrl`", help);
-    }
-    if operators.roles.is_empty() {
-        let help = "name the groups or scopes of operators, such as `roles: {operator: {groups: [platform]}}`";
+    let roles = given(root, "admin").and_then(|admin| given(&admin, "roles"));
+    for (role, member) in config.admin.roles.members() {
+        let Some(problem) = unmatched(member, config.auth.methods()) else {
+            continue;
+        };
+        let span = roles.as_ref().and_then(|roles| roles.field(role));
+        let help = "add the method to `auth`, or remove the member";
         reader.error(
-            node.span,
-            "`signIn` needs `admin.roles`: nobody who signs in may do anything",
+            span.map_or(root.span, |node| node.span),
+            format!(
+                "{} never has the role: {problem}",
+                quoted(&member.to_string())
+            ),
             help,
         );
     }
+}
+
+/// Why no identity of `auth` is this one.
+fn unmatched(member: &AllowedClients, auth: Option<&Auth>) -> Option<String> {
+    let Some(auth) = auth else {
+        return Some("there is no `auth`".to_owned());
+    };
+    let is_known = match member {
+        AllowedClients::User(name) => {
+            let issuer = name.split('#').next().unwrap_or_default();
+            let is_known = match issuer {
+                "key" => auth.keys.is_some(),
+                "certificate" => auth.certificates.is_some(),
+                "proxy" => auth.proxy.is_some(),
+                "socket" => auth.socket.is_some(),
+                issuer => auth.oauth.iter().any(|known| known.issuer == issuer),
+            };
+            return (!is_known).then(|| format!("{} is no issuer of `auth`", quoted(issuer)));
+        }
+        AllowedClients::Group(name) => {
+            let has = |groups: &Vec<String>| groups.contains(name);
+            !auth.oauth.is_empty()
+                || auth.keys.is_some()
+                || auth
+                    .proxy
+                    .as_ref()
+                    .is_some_and(|proxy| proxy.groups.is_some())
+                || auth
+                    .certificates
+                    .as_ref()
+                    .is_some_and(|all| has(&all.groups))
+        }
+        AllowedClients::Scope(_) | AllowedClients::Anybody => false,
+    };
+    (!is_known).then(|| "nothing in `auth` names this group".to_owned())
 }
 
 /// Reports listeners that contradict each other or other options.
@@ -353,9 +371,7 @@ fn check_addresses(
     let has_access = || {
         let is_given =
             |key| admin.is_some_and(|admin| admin.field(key).is_some_and(|value| !value.is_null()));
-        ["token", "viewerToken", "signIn", "roles"]
-            .into_iter()
-            .any(is_given)
+        ["token", "roles"].into_iter().any(is_given)
     };
     if let (Some(address), Some(span)) = (&config.admin.listen, span("admin"))
         && !config.admin.may_listen(address)

@@ -100,7 +100,7 @@ fn unknown_field_has_a_hint_at_what_was_meant() {
         ),
         (
             with_server("admin: {xyzzy: 1}"),
-            "the fields known in `admin`: listen, socketMode, tls, token, viewerToken, publicUrl, roles, signIn",
+            "the fields known in `admin`: listen, socketMode, tls, token, publicUrl, roles",
         ),
     ] {
         assert_eq!(help_of(&text), help, "{text}");

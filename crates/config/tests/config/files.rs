@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use fanlight_config::{fingerprint, load_all};
 
+use crate::with_server;
+
 /// A folder for one test, which removes it at the end.
 struct Folder(PathBuf);
 
@@ -187,4 +189,26 @@ fn missing_variables_are_told_from_other_errors() {
     assert!(load("mcpServers: {a: {url: '${URL}', headers: {x: '${TOKEN}'}}}").is_none());
     let left = load("mcpServers: {a: {url: '${URL}', nonsense: 1}}").unwrap();
     assert_eq!(left.problems().len(), 1);
+}
+
+#[test]
+fn role_of_a_key_that_is_not_in_the_file_is_a_warning() {
+    let text = with_server(
+        "auth: {keys: {file: keys.yaml}}\nadmin: {roles: {operator: ['user:key#ci', 'user:key#gone', 'user:key#part']}}",
+    );
+    let digest = "0".repeat(64);
+    let keys = format!(
+        "keys:\n  - {{name: ci, sha256: \"{digest}\"}}\n  - {{name: part, sha256: \"{}\", endpoints: [/mcp]}}\n",
+        digest.replace('0', "1")
+    );
+    let folder = Folder::new("roles", &[("main.yaml", &text), ("keys.yaml", &keys)]);
+    let loaded = folder.load(&["main.yaml"]).unwrap();
+    let warnings: Vec<_> = loaded.warnings.iter().map(|one| one.message()).collect();
+    assert_eq!(
+        warnings,
+        [
+            "no key for all endpoints is called `gone`, which has the role `operator`",
+            "no key for all endpoints is called `part`, which has the role `operator`",
+        ]
+    );
 }

@@ -1,110 +1,129 @@
-//! Access to the admin listener: tokens, roles, and the issuer at which operators sign in.
+//! Who may use the admin listener: its token, and the roles of identities of `auth`.
+
+use fanlight_config::AllowedClients;
 
 use crate::{errors, good, with_server};
 
-const SIGN_IN: &str = "signIn: {issuer: 'https://id.example.com', clientId: fanlight, clientSecret: s3cret-of-client}";
-const ROLES: &str =
-    "roles: {operator: {groups: [ops]}, viewer: {groups: [staff], scopes: ['admin:read']}}";
+const AUTH: &str = "auth: {oauth: [{issuer: 'https://id.example.com', signIn: {}}], proxy: {header: X-User, from: [10.0.0.0/8]}, \
+                    certificates: {groups: [services]}}";
+const ROLES: &str = "roles: {operator: ['group:ops', 'user:proxy#root'], viewer: 'user:https://id.example.com#ann'}";
 
 fn admin(members: &str) -> String {
     with_server(&format!("admin: {{{members}}}"))
 }
 
+fn with_auth(members: &str) -> String {
+    with_server(&format!("{AUTH}\nadmin: {{{members}}}"))
+}
+
 #[test]
-fn roles_and_issuer_are_read_and_their_secrets_hidden() {
-    let text = admin(&format!(
-        "publicUrl: 'https://Fanlight.example.com:443/', {ROLES}, {SIGN_IN}"
-    ));
-    let config = good(&text);
+fn roles_are_lists_of_groups_and_users() {
+    let config = good(&with_auth(&format!(
+        "publicUrl: 'https://Fanlight.example.com:443/', {ROLES}"
+    )));
     assert_eq!(
         config.admin.public_url.as_deref(),
         Some("https://fanlight.example.com")
     );
-    assert_eq!(config.admin.roles.viewer.scopes, ["admin:read"]);
-    let sign_in = config.admin.sign_in.as_ref().unwrap();
-    assert_eq!(
-        sign_in.client_secret.as_ref().unwrap().expose(),
-        "s3cret-of-client"
+    let (group, user) = (
+        |name: &str| AllowedClients::Group(name.into()),
+        |name: &str| AllowedClients::User(name.into()),
     );
-    assert!(!config.shown().contains("s3cret") && !format!("{config:?}").contains("s3cret"));
+    assert_eq!(
+        config.admin.roles.operator,
+        [group("ops"), user("proxy#root")]
+    );
+    assert_eq!(
+        config.admin.roles.viewer,
+        [user("https://id.example.com#ann")]
+    );
     assert!(!config.admin.is_open() && config.admin.may_listen(&"0.0.0.0:1".parse().unwrap()));
     assert!(good(&admin("")).admin.is_open());
-    // Options without effect do not open the listener to other machines.
-    assert!(good(&admin("roles: {operator: {}}")).admin.is_open());
+    // What is written without effect does not open the listener to other machines.
+    assert!(good(&admin("roles: {operator: []}")).admin.is_open());
+    for role in ["operator", "approver", "viewer"] {
+        let text = with_auth(&format!(
+            "listen: '0.0.0.0:8081', roles: {{{role}: 'group:ops'}}"
+        ));
+        assert!(!good(&text).admin.is_open(), "{role}");
+    }
 }
 
 #[test]
-fn access_that_cannot_work_is_refused() {
-    let public = "publicUrl: 'https://fanlight.example.com'";
-    let token = "token: 0123456789abcdef, viewerToken: 0123456789abcdef";
+fn roles_that_nobody_can_have_are_refused() {
     for (members, expected) in [
-        (token.to_owned(), "`token` and `viewerToken` are the same"),
-        ("viewerToken: short".to_owned(), "too easy to guess"),
         (
-            format!("{ROLES}, {SIGN_IN}"),
-            "`signIn` needs `admin.publicUrl`",
+            "viewerToken: 0123456789abcdef",
+            "unknown field `viewerToken`",
+        ),
+        ("signIn: {}", "unknown field `signIn`"),
+        ("roles: {admin: 'group:a'}", "unknown field `admin`"),
+        ("roles: {operators: 'group:a'}", "unknown field `operators`"),
+        ("roles: {operator: 'group:'}", "cannot have a role"),
+        ("roles: {operator: ['']}", "cannot have a role"),
+        ("roles: {operator: ops}", "cannot have a role"),
+        ("roles: {operator: 'user:ann'}", "cannot have a role"),
+        ("roles: {operator: 'key#ci'}", "cannot have a role"),
+        ("roles: {operator: '*'}", "cannot have a role"),
+        ("roles: {operator: 'scope:admin'}", "cannot have a role"),
+        ("roles: {operator: {groups: [ops]}}", "must be a string"),
+        (
+            "roles: {viewer: 'user:key#ci'}",
+            "`key` is no issuer of `auth`",
         ),
         (
-            format!("{public}, {SIGN_IN}"),
-            "`signIn` needs `admin.roles`",
+            "roles: {viewer: 'user:socket#uid:0'}",
+            "`socket` is no issuer of `auth`",
         ),
         (
-            format!("{public}, roles: {{viewer: {{}}}}, {SIGN_IN}"),
-            "`signIn` needs `admin.roles`",
+            "roles: {viewer: 'user:https://id.example.com/#ann'}",
+            "`https://id.example.com/` is no issuer of `auth`",
         ),
         (
-            format!("{public}, {ROLES}, signIn: {{issuer: 'https://id.example.com'}}"),
-            "`signIn` has no `clientId`",
+            "roles: {viewer: 'user:https://ID.example.com#ann'}",
+            "is no issuer of `auth`",
         ),
         (
-            format!("{public}, {ROLES}, signIn: {{clientId: fanlight}}"),
-            "`signIn` has no `issuer`",
-        ),
-        (
-            format!("{ROLES}, publicUrl: 'http://fanlight.example.com'"),
+            "publicUrl: 'http://fanlight.example.com'",
             "not a URL under which operators can be served",
         ),
         (
-            format!("{ROLES}, publicUrl: 'https://fanlight.example.com/ui'"),
+            "publicUrl: 'https://fanlight.example.com/ui'",
             "not a URL under which",
         ),
         (
-            format!("{ROLES}, publicUrl: 'https://user@fanlight.example.com'"),
+            "publicUrl: 'https://user@fanlight.example.com'",
             "not a URL under which",
-        ),
-        (
-            "roles: {operator: {scopes: ['a b']}}".to_owned(),
-            "is not a scope",
-        ),
-        (
-            "roles: {operator: {groups: ['']}}".to_owned(),
-            "is not the name of a group",
-        ),
-        (
-            "roles: {admin: {groups: [a]}}".to_owned(),
-            "unknown field `admin`",
         ),
     ] {
-        let found = errors(&admin(&members));
+        let found = errors(&with_auth(members));
         assert!(
             found.iter().any(|error| error.contains(expected)),
             "{members}: {found:?}"
         );
     }
-    for issuer in [
-        "http://id.example.com",
-        "https://id.example.com?x=1",
-        "javascript:alert(1)",
-        "id.example.com",
+    for auth in [
         "",
+        "auth: none\n",
+        "auth: {socket: {}}\n",
+        "auth: {certificates: {}}\n",
     ] {
-        let sign_in = format!("signIn: {{issuer: '{issuer}', clientId: fanlight}}");
-        let found = errors(&admin(&format!("{public}, {ROLES}, {sign_in}")));
+        let text = with_server(&format!(
+            "{auth}admin: {{roles: {{approver: ['group:ops']}}}}"
+        ));
+        let found = errors(&text);
+        let expected = "`group:ops` never has the role: ";
         assert!(
-            found
-                .iter()
-                .any(|error| error.contains("is not the URL of an issuer")),
-            "{issuer}: {found:?}"
+            found.iter().any(|error| error.contains(expected)),
+            "{auth}: {found:?}"
         );
     }
+    assert!(
+        good(&with_server(
+            "auth: {certificates: {groups: [ops]}}\nadmin: {roles: {approver: ['group:ops']}}"
+        ))
+        .auth
+        .methods()
+        .is_some()
+    );
 }

@@ -34,7 +34,7 @@ pub(super) fn settings(
 }
 
 /// Limits on requests to issuers, and on the cache of their answers.
-pub(crate) fn limits(config: &Config) -> OAuthLimits {
+fn limits(config: &Config) -> OAuthLimits {
     OAuthLimits {
         failures: config.limits.auth_failures,
         ..OAuthLimits::default()

@@ -257,8 +257,8 @@ impl Admin {
         match status {
             status if status == expected => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
-                "{} requires a token, and {}; put `admin.token` of its configuration into {TOKEN}, `admin.viewerToken` to \
-                 look only, or a token that `admin.roles` gives a role",
+                "{} requires a token, and {}; put a key or token of `auth` to which `admin.roles` gives a role into {TOKEN}, or \
+                 `admin.token` of its configuration",
                 self.shown(),
                 if self.place.token.is_some() {
                     "this one is wrong"

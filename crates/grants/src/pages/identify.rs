@@ -8,26 +8,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::oauth::{
-    AuthorizationRequest, CallbackParameters, ClientRegistration, Scopes, TokenSet,
-};
-use fanlight_canonical::credentials::{Denial, IdToken, SignInError as Unidentified};
+use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
+use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::{Identity, Source};
-use fanlight_config::settings::Secret;
 use fanlight_fair::Reservation;
 use http::Response;
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
 
 use super::browser::Cookie;
 use super::connect::done;
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
-use crate::error::{SignInError, failed, unsealed, unusable};
+use crate::error::{SignInError, unsealed, unusable};
 use crate::links::below;
 use crate::record::SIGN_IN_TIME;
-use crate::sign_in::{Callback, LASTING, Offer};
+use crate::sign_in::{Callback, Offer};
 use crate::store::{Owner, seconds};
 
 /// The path to which identity providers send browsers back. It differs from the path for servers'
@@ -111,20 +107,8 @@ impl Visit<'_> {
         let _turn = self.turn()?;
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
         let offer = Offer::identity(grants, issuer, kept_for.is_some()).await?;
-        let (request, _) = offer.request(grants, &callback).await?;
-        let mut request = request
-            .with_nonce()
-            .map_err(|error| failed(issuer, &error))?;
-        if offer
-            .scopes()
-            .is_some_and(|scopes| scopes.include(&Scopes::read(LASTING)))
-        {
-            // Without it, the scope has no effect (OpenID Connect Core 1.0, 11).
-            request
-                .url
-                .query_pairs_mut()
-                .append_pair("prompt", "consent");
-        }
+        let client = offer.client(grants, &callback).await?;
+        let mut request = offer.identity_request(&client, &callback.redirect_uri)?;
         let location = request.url.clone();
         // It would be in the cookie twice.
         request.url.set_query(None);
@@ -222,9 +206,10 @@ impl Visit<'_> {
         ))?;
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
         let offer = Offer::identity(grants, &request.issuer, kept_for.is_some()).await?;
-        let (tokens, client) = offer.redeem(grants, request, &brought, &callback).await?;
-        let identity = self
-            .identify(request, tokens.id_token.as_ref(), &client.client_id)
+        let client = offer.client(grants, &callback).await?;
+        let authenticate = &*self.pages.authenticate;
+        let (identity, tokens) = offer
+            .identify(&client, request, &brought, authenticate)
             .await?;
         if kept_for.is_some_and(|owner| identity.principal.to_bytes() != owner.principal()) {
             return Err(SignInError::NotUsed(
@@ -232,47 +217,6 @@ impl Visit<'_> {
             ));
         }
         Ok((identity, offer, tokens, client))
-    }
-
-    async fn identify(
-        &self,
-        request: &AuthorizationRequest,
-        token: Option<&Secret>,
-        client_id: &str,
-    ) -> Result<Arc<Identity>, SignInError> {
-        let none =
-            || SignInError::NotIdentified("the identity provider has given no ID token".into());
-        let (token, nonce) = token.zip(request.nonce.as_ref()).ok_or_else(none)?;
-        let shown = IdToken {
-            token: token.expose(),
-            issuer: &request.issuer,
-            client_id,
-            nonce: nonce.expose(),
-        };
-        self.pages
-            .authenticate
-            .identify(shown)
-            .await
-            .map_err(|error| match error {
-                Unidentified::Refused(text) => {
-                    info!(
-                        issuer = request.issuer,
-                        reason = &*text,
-                        "who a user is was not shown"
-                    );
-                    SignInError::NotIdentified(text)
-                }
-                Unidentified::Unavailable(text) => {
-                    warn!(
-                        issuer = request.issuer,
-                        reason = &*text,
-                        "who a user is cannot be found out"
-                    );
-                    SignInError::Failed {
-                        reason: text.into_owned(),
-                    }
-                }
-            })
     }
 
     /// The pending sign-in of this browser. It is returned once, even if the browser keeps its

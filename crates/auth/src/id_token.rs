@@ -1,19 +1,15 @@
-//! The ID token: the identity of an operator or user who has signed in (OpenID Connect Core 1.0,
-//! 3.1.3.7).
+//! The ID token of an issuer: who has signed in there (OpenID Connect Core 1.0, 3.1.3.7).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use fanlight_canonical::credentials::{Denial, IdToken, SignInError, SignInSettings};
-use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_canonical::credentials::{Denial, IdToken, SignInError};
+use fanlight_canonical::identity::{Identity, Validity};
 use fanlight_protocol::Json;
-use fanlight_protocol::json::Kind;
 
 use tokio_util::sync::CancellationToken;
 
-use super::refused;
 use crate::issuer::{Issuer, KeySet, KeyStore, Lookup};
 use crate::json;
 use crate::token::{Jwt, claim_date, token_identity};
@@ -26,25 +22,14 @@ const LONGEST_NAME: usize = 1024;
 
 /// The requirements for an ID token.
 #[derive(Clone, Copy)]
-pub(super) struct Expected<'a> {
-    pub(super) issuer: &'a str,
-    /// Fanlight's client id, which must be the audience.
-    pub(super) client: &'a str,
-    pub(super) nonce: &'a str,
-    /// The allowed difference between clocks.
-    pub(super) leeway: Duration,
-    pub(super) now: SystemTime,
-}
-
-/// The operator named by an ID token.
-pub(super) async fn operator(
-    token: &str,
-    keys: &Arc<KeyStore>,
-    expected: &Expected<'_>,
-    settings: &SignInSettings,
-) -> Result<Identity, SignInError> {
-    let (claims, _) = verify(token, keys, expected).await?;
-    identity(&claims, settings)
+struct Expected<'a> {
+    issuer: &'a str,
+    /// The identifier of Fanlight as the client that it is for.
+    client: &'a str,
+    nonce: &'a str,
+    /// By which clocks may differ.
+    leeway: Duration,
+    now: SystemTime,
 }
 
 /// The user named by an ID token of an issuer of access tokens. The principal is the same as with
@@ -166,56 +151,6 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     Ok(())
 }
 
-/// The identity in the checked claims. It is valid for the session, whose duration the
-/// configuration limits.
-fn identity(claims: &Json, settings: &SignInSettings) -> Result<Identity, SignInError> {
-    let subject = json::text(claims, "sub")
-        .filter(|subject| !subject.is_empty() && subject.len() <= LONGEST_NAME);
-    let subject = subject.ok_or_else(|| refused("the ID token does not say who has signed in"))?;
-    let name = match &settings.name_claim {
-        Some(path) => text_at(claims, path),
-        None => name_of(claims),
-    };
-    let list = |path: &str, separated: bool| -> Result<Vec<String>, SignInError> {
-        let Some(claim) = json::at(claims, path).filter(|claim| !claim.is_null()) else {
-            return Ok(Vec::new());
-        };
-        let texts = json::texts(&claim)
-            .ok_or_else(|| refused("the groups or scopes in the ID token are malformed"))?;
-        let is_one = separated && claim.kind() == Kind::String;
-        let split = |text: &String| {
-            text.split(' ')
-                .filter(|part| !part.is_empty())
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        Ok(if is_one {
-            texts.iter().flat_map(split).collect()
-        } else {
-            texts
-        })
-    };
-    let groups = list(&settings.groups_claim, false)?;
-    let scopes = settings
-        .scopes_claim
-        .as_deref()
-        .map(|path| list(path, true))
-        .transpose()?
-        .unwrap_or_default();
-    Ok(Identity {
-        principal: Principal::named(&settings.issuer, &subject),
-        name: Arc::from(name.unwrap_or(subject)),
-        source: Source::Token,
-        groups: groups.into_iter().map(Arc::from).collect(),
-        scopes: Scopes::Only(Arc::new(
-            scopes.into_iter().map(Arc::from).collect::<BTreeSet<_>>(),
-        )),
-        claims: Claims::default(),
-        endpoints: None,
-        validity: Validity::default(),
-    })
-}
-
 /// A name for people.
 fn name_of(claims: &Json) -> Option<String> {
     text_at(claims, "preferred_username").or_else(|| text_at(claims, "email"))
@@ -224,6 +159,10 @@ fn name_of(claims: &Json) -> Option<String> {
 fn text_at(claims: &Json, path: &str) -> Option<String> {
     let value = json::at(claims, path).and_then(|claim| Some(claim.as_str()?.into_owned()));
     value.filter(|text| !text.is_empty() && text.len() <= LONGEST_NAME)
+}
+
+fn refused(text: &'static str) -> SignInError {
+    SignInError::Refused(text.into())
 }
 
 fn denied(denial: Denial) -> SignInError {
