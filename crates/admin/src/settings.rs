@@ -17,29 +17,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits};
 
-/// Connections besides [`AdminSettings::max_connections`], on which only health is told: an orchestrator that gets no answer
-/// restarts the gateway. Orchestrators ask one at a time.
+/// Connections beyond [`AdminSettings::max_connections`] that serve only health checks. Otherwise
+/// an orchestrator would get no answer and restart the gateway. Orchestrators ask one at a time.
 const HEALTH_CONNECTIONS: usize = 8;
 
-/// Connections that wait for another to end.
+/// The limit of connections that wait until another one ends.
 const WAITING_CONNECTIONS: usize = 32;
 
-/// The most operators who are signed in. Above that, the peer with most sessions loses the one that was used longest ago.
+/// The limit of sessions. Beyond it, the peer with the most sessions loses its least recently used
+/// one.
 const SESSIONS: usize = 1024;
 
-/// The most operators of one peer who are signed in. Above that, a new sign-in ends the session that was used longest ago.
+/// The limit of sessions of one peer. Beyond it, a new sign-in ends the least recently used
+/// session.
 const PEER_SESSIONS: usize = 64;
 
 /// How long a session may be unused.
 const SESSION_IDLE: Duration = Duration::from_secs(3600);
 
-/// Bytes of the head of a request.
+/// The limit of the head of a request, in bytes.
 const HEAD: usize = 64 << 10;
 
-/// How long a client may read nothing of a response.
+/// How long a client may stop reading a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Time for the head of a request, which is also how long a connection may be idle.
+/// The time limit for the head of a request. A connection may also be idle for this long.
 fn header_timeout() -> Duration {
     limit("header", Duration::from_secs(10))
 }
@@ -54,33 +56,33 @@ pub(crate) fn event_interval() -> Duration {
 pub struct AdminSettings {
     /// The address of the listener, if it listens.
     pub address: Option<SocketAddr>,
-    /// The token of operators, if any.
+    /// The token that gives the role `operator`, if any.
     pub token: Option<String>,
     /// The roles of identities.
     pub roles: Roles,
     /// The issuers at which operators sign in.
     pub sign_in: Vec<SignInIssuer>,
-    /// The origin at which operators open the page, if it is not that of the listener.
+    /// The origin at which operators open the page, if the listener has another one.
     pub public_url: Option<String>,
-    /// Most credentials of one peer that are not accepted, in a minute.
+    /// How many wrong credentials a peer may send in a minute.
     pub max_sign_in_failures: usize,
-    /// How long a session lasts at most.
+    /// How long a session may last.
     pub session_lifetime: Duration,
     /// How long a sign-in at the issuer may take.
     pub sign_in_timeout: Duration,
-    /// Hosts that are served besides loopback: `host` (any port), `host:port`, or `*`.
+    /// Hosts that are served in addition to loopback: `host` (any port), `host:port`, or `*`.
     pub allowed_hosts: Vec<String>,
-    /// Most open connections.
+    /// The limit of open connections.
     pub max_connections: usize,
-    /// Most open streams of `/api/events`.
+    /// The limit of open streams of `/api/events`.
     pub max_followers: usize,
-    /// Most calls of one operator that run with questions and progress.
+    /// The limit of an operator's running calls with questions and progress.
     pub max_calls: usize,
     /// How long an operator may take to answer a server.
     pub answer_timeout: Duration,
-    /// The largest request body.
+    /// The limit of a request body.
     pub max_body: usize,
-    /// How long a stream of events may be silent before a comment is sent.
+    /// How long a stream of events may be silent before the listener sends a comment.
     pub keep_alive: Duration,
 }
 
@@ -120,7 +122,7 @@ impl fmt::Debug for AdminSettings {
 pub struct SignInIssuer {
     /// The issuer's identifier.
     pub issuer: String,
-    /// The client's identifier; `None` for one that Fanlight registers.
+    /// The client's identifier. `None` if Fanlight registers the client.
     pub client_id: Option<String>,
 }
 
@@ -132,19 +134,20 @@ pub struct LiveSettings {
     tls: LiveTls,
 }
 
-/// The settings in force, and what is made of them.
+/// The settings in force, and values derived from them.
 pub(crate) struct InForce {
     pub(crate) settings: AdminSettings,
     pub(crate) guard: Guard,
     pub(crate) token: Option<Digest>,
-    /// A permit for each stream of events that may be open.
+    /// A permit for each event stream that may be open.
     pub(crate) followers: Arc<Semaphore>,
-    /// Cancelled when other settings are in force: streams end that were allowed by these.
+    /// Cancelled when other settings take effect. Event streams that these settings allowed then
+    /// end.
     pub(crate) ended: CancellationToken,
 }
 
 impl LiveSettings {
-    /// These settings, until they are replaced.
+    /// Live settings that begin with `settings`.
     #[must_use]
     pub fn new(settings: AdminSettings) -> Self {
         let admissions = Arc::new(Admissions::new(accept_limits(&settings)));
@@ -155,14 +158,14 @@ impl LiveSettings {
         }
     }
 
-    /// With TLS, as far as `tls` has it.
+    /// Adds TLS, with the settings in `tls`.
     #[must_use]
     pub fn with_tls(self, tls: LiveTls) -> Self {
         Self { tls, ..self }
     }
 
-    /// Has these settings take effect, from the next request on. If they differ, streams of events end, so that they are
-    /// authorized anew.
+    /// Replaces the settings for all further requests. If they differ, event streams end, so their
+    /// clients have to be authorized again.
     pub fn replace(&self, settings: AdminSettings) {
         if self.load().settings == settings {
             return;
@@ -188,8 +191,8 @@ impl LiveSettings {
 }
 
 impl InForce {
-    /// A listener that other machines can reach asks who makes a request, which a page of another site cannot show, so it
-    /// serves any host.
+    /// Derives the values from the settings. A listener that other machines can reach serves any
+    /// host: it requires credentials, which a page of another site cannot send.
     fn new(settings: AdminSettings) -> Self {
         let mut hosts = if is_local(&settings) {
             settings.allowed_hosts.clone()
@@ -215,19 +218,19 @@ impl InForce {
         }
     }
 
-    /// Whether everybody who reaches the listener may do everything: only where nothing says who may, and only other
-    /// programs of this machine reach it.
+    /// Whether everybody who reaches the listener may do everything. This is the case only if no
+    /// credentials are configured and the listener is local.
     pub(crate) fn is_open(&self) -> bool {
         let AdminSettings { token, roles, .. } = &self.settings;
         token.is_none() && roles.is_empty() && is_local(&self.settings)
     }
 
-    /// Whether a bearer token can show who makes a request.
+    /// Whether a bearer token can identify an operator.
     pub(crate) fn takes_tokens(&self) -> bool {
         self.token.is_some() || !self.settings.roles.is_empty()
     }
 
-    /// Where an issuer sends browsers back to, if operators sign in there.
+    /// The URL to which an issuer sends browsers back, if operators can sign in there.
     pub(crate) fn redirect_uri(&self) -> Option<String> {
         let public_url = self.settings.public_url.as_ref()?;
         Some(format!("{public_url}/sign-in/callback"))
@@ -247,7 +250,7 @@ impl InForce {
         }
     }
 
-    /// Has the response remove a cookie.
+    /// Adds a header to the response that removes a cookie.
     pub(crate) fn forget<B>(
         &self,
         purpose: Purpose,
@@ -277,7 +280,7 @@ impl InForce {
 
 /// Adds a cookie to the response.
 pub(crate) fn set_cookie<B>(cookie: &str, response: &mut Response<B>) {
-    // Its characters are those of base64 and of fixed texts.
+    // The cookie consists of base64 and fixed texts, so it is always a valid header.
     if let Ok(value) = HeaderValue::from_str(cookie) {
         response.headers_mut().append(SET_COOKIE, value);
     }

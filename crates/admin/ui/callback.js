@@ -1,4 +1,5 @@
-// The page to which the issuer sends the browser back: it hands what the issuer has added to its address to the API.
+// The page to which the issuer sends the browser back. It posts the issuer's answer, which is in
+// the page's address, to the API.
 
 import { post } from "./api.js";
 import { empty, fill, h } from "./dom.js";
@@ -6,10 +7,10 @@ import { PLACE } from "./sign-in.js";
 
 const main = document.getElementById("main");
 const query = location.search.slice(1);
-// The code is of use once, and stays neither in the address bar nor in the history.
+// The code can be used only once. This removes it from the address bar and the history.
 history.replaceState(null, "", location.pathname);
 
-// Where the page was when the sign-in began.
+// The view that was open when the sign-in began.
 const place = sessionStorage.getItem(PLACE) ?? "";
 sessionStorage.removeItem(PLACE);
 const page = place.startsWith("#/") ? `/ui${place}` : "/ui";

@@ -1,33 +1,36 @@
-// Who uses the page: signing in, signing out, and what the role allows.
+// The operator who uses the page: signing in, signing out, and the limits of the role.
 
 import { get, post } from "./api.js";
 import { fill, h, say } from "./dom.js";
 
-/** Where the page was, for when the issuer sends the browser back. No secret: it is the part of the address after the #. */
+/**
+ * The key of the view that was open when the sign-in began, to return to it afterwards. The view is no secret: it is
+ * the part of the address after the #.
+ */
 export const PLACE = "fanlight-place";
 
 let known = { identity: null, signIn: { token: false, issuers: [] } };
 
-/** Asks who uses the page; null if nobody is signed in. */
+/** Asks the API for the operator who uses the page; null if nobody is signed in. */
 export async function whoami() {
   known = await get("/api/session");
   header();
   return known.identity;
 }
 
-/** Whether who uses the page may change anything. */
+/** Whether the operator may change anything. */
 export const mayChange = () => known.identity?.role === "operator";
 
-/** Whether who uses the page may answer calls that wait for approval. */
+/** Whether the operator may answer calls that wait for approval. */
 export const mayApprove = () => ["operator", "approver"].includes(known.identity?.role);
 
-/** What stands in place of a button that the role does not allow. */
+/** A note in place of a button that the role does not allow. */
 export const onlyOperators = (what) => h("p", { class: "note" }, `Your role is ${known.identity?.role ?? "unknown"}: only an operator may ${what}.`);
 
 function header() {
   const who = document.getElementById("who");
   const { identity } = known;
-  // Without any sign-in there is nothing to say.
+  // If nobody has to sign in, there is nothing to show.
   who.hidden = identity === null || identity.source === "none";
   if (who.hidden) return;
   fill(who,
@@ -38,7 +41,7 @@ function header() {
 async function signOut() {
   try {
     known = JSON.parse(await post("/api/session/end", "{}"));
-    // Nothing of what was shown stays in the page.
+    // This removes all data of the operator from the page.
     location.reload();
   } catch (error) {
     say(error.message);

@@ -1,4 +1,5 @@
-//! The ID token of an issuer: who has signed in there (OpenID Connect Core 1.0, 3.1.3.7).
+//! Verifies an issuer's ID token, which names the user who has signed in there (OpenID Connect Core
+//! 1.0, 3.1.3.7).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,10 +25,10 @@ const LONGEST_NAME: usize = 1024;
 #[derive(Clone, Copy)]
 struct Expected<'a> {
     issuer: &'a str,
-    /// The identifier of Fanlight as the client that it is for.
+    /// The client id of Fanlight, for which the token must be made.
     client: &'a str,
     nonce: &'a str,
-    /// By which clocks may differ.
+    /// The permitted difference of the clocks.
     leeway: Duration,
     now: SystemTime,
 }

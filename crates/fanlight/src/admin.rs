@@ -116,13 +116,14 @@ fn members(members: &[AllowedClients]) -> Vec<Member> {
     let member = |member: &AllowedClients| match member {
         AllowedClients::Group(name) => Some(Member::Group(name.clone())),
         AllowedClients::User(name) => Some(Member::User(name.clone())),
-        // The configuration is refused with these.
+        // A valid configuration has none of these here.
         AllowedClients::Scope(_) | AllowedClients::Anybody => None,
     };
     members.iter().filter_map(member).collect()
 }
 
-/// The issuers at which operators sign in: where a browser can be sent back to, and somebody may be an operator.
+/// The issuers at which operators can sign in. There are none unless browsers can be sent back and
+/// somebody can be an operator.
 fn sign_in(config: &Config) -> Vec<SignInIssuer> {
     if config.admin.public_url.is_none() || config.admin.roles.is_empty() {
         return Vec::new();

@@ -113,7 +113,8 @@ impl Offer {
         Self::of_identity(server, discovered, is_lasting)
     }
 
-    /// What users are asked for to show who they are, at an identity provider of which this was found out.
+    /// The offer for a sign-in that identifies the user. `discovered` is the answer of the identity
+    /// provider.
     pub(crate) fn of_identity(
         server: Arc<Server>,
         discovered: Discovered,
@@ -121,7 +122,7 @@ impl Offer {
     ) -> Result<Self, SignInError> {
         let method = server.sign_in().ok_or(SignInError::NoServer)?;
         let scopes = method.scopes.as_ref().map(|scopes| {
-            // Names for people, and groups, which policies and roles read.
+            // Scopes for the user's name and groups, which policies and roles use.
             let told = ["profile", "email", "groups"].map(Scopes::read);
             let told = told
                 .iter()
@@ -228,7 +229,7 @@ impl Offer {
         })
     }
 
-    /// What the browser is sent with by this client.
+    /// The request that the browser takes to the authorization server, for this client.
     fn request(
         &self,
         client: &ClientRegistration,
@@ -238,7 +239,7 @@ impl Offer {
             .map_err(|error| failed(self.server(), &error))
     }
 
-    /// What the browser is sent with whose user shows who they are.
+    /// The request that the browser takes to the identity provider, to identify its user.
     pub(crate) fn identity_request(
         &self,
         client: &ClientRegistration,
@@ -252,7 +253,7 @@ impl Offer {
             .scopes()
             .is_some_and(|scopes| scopes.include(&Scopes::read(LASTING)))
         {
-            // Without it, the scope counts for nothing (OpenID Connect Core 1.0, 11).
+            // Without this prompt the provider ignores the scope (OpenID Connect Core 1.0, 11).
             request
                 .url
                 .query_pairs_mut()
@@ -261,7 +262,7 @@ impl Offer {
         Ok(request)
     }
 
-    /// The client as which users are signed in.
+    /// The client with which users sign in.
     pub(crate) async fn client(
         &self,
         grants: &Grants,
@@ -273,13 +274,13 @@ impl Offer {
         }
     }
 
-    /// The client that the operator has registered, if that was done.
+    /// The client that the operator has registered, if any.
     pub(crate) fn configured_client(&self) -> Result<Option<ClientRegistration>, SignInError> {
         let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
         Ok(method.configured(&self.provider))
     }
 
-    /// Registers a client that is sent back to `redirect_uri`.
+    /// Registers a client whose browsers return to `redirect_uri`.
     pub(crate) async fn register(
         &self,
         redirect_uri: &Url,
@@ -287,8 +288,8 @@ impl Offer {
         registered(&self.server, &self.provider, redirect_uri).await
     }
 
-    /// Who has signed in at the identity provider, by what a browser has brought back that was sent with `request`, and the
-    /// tokens.
+    /// Redeems the browser's answer to `request`. Returns the user whom the identity provider
+    /// identified, and the tokens.
     pub(crate) async fn identify(
         &self,
         client: &ClientRegistration,

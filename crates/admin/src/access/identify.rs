@@ -1,7 +1,7 @@
-//! Who makes a request.
+//! Identifies the operator who makes a request.
 //!
-//! What a request shows first decides, in this order: `Authorization`, the cookie of a session, the connection. What is
-//! shown and not accepted is refused; the next is not asked then.
+//! The first of these that the request has decides: `Authorization`, the cookie of a session, the
+//! connection. If it is not accepted, the request is refused, and the next one is not tried.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -18,17 +18,17 @@ use crate::operator::{
 };
 use crate::settings::InForce;
 
-/// The endpoint that identities need where they are for certain endpoints alone. Paths of endpoints begin with a slash, so
-/// that a key for some of them is of no use here.
+/// The name of the endpoint that an identity needs if it is limited to certain endpoints. Paths of
+/// endpoints begin with a slash, so a key for certain endpoints is never valid here.
 const ENDPOINT: &str = "admin";
 
-/// The address whose share of limits a connection takes.
+/// The address whose share of limits a connection uses.
 pub(crate) fn peer(connection: &ConnectionFacts) -> Option<IpAddr> {
     connection.peer.map(|peer| peer_of(peer.ip()))
 }
 
 impl Admin {
-    /// Who makes a request with these headers.
+    /// Identifies the operator who makes a request with these headers.
     pub(crate) async fn identify(
         &self,
         now: &InForce,
@@ -56,7 +56,7 @@ impl Admin {
         }
     }
 
-    /// Who is signed in with this session id.
+    /// Finds the operator who is signed in with this session id.
     fn session(&self, now: &InForce, id: &str) -> Result<Operator, Denied> {
         let session = self
             .sessions
@@ -111,7 +111,7 @@ impl Admin {
         if now.settings.roles.is_empty() {
             return Err(wrong());
         }
-        // Alone: what a proxy or the connection shows is not asked instead.
+        // Only the token counts, not a proxy's header or the connection.
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| wrong())?;
         let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
         self.authenticate(&headers, connection)
@@ -122,14 +122,15 @@ impl Admin {
             })
     }
 
-    /// Who the connection, or a trusted proxy, says it is.
+    /// Identifies the operator by the connection, or by a trusted proxy's header.
     async fn by_connection(
         &self,
         now: &InForce,
         headers: &HeaderMap,
         connection: &ConnectionFacts,
     ) -> Result<Operator, Denied> {
-        // By the connection itself, too: what other machines reach is never open.
+        // The address of the connection is checked, too: a listener that other machines can reach
+        // is never open.
         let is_local = connection.socket.is_some()
             || connection
                 .local
@@ -144,13 +145,14 @@ impl Admin {
         Ok(now.judge(&proof, SystemTime::now())?)
     }
 
-    /// Asks the methods of `auth`.
+    /// Identifies the operator by the methods of `auth`.
     async fn authenticate(
         &self,
         headers: &HeaderMap,
         connection: &ConnectionFacts,
     ) -> Result<Proof, Denied> {
-        // A token that is bound to a key is for the endpoints of clients: here no path is theirs.
+        // A token that is bound to a key is for the endpoints of clients. No path here belongs to
+        // them.
         let (client, method, path) = (peer(connection), &Method::GET, "");
         let credentials = Credentials {
             method,

@@ -1,4 +1,4 @@
-//! Whom a proof shows under the settings in force.
+//! Judges a proof of an operator's identity by the settings in force.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use crate::operator::{Digest, Known, Operator, Proof, Role, Worthless};
 use crate::settings::InForce;
 
 impl Admin {
-    /// Whether an operator is still accepted. Its session counts as used.
+    /// Whether an operator is still accepted. This counts the operator's session as used.
     pub(crate) fn is_in_force(&self, operator: &Operator) -> bool {
         let limits = self.now().session_limits();
         let has_session = operator
@@ -22,7 +22,7 @@ impl Admin {
 }
 
 impl InForce {
-    /// Who shows `proof` at `now`.
+    /// The operator whom `proof` identifies at `now`.
     pub(crate) fn judge(&self, proof: &Proof, now: SystemTime) -> Result<Operator, Worthless> {
         let (source, identity) = match proof {
             Proof::Token(token) => return self.judge_token(*token),

@@ -1,4 +1,4 @@
-//! `/api/session`: who uses the page, signing in with a token, and signing out.
+//! `/api/session`: the current operator, signing in with a token, and signing out.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,18 +22,19 @@ use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
 use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
 
-/// Most bytes of a body here: a token is at most as long as the head of a request. No option: nothing else is sent.
+/// The limit of a body here, in bytes. There is no option: a token is at most as long as the head
+/// of a request, and bodies contain nothing else.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// Levels of nesting of such a body.
+/// The limit of the nesting of such a body.
 const NESTING: usize = 4;
 
-/// Who makes the request, and how to sign in.
+/// The operator who makes the request, and the ways to sign in.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Session {
-    /// Null where nobody is signed in.
+    /// Null if nobody is signed in.
     identity: Option<Identity>,
     sign_in: SignIn,
 }
@@ -46,21 +47,21 @@ struct Identity {
     source: &'static str,
     /// `operator`, `approver` or `viewer`.
     role: &'static str,
-    /// Whether a session of the page shows it.
+    /// Whether a session of the page identifies the operator.
     session: bool,
 }
 
-/// How to sign in.
+/// The ways to sign in.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct SignIn {
-    /// Whether a token signs in.
+    /// Whether operators can sign in with a token.
     token: bool,
     /// The issuers of `auth` at which people sign in.
     issuers: Vec<String>,
 }
 
-/// Who makes the request, if it shows that, and how to sign in.
+/// Answers with the operator who makes the request, if any, and with the ways to sign in.
 pub(super) async fn answer(
     State(admin): State<Arc<Admin>>,
     connection: OperatorConnection,
@@ -88,7 +89,8 @@ pub(super) async fn answer(
     }
 }
 
-/// Who makes the request, whether a session says so, and how to sign in.
+/// Describes the operator who makes the request, and the ways to sign in. The flag says whether a
+/// session identifies the operator.
 fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Session {
     let identity = operator.map(|(operator, session)| Identity {
         name: operator.name.to_string(),
@@ -106,7 +108,7 @@ fn described(now: &InForce, operator: Option<(&Operator, bool)>) -> Session {
     }
 }
 
-/// The members of a body, which must be texts.
+/// The members of a body, all of which must be strings.
 pub(super) async fn texts<const N: usize>(
     now: &InForce,
     body: Body,
@@ -147,8 +149,8 @@ pub(super) async fn begin(
     ))
 }
 
-/// Begins a session that rests on `proof`, if that shows an operator. An id that the browser brings is never used again:
-/// another may have put it there.
+/// Begins a session that is based on `proof`, if that identifies an operator. An id that the
+/// browser sends is never used again, because somebody else may have set it.
 pub(super) fn sign_in(
     admin: &Admin,
     now: &InForce,

@@ -1,9 +1,11 @@
 //! `/api/session/issuer`: signing in at an issuer of `auth`.
 //!
-//! The browser that begins a sign-in keeps its secrets, sealed, in a cookie; nothing is kept here, so that no number of
-//! sign-ins that are begun and never ended takes memory. The issuer sends the browser back to `/sign-in/callback`, whose
-//! request comes from another site and therefore without that cookie (`SameSite=Strict`). That page posts what the issuer
-//! has added to its address to this API, as any of the listener's pages would: with the cookie, and with its own origin.
+//! A browser that begins a sign-in keeps the secrets of the sign-in, encrypted, in a cookie. The
+//! listener stores nothing, so unfinished sign-ins need no memory.
+//!
+//! The issuer sends the browser back to `/sign-in/callback`. This request comes from another site,
+//! so it does not have the cookie (`SameSite=Strict`). The page at this path posts the issuer's
+//! answer to this API, with the cookie and its own origin, like any page of the listener.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,20 +29,20 @@ use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
 use crate::reply::{Refusal, answer};
 use crate::settings::{InForce, SignInIssuer, set_cookie};
 
-/// Most sign-ins that ask the issuer at the same time. No option: an issuer answers in less than a second, and operators are
-/// few.
+/// The limit of sign-ins that wait for the issuer at the same time. There is no option: an issuer
+/// answers in less than a second, and operators are few.
 const AT_ONCE: usize = 16;
 
-/// Where the browser goes.
+/// The URL to which the browser has to go.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Location {
     location: String,
 }
 
-/// The sign-ins that have begun: sealed, in the browsers that have begun them.
+/// Seals the pending sign-ins. The browsers keep them in cookies.
 pub(crate) struct Attempts {
-    /// With a key of this process; `None` if the system has no random numbers.
+    /// Uses a key of this process. `None` if the system has no random numbers.
     seal: Option<Seal>,
     asking: Semaphore,
 }
@@ -54,12 +56,12 @@ impl Attempts {
         }
     }
 
-    /// The attempt as a cookie carries it.
+    /// Encrypts an attempt for a cookie.
     fn seal(&self, attempt: &Attempt) -> Option<String> {
         self.seal.as_ref()?.seal(&serde_json::to_vec(attempt).ok()?)
     }
 
-    /// The attempt in a cookie, if it has not expired.
+    /// Decrypts the attempt in a cookie. Returns `None` if it has expired.
     fn open(&self, text: &str, now: Duration) -> Option<Attempt> {
         let plain = self.seal.as_ref()?.open(text)?;
         let attempt: Attempt = serde_json::from_slice(&plain).ok()?;
@@ -67,13 +69,13 @@ impl Attempts {
     }
 }
 
-/// A sign-in that has begun.
+/// A pending sign-in.
 #[derive(Serialize, Deserialize)]
 struct Attempt {
-    /// In seconds since 1970.
+    /// The time when it expires, in seconds since 1970.
     expires: u64,
     at: SignInIssuer,
-    /// What ends it.
+    /// The secrets that are needed to finish it.
     secrets: String,
 }
 
@@ -87,7 +89,7 @@ fn busy() -> Denied {
     Denied::Unavailable("too many operators are signing in at the same time: try again".into())
 }
 
-/// Begins a sign-in: where the browser goes.
+/// Begins a sign-in. Returns the URL to which the browser has to go.
 pub(super) async fn begin(
     State(admin): State<Arc<Admin>>,
     connection: OperatorConnection,
@@ -111,7 +113,8 @@ pub(super) async fn begin(
             .map_err(|_| Refusal::denied(&busy()))?;
         admin.subject.sign_in.begin(&issuer, &redirect_uri).await
     };
-    // Without a line in the log: anybody can begin one. Whoever asks the issuer writes one when that begins to fail.
+    // This writes no line to the log, because anybody can begin a sign-in. The code that asks the
+    // issuer writes a line when that begins to fail.
     let begun = begun.map_err(|error| Refusal::denied(&denied(error)))?;
     let age = now.settings.sign_in_timeout;
     let sealed = admin.attempts.seal(&Attempt {
@@ -135,7 +138,7 @@ pub(super) async fn begin(
     Ok(response)
 }
 
-/// Ends a sign-in with what the issuer has sent the browser back with.
+/// Finishes a sign-in with the issuer's answer, which the browser has brought back.
 pub(super) async fn finish(
     State(admin): State<Arc<Admin>>,
     connection: OperatorConnection,
@@ -148,7 +151,7 @@ pub(super) async fn finish(
     let proof = prove(&admin, &now, &headers, &connection.0, &query).await;
     let mut response: Response =
         sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
-    // Single use: the next sign-in gives the browser another one.
+    // The cookie can be used only once. The next sign-in gives the browser another one.
     now.forget(Purpose::SignIn, &connection.0, &mut response);
     Ok(response)
 }

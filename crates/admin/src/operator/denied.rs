@@ -1,4 +1,4 @@
-//! Why a request is not served.
+//! The reasons why a request is refused.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -9,33 +9,33 @@ use fanlight_record::DeniedOperator;
 
 use super::{Known, Worthless};
 
-/// Why a request is not served.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// It shows nothing.
+    /// The request has no credentials.
     Missing,
-    /// What it shows is not well-formed.
+    /// The credentials are malformed.
     Malformed(Cow<'static, str>),
-    /// What it shows is not accepted.
+    /// The credentials are not accepted.
     Invalid(Cow<'static, str>),
-    /// Its session has ended.
+    /// The session of the request has ended.
     SessionOver,
-    /// Who makes it is known, and has no role.
+    /// The credentials identify somebody who has no role.
     NoRole(Known),
-    /// Too much of its peer was not accepted.
+    /// The peer sent too many wrong credentials.
     Throttled(Duration),
-    /// It cannot be checked at the moment.
+    /// The credentials cannot be checked at the moment.
     Unavailable(Cow<'static, str>),
 }
 
 impl Denied {
-    /// What is put on record of it, of a request from `peer`.
+    /// The entry for the audit log about a refused request from `peer`.
     pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> DeniedOperator<'_> {
         let known = match self {
             Self::NoRole(known) => Some(known),
             _ => None,
         };
-        // A page that is opened, or left open, without a session is no attempt.
+        // A page that is opened or left open without a session is no attempt to sign in.
         let is_attempt = !matches!(self, Self::Missing | Self::SessionOver);
         DeniedOperator {
             reason: self.reason(),
@@ -46,7 +46,7 @@ impl Denied {
         }
     }
 
-    /// Its name in metrics and the log.
+    /// The name of the reason in metrics and the log.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Missing => "missing",

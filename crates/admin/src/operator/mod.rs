@@ -1,5 +1,5 @@
-//! Operators: the roles they have, what shows who they are, and their sessions. Which requests they may make is in
-//! [`access`](crate::access).
+//! Operators: their roles, their proofs of identity, and their sessions. [`access`](crate::access)
+//! decides which requests they may make.
 
 mod cookie;
 mod denied;
@@ -23,35 +23,35 @@ pub(crate) use sessions::{SessionInForce, SessionLimits, Sessions};
 pub(crate) use throttle::Throttle;
 pub(crate) use token::{Authorization, Digest};
 
-/// Who makes a request, and in which role.
+/// The operator who makes a request, with a role.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
     pub(crate) role: Role,
-    /// The name for people. Not unique.
+    /// The name for people, which is not unique.
     pub(crate) name: Arc<str>,
-    /// The principal that it is as a client; `None` if nothing shows whose request it is.
+    /// The operator's principal as a client. `None` if the operator is not identified.
     pub(crate) principal: Option<Principal>,
-    /// What has shown it.
+    /// The kind of the proof that identifies the operator.
     pub(crate) source: &'static str,
-    /// Until when that holds.
+    /// How long the proof is valid.
     pub(crate) validity: Validity,
-    /// The session of the page, if it was shown by that.
+    /// The session of the page, if it identifies the operator.
     pub(crate) session: Option<SessionInForce>,
 }
 
-/// Why a proof is worth nothing.
+/// The reason why a proof is useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Worthless {
-    /// It has expired, was revoked, or was never valid.
+    /// The proof has expired, was revoked, or was never valid.
     Unaccepted,
-    /// Whom it shows has no role.
+    /// The proof identifies somebody who has no role.
     NoRole(Known),
 }
 
-/// Somebody who is known, and no operator.
+/// Somebody who is identified but is no operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// The name for people. Not unique.
+    /// The name for people, which is not unique.
     pub(crate) name: Arc<str>,
     pub(crate) principal: Principal,
 }
@@ -66,7 +66,7 @@ impl Known {
 }
 
 impl Operator {
-    /// Whoever reaches a listener that asks for nothing.
+    /// The operator of a listener that requires no proof.
     pub(crate) fn unknown() -> Self {
         Self {
             role: Role::Operator,
@@ -78,7 +78,7 @@ impl Operator {
         }
     }
 
-    /// What is put on record of who makes a request from `peer`.
+    /// The operator of a request from `peer`, for the audit log.
     pub(crate) fn on_record(&self, peer: Option<SocketAddr>) -> Actor<'_> {
         Actor {
             name: &self.name,
@@ -89,7 +89,7 @@ impl Operator {
         }
     }
 
-    /// Waits until its identity is revoked or its session has ended.
+    /// Waits until the operator's identity is revoked or the session has ended.
     pub(crate) async fn ended(&self) {
         let signed_out = async {
             match &self.session {

@@ -1,4 +1,4 @@
-//! The evidence of an operator's identity.
+//! Proofs of an operator's identity.
 
 use std::sync::Arc;
 
@@ -7,14 +7,15 @@ use fanlight_canonical::identity::Identity;
 use super::token::Digest;
 use crate::settings::SignInIssuer;
 
-/// What has shown who an operator is. It is judged at each request, since settings change and identities end.
+/// A proof of an operator's identity. Each request judges it again, because settings change and
+/// identities end.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof {
-    /// `admin.token`, as it was then.
+    /// A token that was `admin.token`.
     Token(Digest),
-    /// An identity by the methods of `auth`.
+    /// An identity from the methods of `auth`.
     Identity(Arc<Identity>),
-    /// An identity by a sign-in at this issuer, as it was configured then.
+    /// An identity from a sign-in at this issuer, with the settings at that time.
     SignedIn {
         at: SignInIssuer,
         identity: Arc<Identity>,

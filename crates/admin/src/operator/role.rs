@@ -1,22 +1,22 @@
-//! What operators may do.
+//! The roles of operators.
 
 use std::fmt;
 
 use fanlight_canonical::identity::{Identity, Source};
 
-/// What an operator may do. Each role includes those before it.
+/// A role, which decides what an operator may do. Each role includes the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Look at everything, and change nothing.
+    /// May see everything, and change nothing.
     Viewer,
-    /// Also answer the calls that wait for approval.
+    /// May also answer calls that wait for approval.
     Approver,
-    /// Everything: call tools, switch and restart servers, reload, end sessions.
+    /// May do everything: call tools, switch and restart servers, reload, end sessions.
     Operator,
 }
 
 impl Role {
-    /// Its name in the configuration and the API.
+    /// The name of the role in the configuration and the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,21 +33,22 @@ impl fmt::Display for Role {
     }
 }
 
-/// Which identities have which role.
+/// The members of each role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
-    /// Those of operators.
+    /// The members of the role `operator`.
     pub operator: Vec<Member>,
-    /// Those of approvers.
+    /// The members of the role `approver`.
     pub approver: Vec<Member>,
-    /// Those of viewers.
+    /// The members of the role `viewer`.
     pub viewer: Vec<Member>,
 }
 
-/// Who has a role. Names for people say nothing: whoever may choose one could choose an operator's.
+/// A member of a role. Names for people do not count, because users who can choose their name could
+/// choose an operator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Member {
-    /// Whoever belongs to this group.
+    /// All members of this group.
     Group(String),
     /// The client with this [id](fanlight_canonical::identity::Principal::id).
     User(String),
