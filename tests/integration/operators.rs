@@ -223,7 +223,7 @@ async fn commands_say_what_to_do_without_a_token_and_as_a_viewer() {
     ] {
         let (is_done, text) = run(arguments, Some(VIEWER)).await;
         assert!(
-            !is_done && text.contains("the role operator, and yours is viewer"),
+            !is_done && text.contains("the role operator, but yours is viewer"),
             "{text}"
         );
         assert!(

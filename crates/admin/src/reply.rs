@@ -84,7 +84,7 @@ impl Refusal {
 
     /// The path exists, but not for this HTTP method.
     pub(crate) fn method(allowed: &'static str) -> Self {
-        let message = format!("this HTTP method is not served here; {allowed} are");
+        let message = format!("this path does not support this HTTP method; it supports {allowed}");
         Self {
             header: Some((ALLOW, HeaderValue::from_static(allowed))),
             ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message)
@@ -112,14 +112,14 @@ impl Refusal {
                 unauthorized(format!("the session of the page has ended: {how}"))
             }
             Denied::Malformed(text) => {
-                Self::bad_request(format!("credentials cannot be read: {text}"))
+                Self::bad_request(format!("the credentials are malformed: {text}"))
             }
             Denied::NoRole(known) => {
                 let name = visible::escaped(&known.name);
                 let id = known.principal.id().unwrap_or_default();
                 let text = format!(
-                    "{name} is known, and has no role here: `admin.roles` of the configuration lists neither `user:{}` nor \
-                     a group of it; a key for some endpoints has none in any case",
+                    "{name} has no role: `admin.roles` of the configuration lists neither \
+                     `user:{}` nor one of its groups; a key for certain endpoints never has a role",
                     visible::escaped(&id)
                 );
                 Self::new(StatusCode::FORBIDDEN, text)
@@ -144,7 +144,7 @@ impl Refusal {
     /// The operator's role does not allow the route.
     pub(crate) fn role(needed: Role, has: Role) -> Self {
         let text = format!(
-            "this needs the role {needed}, and yours is {has}: ask an operator, or sign in as one"
+            "this needs the role {needed}, but yours is {has}: ask an operator, or sign in as one"
         );
         Self::new(StatusCode::FORBIDDEN, text)
     }

@@ -62,7 +62,7 @@ pub(crate) async fn user(
     if identity.validity.revoked.is_cancelled() {
         // The configuration or the issuer's keys have changed meanwhile.
         return Err(SignInError::Unavailable(
-            "the issuer has changed: begin again".into(),
+            "the issuer has changed: start again".into(),
         ));
     }
     let name = name_of(&claims).map_or_else(|| Arc::clone(&identity.name), Arc::from);
@@ -120,7 +120,7 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     } = *expected;
     let is = |name: &str, text: &str| claims.peek(name).is_some_and(|claim| claim.is_str(text));
     if !is("iss", issuer) {
-        return Err(refused("the ID token is of another issuer"));
+        return Err(refused("the ID token comes from another issuer"));
     }
     let audiences = claims
         .get("aud")
@@ -136,12 +136,12 @@ fn check(claims: &Json, expected: &Expected<'_>) -> Result<(), SignInError> {
     }
     let shown = json::text(claims, "nonce").unwrap_or_default();
     if verify_slices_are_equal(shown.as_bytes(), nonce.as_bytes()).is_err() {
-        return Err(refused("the ID token is of another sign-in"));
+        return Err(refused("the ID token belongs to another sign-in"));
     }
     let date = |name| claim_date(claims, name).map_err(denied);
     let is_past = |time: SystemTime| time.checked_add(leeway).is_some_and(|time| time <= now);
     if date("exp")?.is_none_or(is_past) {
-        return Err(refused("the ID token has expired, or never does"));
+        return Err(refused("the ID token has expired, or never expires"));
     }
     let is_ahead = |time: SystemTime| time > now + leeway;
     if date("iat")?.is_none_or(is_ahead) || date("nbf")?.is_some_and(is_ahead) {

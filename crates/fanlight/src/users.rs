@@ -371,7 +371,7 @@ impl Shared {
         let providers = self.identities.load().providers.clone();
         let replaced = self.operators.get().map(|known| known.replace(providers));
         if let Some(Err(error)) = replaced {
-            tracing::error!(%error, "operators cannot sign in at their issuer");
+            tracing::error!(%error, "operators cannot sign in at an issuer");
         }
     }
 }

@@ -308,8 +308,7 @@ impl Offer {
             .redeem(request, brought)
             .await
             .map_err(|error| failed(self.server(), &error))?;
-        let none =
-            || SignInError::NotIdentified("the identity provider has given no ID token".into());
+        let none = || SignInError::NotIdentified("the identity provider sent no ID token".into());
         let (token, nonce) = tokens
             .id_token
             .as_ref()
@@ -325,11 +324,15 @@ impl Offer {
         let identified = authenticate.identify(shown).await;
         let identity = identified.map_err(|error| match error {
             Unidentified::Refused(text) => {
-                info!(issuer, reason = &*text, "who a user is was not shown");
+                info!(
+                    issuer,
+                    reason = &*text,
+                    "an identity provider did not identify a user"
+                );
                 SignInError::NotIdentified(text)
             }
             Unidentified::Unavailable(text) => {
-                warn!(issuer, reason = &*text, "who a user is cannot be found out");
+                warn!(issuer, reason = &*text, "cannot identify a user");
                 SignInError::Failed {
                     reason: text.into_owned(),
                 }
@@ -419,7 +422,7 @@ impl Begun {
             ..
         } = self.record;
         let server = grants.server(owner.server()).ok_or(SignInError::NoServer)?;
-        let changed = "the server, or how users sign in to it, has changed since this sign-in was begun; begin it again";
+        let changed = "the server, or the way of signing in to it, has changed since this sign-in began; start it again";
         let registration = server.registration_at(&provider, client.as_ref(), &given_for);
         let registration = registration.filter(|_| server.is_meant(&provider, &given_for));
         let registration = registration.ok_or(SignInError::NotUsed(changed))?;

@@ -257,7 +257,7 @@ export async function viewer({ page, goTo, accessible }, token) {
   await accessible();
   const refused = await page.evaluate(() => fetch("/api/reload", { method: "POST" }).then(async (response) => [response.status, await response.text()]));
   assert.equal(refused[0], 403);
-  assert.match(refused[1], /needs the role operator, and yours is viewer/);
+  assert.match(refused[1], /needs the role operator, but yours is viewer/);
 }
 
 /** Checks that the end of a session brings the sign-in back on an open page. */

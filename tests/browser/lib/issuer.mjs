@@ -77,7 +77,7 @@ export async function signInAtIssuer({ page, goTo, accessible }, { issuer, admin
     await page.getByRole("link", { name: person }).click();
   };
   await toIssuer("eve");
-  await page.getByText("eve is known, and has no role here").waitFor();
+  await page.getByText("eve has no role").waitFor();
   assert.equal(page.url(), `${admin}/sign-in/callback`, "the code stays in the address");
   await accessible();
   await page.getByRole("link", { name: "Back to sign-in" }).click();
@@ -91,7 +91,7 @@ export async function signInAtIssuer({ page, goTo, accessible }, { issuer, admin
   // The answer to a sign-in that another browser has begun, as an attacker would make an operator
   // open it.
   await page.goto(`${admin}/sign-in/callback?code=x&state=y&iss=${encodeURIComponent(issuer)}`);
-  await page.getByText("this browser has not begun this sign-in").waitFor();
+  await page.getByText("this sign-in did not begin in this browser").waitFor();
   await goTo("config");
   await page.getByRole("button", { name: "Reload" }).waitFor();
   // A link from another site opens the page with its session, since the page requests its data

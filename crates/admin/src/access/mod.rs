@@ -160,7 +160,7 @@ fn require_origin_of_page(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) {
         return Ok(());
     }
-    let message = "a change with the cookie of a session needs the `Origin` of its page; programs send `Authorization`";
+    let message = "a change with a session cookie needs the `Origin` of its page; programs should send `Authorization`";
     Err(Refusal::new(StatusCode::FORBIDDEN, message))
 }
 

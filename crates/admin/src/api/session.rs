@@ -116,13 +116,13 @@ pub(super) async fn texts<const N: usize>(
 ) -> Result<[String; N], Refusal> {
     let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
     let body =
-        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is no JSON"))?;
+        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is not JSON"))?;
     let mut texts = [const { String::new() }; N];
     for (text, name) in texts.iter_mut().zip(names) {
         let value = body.get(name);
         let value = value.as_ref().and_then(Json::as_str);
         *text = value
-            .ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a text")))?
+            .ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a string")))?
             .into_owned();
     }
     Ok(texts)

@@ -101,8 +101,7 @@ pub(super) async fn begin(
     let [issuer] = texts(&now, body, ["issuer"]).await?;
     let at = now.settings.sign_in.iter().find(|at| at.issuer == issuer);
     let Some((at, redirect_uri)) = at.zip(now.redirect_uri()) else {
-        let message =
-            "operators do not sign in at this issuer: `/api/session` lists those at which they do";
+        let message = "operators do not sign in at this issuer: `/api/session` lists their issuers";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let begun = {
@@ -168,7 +167,7 @@ async fn prove(
         Shown::Nothing | Shown::Several => None,
     };
     let attempt = cookie.and_then(|cookie| admin.attempts.open(cookie, since_epoch()));
-    let message = "this browser has not begun this sign-in, or it took too long: begin again";
+    let message = "this sign-in did not begin in this browser, or it took too long: start again";
     let Attempt { at, secrets, .. } = attempt
         .filter(|attempt| now.settings.sign_in.contains(&attempt.at))
         .ok_or(Denied::Invalid(message.into()))?;

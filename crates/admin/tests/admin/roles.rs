@@ -88,7 +88,7 @@ async fn viewers_read_everything_and_change_nothing() {
     assert!(
         refused
             .text
-            .contains("needs the role operator, and yours is viewer"),
+            .contains("needs the role operator, but yours is viewer"),
         "{}",
         refused.text
     );
@@ -174,7 +174,7 @@ async fn clients_without_credentials_or_roles_reach_no_data() {
         )
         .await;
     assert!(
-        known.text.contains("eve is known, and has no role here")
+        known.text.contains("eve has no role")
             && known.text.contains("lists neither `user:key#eve` nor"),
         "{}",
         known.text

@@ -145,7 +145,7 @@ impl Visit<'_> {
     /// known.
     pub(super) async fn end_identifying(&self) -> Result<Response<String>, SignInError> {
         let Some(attempt) = self.attempt() else {
-            let reason = "this sign-in has not begun in this browser, is over, or took too long; begin it again";
+            let reason = "this sign-in did not begin in this browser, is over, or took too long; start it again";
             return Err(SignInError::NotUsed(reason));
         };
         // The cookie can be used only once, whatever the result.
@@ -213,7 +213,7 @@ impl Visit<'_> {
             .await?;
         if kept_for.is_some_and(|owner| identity.principal.to_bytes() != owner.principal()) {
             return Err(SignInError::NotUsed(
-                "you have signed in as another user than the one whose link this is",
+                "this link is for another user than the one you signed in as",
             ));
         }
         Ok((identity, offer, tokens, client))
