@@ -274,7 +274,7 @@ async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
     );
     let text = gateway.log.text().split_off(log);
     assert_eq!(
-        text.matches("the issuer of operators cannot be asked")
+        text.matches("cannot ask the issuer at which operators sign in")
             .count(),
         1,
         "{text}"

@@ -62,7 +62,7 @@ struct Shared {
     identities: ArcSwap<Identities>,
     /// The policies about signing in.
     rules: Arc<PolicyOfSigningIn>,
-    /// Signs operators in, where they have a listener.
+    /// Signs operators in. It is set once there is an admin listener.
     operators: OnceLock<Arc<OperatorSignIn>>,
 }
 
@@ -366,7 +366,7 @@ impl Shared {
         Grants::new(store, Arc::new(RecordOfGrants(Arc::clone(&self.record))))
     }
 
-    /// Has operators sign in at the issuers of the configuration in force.
+    /// Lets operators sign in at the issuers of the configuration in force, and at no others.
     fn sign_operators_in(&self) {
         let providers = self.identities.load().providers.clone();
         let replaced = self.operators.get().map(|known| known.replace(providers));

@@ -1,4 +1,5 @@
-//! Signing operators in at identity providers, as users are signed in. Nothing is kept of the tokens, and nothing in the store.
+//! Signs operators in at identity providers, in the same way as users. It stores nothing, and keeps
+//! no tokens.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,23 +23,26 @@ use crate::error::{SignInError, unsealed, unusable};
 use crate::server::{Server, ServerSettings};
 use crate::sign_in::Offer;
 
-/// How long the metadata of an identity provider are used. No option: a sign-in is rare, and waits for them when they are older.
+/// How long the metadata of an identity provider are used. There is no option: sign-ins are rare,
+/// and a sign-in waits for new metadata if the known ones are older.
 const FRESH: Duration = Duration::from_secs(600);
-/// How long an identity provider that gave no answer is not asked again: anybody can begin a sign-in.
+/// The pause after an identity provider did not answer. It is needed because anybody can begin a
+/// sign-in.
 const FAILED: Duration = Duration::from_secs(2);
 
 /// Signs operators in at the identity providers of `auth`.
 pub struct OperatorSignIn {
     authenticate: Arc<dyn Authenticate>,
     providers: ArcSwap<HashMap<String, Arc<IdentityProvider>>>,
-    /// The clients that were registered at identity providers, by issuer and redirect URI. A sign-in ends in the process that
-    /// began it, so that they need not outlast it.
+    /// The clients that were registered at identity providers, by issuer and redirect URI. They
+    /// need not outlast the process, because a sign-in ends in the process that began it.
     registered: Mutex<HashMap<(String, Url), ClientRegistration>>,
 }
 
 struct IdentityProvider {
     server: Arc<Server>,
-    /// What was found out last. Whoever holds the lock asks; the others wait for the answer.
+    /// The last answer of the identity provider, or its error. The holder of the lock sends a
+    /// request; all others wait for its answer.
     discovered: Mutex<Option<(Instant, Result<Discovered, OAuthError>)>>,
 }
 
@@ -49,7 +53,8 @@ impl fmt::Debug for OperatorSignIn {
 }
 
 impl OperatorSignIn {
-    /// Signs nobody in until there are [identity providers](Self::replace). `authenticate` tells who an ID token names.
+    /// Signs nobody in until [`Self::replace`] sets identity providers. `authenticate` identifies
+    /// the user whom an ID token names.
     #[must_use]
     pub fn new(authenticate: Arc<dyn Authenticate>) -> Self {
         Self {
@@ -59,11 +64,11 @@ impl OperatorSignIn {
         }
     }
 
-    /// Signs in at these identity providers from now on, and at no other.
+    /// Signs operators in at these identity providers from now on, and at no others.
     ///
     /// # Errors
     ///
-    /// If no requests can be sent to one of them. Then nothing changes.
+    /// If requests cannot be sent to one of them. In that case nothing changes.
     pub fn replace(&self, providers: Vec<ServerSettings>) -> Result<(), OAuthError> {
         let provider = |settings: ServerSettings| {
             let (name, server) = (settings.name.clone(), Arc::new(Server::new(settings)?));
@@ -111,7 +116,7 @@ impl OperatorSignIn {
         let client = self.client(&offer, &redirect_uri).await?;
         let mut request = offer.identity_request(&client, &redirect_uri)?;
         let location = request.url.to_string();
-        // It would be twice in the cookie.
+        // Otherwise the cookie would contain the query twice.
         request.url.set_query(None);
         let attempt = serde_json::to_string(&request).map_err(|_| unsealed())?;
         Ok(Begun { location, attempt })
@@ -133,7 +138,8 @@ impl OperatorSignIn {
 }
 
 impl IdentityProvider {
-    /// What it says of itself. It is asked once at a time, and seldom.
+    /// The metadata of the identity provider. There is only one request for them at a time, and
+    /// requests are rare.
     async fn discover(&self) -> Result<Discovered, OAuthError> {
         let mut last = self.discovered.lock().await;
         if let Some((at, discovered)) = &*last {
@@ -147,9 +153,12 @@ impl IdentityProvider {
         let issuer = self.server.name();
         match &discovered {
             Err(error) if !had_failed => {
-                warn!(issuer, %error, "the issuer of operators cannot be asked");
+                warn!(issuer, %error, "cannot ask the issuer at which operators sign in");
             }
-            Ok(_) if had_failed => info!(issuer, "the issuer of operators can be asked again"),
+            Ok(_) if had_failed => info!(
+                issuer,
+                "the issuer at which operators sign in answers again"
+            ),
             _ => {}
         }
         *last = Some((Instant::now(), discovered.clone()));
@@ -170,28 +179,29 @@ impl SignIn for OperatorSignIn {
     }
 }
 
-/// What an operator is told.
+/// The error that an operator gets to see.
 fn for_operator(error: SignInError) -> NotSignedIn {
     match error {
         SignInError::NotUsed(reason) => NotSignedIn::Refused(
-            format!("the answer is not accepted: {reason}; begin again").into(),
+            format!("the issuer's answer is not accepted: {reason}; start again").into(),
         ),
         SignInError::Refused(reason) => {
-            // Its code alone: the rest is whatever the issuer, or who pretends to be it, wants people to read.
+            // Only the code is shown. The rest is text of the issuer, or of somebody who pretends
+            // to be the issuer.
             let code = reason.split(' ').next().unwrap_or_default();
             let is_code = code
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
             let code = if is_code { code } else { "an unknown error" };
-            NotSignedIn::Refused(format!("the issuer has not signed you in ({code})").into())
+            NotSignedIn::Refused(format!("the issuer refused to sign you in ({code})").into())
         }
         SignInError::NotIdentified(reason) => NotSignedIn::Refused(reason),
         SignInError::NoServer | SignInError::NotPermitted => {
-            NotSignedIn::Refused("nobody signs in at this issuer".into())
+            NotSignedIn::Refused("operators do not sign in at this issuer".into())
         }
         error @ SignInError::NoClient { .. } => NotSignedIn::Unavailable(error.to_string().into()),
         SignInError::NotRecorded | SignInError::Failed { .. } => NotSignedIn::Unavailable(
-            "the issuer cannot be asked at the moment: the log of Fanlight says why".into(),
+            "the issuer cannot be reached at the moment; Fanlight's log says why".into(),
         ),
     }
 }

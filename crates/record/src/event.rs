@@ -237,7 +237,8 @@ pub struct ConnectionChange<'a> {
 pub struct Actor<'a> {
     /// The operator's name for people. Not unique.
     pub name: &'a str,
-    /// The operator's principal, the same as for its calls as a client; `None` for `admin.token`.
+    /// The operator's principal, which is the same as for its calls as a client. `None` for
+    /// `admin.token`.
     pub principal: Option<&'a Principal>,
     /// The kind of credentials that proved the name.
     pub source: &'static str,
@@ -254,7 +255,7 @@ pub struct DeniedOperator<'a> {
     pub reason: &'static str,
     /// The person's name, if the request tells it.
     pub name: Option<&'a str>,
-    /// The person's principal, if it is known.
+    /// The principal of the person, if it is known.
     pub principal: Option<&'a Principal>,
     /// Whether this was an attempt to sign in. Opening a page without a session is none.
     pub is_attempt: bool,

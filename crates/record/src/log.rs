@@ -452,7 +452,7 @@ fn changed(operator: &Actor<'_>, path: &str, about: Option<&str>, status: u16) {
     info!(target: "audit", what, about, who, principal, source, role, outcome, status, peer, "change by an operator");
 }
 
-/// The id of a principal, by which policies and roles name it.
+/// The id of a principal, which policies and roles use.
 fn id(principal: Option<&Principal>) -> Option<String> {
     principal.and_then(Principal::id).map(|id| shown(&id))
 }

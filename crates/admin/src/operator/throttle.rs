@@ -9,8 +9,8 @@ use fanlight_fair::{Quota, Rate};
 
 use super::token::Digest;
 
-/// The limit of the peers whose failures are counted separately, and whose accepted credentials are
-/// remembered. There is no option: it limits memory.
+/// The limit of the peers whose failures are counted separately. It is also the limit of the peers
+/// with remembered credentials. There is no option: it limits memory.
 const PEERS: usize = 4096;
 
 /// Counts the refused credentials of each peer.

@@ -281,7 +281,8 @@ async fn sign_in_that_took_too_long_or_is_of_another_site_is_refused() {
     );
 }
 
-/// The issuer that a browser began at is the one whose answer counts, and only those of the settings in force are asked.
+/// Only the issuer at which a browser began can answer, and only issuers in the settings in force
+/// get requests.
 #[tokio::test]
 async fn sign_in_is_at_a_configured_issuer_alone() {
     let scene = scene().await;

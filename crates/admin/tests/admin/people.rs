@@ -37,7 +37,7 @@ impl Authenticate for People {
                 ..identity("bot", Source::Key, &[])
             }),
             "key-with-role" => Ok(identity("cat", Source::Key, &[])),
-            // Everything that people see of it is an operator's.
+            // This user looks to people like an operator, but is not one.
             "token-like-ann" => Ok(Identity {
                 name: "ann".into(),
                 principal: Principal::named("https://id.example", "root"),

@@ -15,8 +15,8 @@ pub trait SignIn: Send + Sync + fmt::Debug {
     /// Begins a sign-in at `issuer`, which sends the browser back to `redirect_uri`.
     fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun>;
 
-    /// Ends the sign-in `attempt`, whose browser came back with the parameters `query`. Returns who has signed in: the same
-    /// principal as by the issuer's access tokens.
+    /// Ends the sign-in `attempt`, whose browser came back with the parameters `query`. Returns the
+    /// identity of the user. Its principal is the same as with the issuer's access tokens.
     fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>>;
 }
 
@@ -24,12 +24,13 @@ pub trait SignIn: Send + Sync + fmt::Debug {
 pub struct Begun {
     /// The URL at the issuer that the browser goes to.
     pub location: String,
-    /// The secrets of the sign-in, for [`SignIn::finish`]. They are for the browser that began it alone, and for it sealed.
+    /// The secrets of the sign-in, for [`SignIn::finish`]. Only the browser that began the sign-in
+    /// may have them, and only encrypted.
     pub attempt: String,
 }
 
 impl fmt::Debug for Begun {
-    /// Without the secrets, of which the location has some.
+    /// Shows no secrets, not even the location, which contains some.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Begun(***)")
     }

@@ -308,7 +308,8 @@ fn read_keys(loaded: &mut Loaded) -> Result<(), ConfigErrors> {
     Ok(())
 }
 
-/// Warns of roles that no key has now. They are no errors: with one, a key could not be revoked.
+/// Warns of roles for keys that do not exist now. These are not errors: otherwise nobody could
+/// revoke such a key.
 fn roles_of_unknown_keys(config: &Config, first: &Path) -> Vec<Problem> {
     let keys = config
         .auth

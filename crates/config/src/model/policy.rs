@@ -96,8 +96,8 @@ pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
     show: |who| json!(who.to_string()),
 });
 
-/// One or several members of a role: groups and users. `*` and scopes, which are for calls, give no
-/// role.
+/// One or several members of a role: groups and users. `*` and scopes give no role, because they
+/// are for calls.
 pub(crate) const MEMBERS: OneOrMany<AllowedClients> = OneOrMany(Parsed {
     parse: |reader, text| {
         let member = AllowedClients::parse(&text.value)

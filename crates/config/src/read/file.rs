@@ -287,7 +287,7 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
     }
 }
 
-/// Reports members of roles whom `auth` never shows.
+/// Reports members of roles whom no method of `auth` can identify.
 pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node) {
     let given = |node: &Node, key| node.field(key).filter(|node| !node.is_null()).cloned();
     // An `auth` with an error of its own is not missing.
@@ -312,7 +312,7 @@ pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node)
     }
 }
 
-/// Why no identity of `auth` is this one.
+/// The reason why `auth` can never identify this member, if there is one.
 fn unmatched(member: &AllowedClients, auth: Option<&Auth>) -> Option<String> {
     let Some(auth) = auth else {
         return Some("there is no `auth`".to_owned());

@@ -37,7 +37,7 @@ impl AdminRoles {
         self.members().next().is_none()
     }
 
-    /// Who has a role, with its name.
+    /// The members of all roles, each with the name of its role.
     pub fn members(&self) -> impl Iterator<Item = (&'static str, &AllowedClients)> {
         [
             ("operator", &self.operator),
