@@ -34,7 +34,7 @@ function header() {
   who.hidden = identity === null || identity.source === "none";
   if (who.hidden) return;
   fill(who,
-    h("span", { class: "name", title: `shown by: ${identity.source}` }, identity.name), h("span", { class: "chip" }, identity.role),
+    h("span", { class: "name", title: `identified by: ${identity.source}` }, identity.name), h("span", { class: "chip" }, identity.role),
     identity.session ? h("button", { type: "button", class: "small", onclick: signOut }, "Sign out") : null);
 }
 

@@ -13,7 +13,7 @@ use super::{ClientCa, HttpVersions, TlsFiles, TlsServer};
 pub struct LoadedTls {
     /// The TLS itself.
     pub server: TlsServer,
-    /// What a reload compares with the files.
+    /// Digests of the files, which a reload compares.
     pub marks: TlsMarks,
 }
 
