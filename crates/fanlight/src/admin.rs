@@ -9,6 +9,7 @@ use crate::cli::Admin;
 use crate::failure::Failure;
 use crate::listening;
 use crate::listening::scheme;
+use crate::observe::FURTHER_PORTS;
 
 /// Binds the admin listener of a gateway on standard input and output, if one is configured. It is
 /// off by default, since clients start many such gateways on one machine.
@@ -21,11 +22,6 @@ pub(crate) fn listen_if_configured(
     }
     listen(config, flag, None)
 }
-
-/// How many ports after the default one are tried if no port was chosen: other gateways may run on
-/// the machine. Commands look for a gateway at the same ports. There is no option for this, since
-/// `admin.listen` chooses a port.
-pub(crate) const FURTHER_PORTS: u16 = 9;
 
 /// Binds the admin listener. If the port is taken, a chosen one is an error; otherwise the next
 /// free port is used.

@@ -17,13 +17,15 @@ use crate::endpoints;
 use crate::failure::Failure;
 use crate::known_lists::KnownLists;
 use crate::list_state::ListState;
+use crate::list_state::list_limits;
+use crate::memory::budgets;
 use crate::pins::{self, Pins};
 use crate::policy;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
 use crate::users::Users;
-use crate::wiring::{budgets, identity_json, list_limits};
+use crate::wiring::identity_json;
 use fanlight_replicas::Replicas;
 use fanlight_replicas::keys;
 

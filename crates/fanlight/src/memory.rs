@@ -4,10 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fanlight_config::{Budgets, Config};
 use tracing::{debug, warn};
 
+/// The shares of the memory.
+pub(crate) fn budgets(config: &Config) -> Budgets {
+    config.limits.budgets(half())
+}
+
 /// Half of the memory that the process may use.
-pub(crate) fn half() -> usize {
+fn half() -> usize {
     let bounds = [machine(), control_groups(), address_space()];
     let Some(least) = bounds.into_iter().flatten().min() else {
         warn!("cannot find out how much memory this machine has; set limits.memory");

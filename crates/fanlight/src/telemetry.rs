@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::wiring::budgets;
+use crate::memory::budgets;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub(crate) fn start(

@@ -13,12 +13,11 @@ use fanlight_backend::{
 };
 use fanlight_canonical::HandleSeal;
 use fanlight_config::settings::limit;
-use fanlight_config::{Budgets, Config, StartChoice, TrustChoice};
+use fanlight_config::{Config, StartChoice, TrustChoice};
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
     PublicUrl, TrustedProxies, max_suspended_calls,
 };
-use fanlight_gateway::{ByteLimits, ListLimits};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_record::AuditLog;
 use fanlight_replicas::keys;
@@ -27,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::guard;
 use crate::listening::scheme;
-use crate::memory;
+use crate::memory::budgets;
 use crate::protection;
 
 /// The default time limit for a process that starts silently, since a first start may install it.
@@ -36,23 +35,6 @@ const PROCESS_START: Duration = Duration::from_secs(90);
 /// The size limit of a mirror's message: twice the limit of a copy, since nobody waits for the
 /// answers. There is no option for either.
 const MIRROR_MESSAGE: usize = 2 << 20;
-
-pub(crate) fn list_limits(config: &Config) -> ListLimits {
-    let limits = ListLimits::default();
-    ListLimits {
-        spares_streams: config.replicas.is_some(),
-        bytes: ByteLimits {
-            all: budgets(config).lists,
-            ..limits.bytes
-        },
-        ..limits
-    }
-}
-
-/// The shares of the memory.
-pub(crate) fn budgets(config: &Config) -> Budgets {
-    config.limits.budgets(memory::half())
-}
 
 fn identity() -> Identity {
     Identity {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use fanlight_backend::{Backend, BackendSettings, KnownServer};
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::{KeptList, ListStore};
+use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -33,10 +33,23 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::failure::Failure;
-use crate::wiring::list_limits;
+use crate::memory::budgets;
 use definition::Definition;
 use fanlight_replicas::keys;
 use record::{Contents, KeptNames, Unusable};
+
+/// The limits of lists that are kept and merged.
+pub(crate) fn list_limits(config: &Config) -> ListLimits {
+    let limits = ListLimits::default();
+    ListLimits {
+        spares_streams: config.replicas.is_some(),
+        bytes: ByteLimits {
+            all: budgets(config).lists,
+            ..limits.bytes
+        },
+        ..limits
+    }
+}
 
 /// Lists read within this time are written together.
 const COLLECT: Duration = Duration::from_millis(250);

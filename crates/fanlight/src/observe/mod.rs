@@ -19,5 +19,6 @@ pub(crate) use admin::Admin;
 pub(crate) use approvals::approvals;
 pub(crate) use change::{change_server, end_session, reload};
 pub(crate) use logs::logs;
+pub(crate) use place::FURTHER_PORTS;
 pub(crate) use status::status;
 pub(crate) use traces::traces;

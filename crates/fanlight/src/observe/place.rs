@@ -8,11 +8,15 @@ use fanlight_config::settings::is_loopback;
 use fanlight_config::{ListenAddress, load_admin};
 use reqwest::Url;
 
-use crate::admin::FURTHER_PORTS;
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
 use crate::failure::{Failure, Unusable};
 use crate::instance;
+
+/// How many ports after the default one are tried if no port was chosen: other gateways may run on
+/// the machine. Commands look for a gateway at the same ports. There is no option for this, since
+/// `admin.listen` chooses a port.
+pub(crate) const FURTHER_PORTS: u16 = 9;
 
 /// The environment variable with the token. An option would show it to other users.
 pub(super) const TOKEN: &str = "FANLIGHT_ADMIN_TOKEN";
