@@ -14,18 +14,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::endpoints;
-use crate::failure::Failure;
 use crate::known_lists::KnownLists;
-use crate::list_state::ListState;
-use crate::list_state::list_limits;
-use crate::memory::budgets;
-use crate::pins::{self, Pins};
-use crate::policy;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
 use crate::users::Users;
 use crate::wiring::identity_json;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::list_state::list_limits;
+use fanlight_cli::memory::budgets;
+use fanlight_cli::pins::{self, Pins};
+use fanlight_cli::policy;
 use fanlight_replicas::Replicas;
 use fanlight_replicas::keys;
 

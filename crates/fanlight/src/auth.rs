@@ -12,8 +12,8 @@ use fanlight_auth::{
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
 
-use crate::configuration;
-use crate::failure::{Failure, Unusable};
+use fanlight_cli::configuration;
+use fanlight_cli::failure::{Failure, Unusable};
 use fanlight_replicas::Replicas;
 
 /// The initial authenticator, and the receiver of its requests with unknown keys. They wait until

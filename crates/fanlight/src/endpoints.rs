@@ -7,10 +7,10 @@ use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
 use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
 
-use crate::cli::EndpointArgs;
-use crate::failure::Failure;
 use crate::rewriting::servers_of_rules;
-use crate::suggestions::did_you_mean;
+use fanlight_cli::cli::EndpointArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
 pub(crate) fn settings(config: &Config) -> EndpointSettings {
@@ -46,12 +46,10 @@ pub(crate) fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
     })
 }
 
-impl EndpointArgs {
-    /// The named endpoint, or all servers if none is named.
-    pub(crate) fn find(&self, gateway: &Gateway) -> Result<Endpoint, Failure> {
-        self.path()
-            .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
-    }
+/// The endpoint that a command names, or all servers if it names none.
+pub(crate) fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint, Failure> {
+    args.path()
+        .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
 }
 
 fn filter(servers: &Arc<Servers>, kind: ItemKind, filter: &EntryFilter) -> Option<ItemFilter> {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::failure::Failure;
+use fanlight_cli::failure::Failure;
 
 /// The size limit of an answer, in bytes.
 const LONGEST: usize = 64 << 10;

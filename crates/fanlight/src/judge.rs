@@ -10,14 +10,14 @@ use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::CheckArgs;
-use crate::failure::Failure;
 use crate::inspect::{SignIn, sign_in_at};
-use crate::interruption::interruptible;
 use crate::login::Browser;
-use crate::observe::style::Style;
-use crate::out::{self, complain, counted, say};
-use crate::show::plain;
+use fanlight_cli::cli::CheckArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
+use fanlight_cli::observe::style::Style;
+use fanlight_cli::out::{self, complain, counted, say};
+use fanlight_cli::show::plain;
 
 /// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);

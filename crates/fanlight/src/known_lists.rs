@@ -12,8 +12,8 @@ use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
 use fanlight_protocol::Json;
 use fanlight_telemetry::Telemetry;
 
-use crate::list_state::ListState;
 use crate::wiring::backend_settings;
+use fanlight_cli::list_state::ListState;
 use fanlight_replicas::keys;
 
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.

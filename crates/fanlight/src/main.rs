@@ -3,61 +3,30 @@
 
 mod admin;
 mod assembly;
-mod audit_command;
 mod auth;
-mod cli;
-mod configuration;
-mod connect;
-mod consent;
-mod demo;
-mod difference;
 mod endpoints;
-mod failure;
 mod files;
 mod flagged;
 mod grant_record;
 mod guard;
 mod hooks;
-mod import;
-mod inputs;
 mod inspect;
-mod instance;
-mod interruption;
-mod invocation;
 mod judge;
-mod keys;
 mod known_lists;
-mod list_state;
-mod listening;
-mod log;
 mod login;
-mod manual;
-mod memory;
-mod observe;
-mod out;
 mod own_credentials;
 mod pin_command;
-mod pins;
-mod policy;
-mod policy_command;
 mod protection;
-mod record;
 mod reload;
-mod replace;
 mod rewriting;
-mod secrets;
 mod serve;
 mod server_auth;
 mod server_credentials;
 mod servers;
 mod service_manager;
-mod show;
 mod shown_names;
 mod sign_in_policy;
 mod standard_io;
-mod starts;
-mod suggestions;
-mod telemetry;
 mod unmatched;
 mod users;
 mod users_view;
@@ -66,16 +35,22 @@ mod welcome;
 mod wiring;
 mod workers;
 
+use fanlight_cli::{
+    audit_command, configuration, connect, consent, demo, import, keys, log, manual, observe,
+    policy_command,
+};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
-use cli::{CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand};
-use failure::Failure;
-use log::Log;
+use fanlight_cli::cli::{
+    CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand,
+};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::log::Log;
+use fanlight_cli::observe::Admin;
+use fanlight_cli::out::{complain, say};
 use login::Browser;
-use observe::Admin;
-use out::{complain, say};
 
 /// Returns memory to the system soon after a peak; the C library's allocator keeps it
 /// (docs/performance.md).

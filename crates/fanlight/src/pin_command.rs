@@ -9,14 +9,14 @@ use fanlight_gateway::Gateway;
 use fanlight_gateway::pins::{Difference, ItemKey, Lock};
 use serde_json::json;
 
-use crate::cli::{CommonArgs, PinArgs, PinCommand};
-use crate::configuration;
-use crate::failure::Failure;
 use crate::flagged::{Definitions, flagged};
 use crate::inspect::with_assembly;
-use crate::out::{self, counted, say};
-use crate::pins;
-use crate::show::plain;
+use fanlight_cli::cli::{CommonArgs, PinArgs, PinCommand};
+use fanlight_cli::configuration;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::pins;
+use fanlight_cli::show::plain;
 
 /// Runs `fanlight pin`. It starts the servers or connects to them.
 pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {

@@ -37,23 +37,31 @@ use tracing::{info, warn};
 
 use self::operators::{AdminListener, Operators};
 use self::signals::Signals;
+use crate::admin;
 use crate::assembly::Assembly;
-use crate::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
-use crate::failure::{Failure, Unusable};
+use crate::auth;
+use crate::endpoints;
+use crate::files;
 use crate::hooks;
-use crate::list_state::ListState;
-use crate::log::Log;
-use crate::record::Recorder;
+use crate::protection;
+use crate::reload;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
+use crate::standard_io;
 use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use crate::{
-    admin, auth, configuration, demo, endpoints, files, listening, protection, reload, standard_io,
-    starts, telemetry,
-};
+use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
+use fanlight_cli::configuration;
+use fanlight_cli::demo;
+use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::listening;
+use fanlight_cli::log::Log;
+use fanlight_cli::record::Recorder;
+use fanlight_cli::starts;
+use fanlight_cli::telemetry;
 use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas};
 
 /// Serves over HTTP until a signal arrives.

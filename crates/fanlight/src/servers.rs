@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::list_state::{ListState, ServerLists};
 use crate::rewriting::{rewriting, servers_of_rules};
 use crate::server_credentials::{ServerCredentials, are_same};
 use crate::users::Users;
 use crate::versions::{MirrorSettings, VersionSettings, Versions};
 use crate::wiring::backend_settings;
+use fanlight_cli::list_state::{ListState, ServerLists};
 
 /// The running servers.
 pub(crate) struct Servers {

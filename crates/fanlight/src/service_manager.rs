@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{info, warn};
 
-use crate::failure::Failure;
+use fanlight_cli::failure::Failure;
 
 /// Reports that clients are served.
 pub(crate) fn ready() {

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::naming_policy;
-use crate::show::plain;
+use fanlight_cli::show::plain;
 
 /// The limit of reported names; the rest is only counted. There is no option: comparing lists shows
 /// all.

@@ -10,7 +10,7 @@ use fanlight_gateway::catalogue::ListKind;
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::servers_of_rules;
-use crate::suggestions::did_the_pattern_mean;
+use fanlight_cli::suggestions::did_the_pattern_mean;
 
 /// The limits of checked and of reported patterns. There is no option: configurations have fewer.
 const LOOKED_AT: usize = 1000;

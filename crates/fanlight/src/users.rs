@@ -32,11 +32,11 @@ use reqwest::Url;
 use tokio::task::spawn_blocking;
 
 use crate::grant_record::RecordOfGrants;
-use crate::list_state::ListState;
 use crate::own_credentials as own;
-use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::secrets::SystemKeyring;
 use fanlight_replicas::Replicas;
 use fanlight_replicas::keys;
 

@@ -9,11 +9,11 @@ use std::thread;
 use fanlight_config::{Config, ListenAddress, Loaded};
 
 use crate::admin::page;
-use crate::cli::CommonArgs;
-use crate::configuration::DEFAULT_FILES;
-use crate::demo;
-use crate::invocation::Invocation;
-use crate::listening::scheme;
+use fanlight_cli::cli::CommonArgs;
+use fanlight_cli::configuration::DEFAULT_FILES;
+use fanlight_cli::demo;
+use fanlight_cli::invocation::Invocation;
+use fanlight_cli::listening::scheme;
 
 /// The addresses of a gateway.
 pub(crate) struct Addresses<'a> {

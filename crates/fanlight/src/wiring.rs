@@ -25,9 +25,9 @@ use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbo
 use tokio_util::sync::CancellationToken;
 
 use crate::guard;
-use crate::listening::scheme;
-use crate::memory::budgets;
 use crate::protection;
+use fanlight_cli::listening::scheme;
+use fanlight_cli::memory::budgets;
 
 /// The default time limit for a process that starts silently, since a first start may install it.
 const PROCESS_START: Duration = Duration::from_secs(90);

@@ -11,7 +11,7 @@ use fanlight_backend::worker;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use fanlight_cli::failure::Failure;
 
 /// The worker threads. Dropping this ends them and the tasks on them.
 pub(crate) struct Workers {

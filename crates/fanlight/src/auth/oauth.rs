@@ -6,7 +6,7 @@ use fanlight_auth::{
 use fanlight_config::settings::Secret;
 use fanlight_config::{Config, Introspection, Issuer};
 
-use crate::failure::Unusable;
+use fanlight_cli::failure::Unusable;
 
 /// The settings for access tokens of these issuers; `None` if there are no issuers.
 pub(super) fn settings(

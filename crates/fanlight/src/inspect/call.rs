@@ -10,18 +10,18 @@ use fanlight_protocol::result::CallToolResult;
 
 use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
-use crate::cli::CallArgs;
-use crate::failure::Failure;
-use crate::observe::Admin;
-use crate::out::{self, say};
-use crate::show;
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::observe::Admin;
+use fanlight_cli::out::{self, say};
+use fanlight_cli::show;
 
 /// Prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
 /// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let (response, unknown) = with_assembly(config, async |assembly| {
-        let endpoint = args.endpoint.find(&assembly.gateway)?;
+        let endpoint = crate::endpoints::find_named(&args.endpoint, &assembly.gateway)?;
         let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
         let mut operation = assembly.gateway.resolve(call, Detail::Known).await;
         let response = assembly

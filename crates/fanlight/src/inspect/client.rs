@@ -15,9 +15,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::redirect::Policy;
 
 use super::check::sign_in::wanted_at;
-use crate::failure::Failure;
 use crate::login::ServerByUrl;
-use crate::show::plain;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::show::plain;
 
 /// The environment variable with the client's key or access token.
 const TOKEN: &str = "FANLIGHT_TOKEN";

@@ -20,12 +20,12 @@ use super::client::{Client, other};
 use super::{arguments, looked_through, no_such_tool, tool_call, tools, with_assembly};
 use crate::assembly::Assembly;
 use crate::auth;
-use crate::cli::CallArgs;
-use crate::difference;
-use crate::failure::Failure;
-use crate::out::{self, say};
-use crate::show;
 use crate::wiring::frontend_settings;
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::difference;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::out::{self, say};
+use fanlight_cli::show;
 
 /// Prints the configured changes of the tool, and the differences of the two results. Fails if the
 /// results differ.
@@ -125,7 +125,7 @@ async fn both(
     args: &CallArgs,
     arguments: &Json,
 ) -> Result<(Response, Response), Failure> {
-    let endpoint = args.endpoint.find(&assembly.gateway)?;
+    let endpoint = crate::endpoints::find_named(&args.endpoint, &assembly.gateway)?;
     let snapshot = tools(assembly, &endpoint).await;
     let tool = snapshot
         .find(&args.tool)

@@ -13,11 +13,11 @@ use super::check::sign_in::{SignIn, wanted_at};
 use super::client::Client;
 use super::list::{List, Shown, Wanted, print_all};
 use super::{arguments, call, trace_test};
-use crate::cli::CallArgs;
-use crate::failure::Failure;
-use crate::interruption::interruptible;
 use crate::login::{Browser, ServerByUrl};
-use crate::show::plain;
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
+use fanlight_cli::show::plain;
 
 /// The time for one list.
 const LIST: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@ use fanlight_canonical::{BackendError, FailureDetails};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::visible::escaped_lines;
 
-use crate::out;
-use crate::show::plain;
+use fanlight_cli::out;
+use fanlight_cli::show::plain;
 
 /// A failure in lines: what happened, the last lines of the process, and a remedy.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::observe::spans::{Kind, Span};
+use fanlight_cli::observe::spans::{Kind, Span};
 
 /// The ids that the client sent, in lower-case hexadecimal.
 pub(super) struct Sent<'a> {

@@ -8,13 +8,13 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
 
 use super::with_assembly;
-use crate::cli::{EndpointArgs, Listed};
-use crate::failure::Failure;
-use crate::observe::Admin;
-use crate::observe::columns::{self, Column};
-use crate::observe::style::Style;
-use crate::out::{self, say};
-use crate::show;
+use fanlight_cli::cli::{EndpointArgs, Listed};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::observe::Admin;
+use fanlight_cli::observe::columns::{self, Column};
+use fanlight_cli::observe::style::Style;
+use fanlight_cli::out::{self, say};
+use fanlight_cli::show;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
@@ -40,7 +40,7 @@ impl Wanted<'_> {
 pub(crate) async fn list(config: &Config, wanted: &Wanted<'_>) -> Result<(), Failure> {
     with_assembly(config, async |assembly| {
         let mut lists = Vec::new();
-        let endpoint = wanted.endpoint.find(&assembly.gateway)?;
+        let endpoint = crate::endpoints::find_named(wanted.endpoint, &assembly.gateway)?;
         for kind in wanted.kinds() {
             lists.push((
                 *kind,

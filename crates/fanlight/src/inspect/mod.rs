@@ -34,13 +34,15 @@ pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 
 use crate::assembly::Assembly;
-use crate::cli::{EndpointArgs, TraceArgs};
-use crate::failure::Failure;
-use crate::interruption::interruptible;
-use crate::log::Log;
-use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Users, auth_of_users};
-use crate::{listening, starts, telemetry};
+use fanlight_cli::cli::{EndpointArgs, TraceArgs};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
+use fanlight_cli::listening;
+use fanlight_cli::log::Log;
+use fanlight_cli::starts;
+use fanlight_cli::suggestions::did_you_mean;
+use fanlight_cli::telemetry;
 use fanlight_replicas::Replicas;
 
 /// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do

@@ -26,15 +26,15 @@ use super::client::{Client, TraceParents, other};
 use super::hops::{Hop, Sent, judge};
 use super::{arguments, looked_through, with_traced_assembly};
 use crate::auth;
-use crate::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
-use crate::failure::Failure;
-use crate::observe::spans::{self, Kind, Span};
-use crate::observe::style::{Style, duration};
-use crate::observe::{Admin, waterfall};
-use crate::out::say;
-use crate::show::plain;
-use crate::suggestions::did_you_mean;
 use crate::wiring::frontend_settings;
+use fanlight_cli::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::observe::spans::{self, Kind, Span};
+use fanlight_cli::observe::style::{Style, duration};
+use fanlight_cli::observe::{Admin, waterfall};
+use fanlight_cli::out::say;
+use fanlight_cli::show::plain;
+use fanlight_cli::suggestions::did_you_mean;
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::check::authentication;
 use super::refused_listeners;
-use crate::cli::{CommonArgs, ValidateArgs};
-use crate::configuration;
-use crate::failure::{Failure, Unusable};
 use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
-use crate::out::{self, counted, say};
-use crate::show::plain;
 use crate::unmatched;
+use fanlight_cli::cli::{CommonArgs, ValidateArgs};
+use fanlight_cli::configuration;
+use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::show::plain;
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.

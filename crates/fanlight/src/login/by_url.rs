@@ -13,10 +13,10 @@ use http::{HeaderMap, Method};
 use reqwest::Url;
 
 use super::{Browser, other, sign_in, user};
-use crate::failure::Failure;
-use crate::list_state::user_state_of;
-use crate::out::complain;
 use crate::users::{Clients, Users, auth_of_users};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::user_state_of;
+use fanlight_cli::out::complain;
 
 /// The name of the folder with these grants.
 const FOLDER: &str = "by-url";

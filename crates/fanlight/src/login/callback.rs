@@ -19,8 +19,8 @@ use reqwest::Url;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
-use crate::interruption::interruptible;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
 
 const PATH: &str = "/oauth/callback";
 /// The time limit for the user.

@@ -21,16 +21,16 @@ use tokio_util::sync::DropGuard;
 
 pub(crate) use self::by_url::{ServerByUrl, is_url};
 use self::callback::CallbackListener;
-use crate::cli::{LoginArgs, StateCommand};
-use crate::failure::Failure;
-use crate::inputs;
-use crate::list_state::KeptServer;
-use crate::observe::columns::render_rows;
-use crate::out::{self, complain, counted, say};
-use crate::record::Recorder;
-use crate::show::plain;
-use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
+use fanlight_cli::cli::{LoginArgs, StateCommand};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::inputs;
+use fanlight_cli::list_state::KeptServer;
+use fanlight_cli::observe::columns::render_rows;
+use fanlight_cli::out::{self, complain, counted, say};
+use fanlight_cli::record::Recorder;
+use fanlight_cli::show::plain;
+use fanlight_cli::suggestions::did_you_mean;
 use fanlight_replicas::Replicas;
 
 /// The way to show the sign-in page to the user.

@@ -17,10 +17,13 @@ use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::failure::Unusable;
-use crate::listening::scheme;
+use crate::admin;
+use crate::files;
+use crate::protection;
 use crate::wiring::{client_guard, frontend_settings};
-use crate::{admin, files, listening, protection};
+use fanlight_cli::failure::Unusable;
+use fanlight_cli::listening;
+use fanlight_cli::listening::scheme;
 use fanlight_http::{LoadedTls, TlsMarks};
 use fanlight_replicas::{Renewed, ReplicaCertificates};
 

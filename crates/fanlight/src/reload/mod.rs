@@ -32,14 +32,17 @@ use tracing::{error, info, warn};
 
 use crate::assembly::Assembly;
 use crate::auth;
-use crate::connect::Target;
-use crate::failure::{Failure, Unusable};
-use crate::instance;
+use crate::hooks;
 use crate::known_lists::KnownLists;
-use crate::pins::Pins;
-use crate::record::{self, Recorder};
+use crate::service_manager;
 use crate::shown_names::NameRules;
-use crate::{hooks, secrets, service_manager, unmatched};
+use crate::unmatched;
+use fanlight_cli::connect::Target;
+use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::instance;
+use fanlight_cli::pins::Pins;
+use fanlight_cli::record::{self, Recorder};
+use fanlight_cli::secrets;
 use fanlight_replicas::{CommonPins, Switches};
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
@@ -379,7 +382,9 @@ impl Keeper {
             self.authenticator.replace(authentication.as_ref());
         }
         self.hooks.replace(hooks);
-        self.record.commit(record, crate::telemetry::FLUSH).await;
+        self.record
+            .commit(record, fanlight_cli::telemetry::FLUSH)
+            .await;
         let difference = self.put_in_force(None).await;
         let moved = self.listeners.commit(sockets, &self.config).await;
         if authentication.is_none() {

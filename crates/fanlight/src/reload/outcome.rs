@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
 use super::listeners::Moved;
-use crate::connect::Target;
-use crate::failure::Unusable;
 use crate::servers::Difference;
 use crate::shown_names::ChangedNames;
+use fanlight_cli::connect::Target;
+use fanlight_cli::failure::Unusable;
 
 /// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use fanlight_frontend::{ListenAddress, ListeningSocket, SocketReceiver};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::admin;
 use crate::reload::Listener;
-use crate::{admin, listening};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::listening;
 
 /// The operators' listener, open but not yet served.
 pub(super) struct Operators {

@@ -5,8 +5,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::failure::Failure;
 use crate::service_manager;
+use fanlight_cli::failure::Failure;
 
 /// The tokens that SIGTERM and SIGINT cancel.
 pub(super) struct Signals {

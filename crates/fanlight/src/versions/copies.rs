@@ -25,8 +25,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::difference::{self, Differences};
-use crate::show::plain;
+use fanlight_cli::difference::{self, Differences};
+use fanlight_cli::show::plain;
 
 /// The limit of simultaneous copies. There is no option, since it limits the memory of a slow
 /// mirror.

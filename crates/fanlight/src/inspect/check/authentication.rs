@@ -8,9 +8,9 @@ use fanlight_config::{
     Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
 };
 
-use crate::out::counted;
 use crate::servers::keeps_principals_apart;
 use crate::users::auth_of_users;
+use fanlight_cli::out::counted;
 
 /// The time before a key's expiry in which a warning appears.
 const SOON: Duration = Duration::from_secs(14 * 86_400);

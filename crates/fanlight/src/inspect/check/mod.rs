@@ -22,15 +22,16 @@ use self::sign_in::SignIn;
 use super::list::incomplete;
 use super::{failures, observed, refused_listeners};
 use crate::assembly::Assembly;
-use crate::failure::Failure;
 use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
-use crate::list_state::ListState;
-use crate::observe::columns::{self, Column};
-use crate::observe::style::Style;
-use crate::out::{self, counted, say};
 use crate::shown_names::{ChangedNames, NameRules};
-use crate::{show, unmatched};
+use crate::unmatched;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::observe::columns::{self, Column};
+use fanlight_cli::observe::style::Style;
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::show;
 
 /// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();

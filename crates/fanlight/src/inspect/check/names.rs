@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fanlight_gateway::catalogue::{ListView, UnknownName};
 
-use crate::show;
+use fanlight_cli::show;
 
 /// Configured arguments that the tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {

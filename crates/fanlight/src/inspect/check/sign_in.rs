@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::server_auth::{Place, trust};
-use crate::show::plain;
+use fanlight_cli::show::plain;
 
 /// The number of servers queried at the same time.
 const AT_ONCE: usize = 16;

@@ -1,0 +1,272 @@
+//! `fanlight audit`: queries and verifies the audit log.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fanlight_config::settings::read_bounded;
+use fanlight_config::{Config, parse_duration, parse_moment};
+use fanlight_protocol::Json;
+use fanlight_record::ledger::{
+    CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify,
+};
+use serde_json::json;
+
+use crate::cli::{AuditCommand, AuditFilterArgs, AuditQueryArgs, CommonArgs};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::out::{self, counted, say};
+use crate::record;
+use crate::show::plain;
+
+/// The size limit of a file with checkpoints, in bytes.
+const CHECKPOINTS: usize = 16 << 20;
+
+/// Runs a subcommand of `fanlight audit` on the files of the audit log. The gateway need not run.
+pub fn command(command: &AuditCommand, common: &CommonArgs) -> Result<(), Failure> {
+    let config = configuration::load(common, false)?.config;
+    let records = records(&config)?;
+    match command {
+        AuditCommand::Query(args) => query(args, &records),
+        AuditCommand::Usage(args) => used(&args.filter, &records),
+        AuditCommand::Verify {
+            checkpoint,
+            key,
+            json,
+        } => verified(&records, checkpoint, key.as_deref(), *json),
+        AuditCommand::Key => {
+            for record in &records {
+                say!("{}", key_beside(record)?.written());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn records(config: &Config) -> Result<Vec<LedgerFiles>, Failure> {
+    let records: Vec<_> = record::files(config)
+        .into_iter()
+        .filter(|record| !record.all().is_empty())
+        .collect();
+    if records.is_empty() {
+        let help = "this configuration has no audit log yet; `audit.file` or `stateDir` sets where a gateway writes it";
+        return Err(Failure::other(help));
+    }
+    Ok(records)
+}
+
+fn filter(args: &AuditFilterArgs) -> Result<Filter, Failure> {
+    Ok(Filter {
+        principal: args.principal.clone(),
+        server: args.server.clone(),
+        item: args.tool.clone(),
+        since: args.since.as_deref().map(moment).transpose()?,
+        until: args.until.as_deref().map(moment).transpose()?,
+        ..Filter::default()
+    })
+}
+
+/// The time that a text names: a duration ago, or a day or time in UTC.
+fn moment(text: &str) -> Result<SystemTime, Failure> {
+    let ago = parse_duration(text).and_then(|ago: Duration| SystemTime::now().checked_sub(ago));
+    ago.or_else(|| parse_moment(text, SystemTime::now()))
+        .ok_or_else(|| {
+            Failure::usage(format!(
+                "{text:?} is not a time: write 24h, 7d, 2027-01-31 or 2027-01-31T08:00:00Z"
+            ))
+        })
+}
+
+fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
+    let (action, outcome, task) = (args.action.clone(), args.outcome.clone(), args.task.clone());
+    let filter = Filter {
+        action,
+        outcome,
+        task,
+        ..filter(&args.filter)?
+    };
+    let lines = read(records, &filter, usize::from(args.limit))
+        .map_err(|error| Failure::other(error.to_string()))?;
+    if args.filter.json {
+        lines.iter().for_each(|line| out::json(line.as_text()));
+        return Ok(());
+    }
+    if lines.is_empty() {
+        say!("no entry of the audit log matches");
+        return Ok(());
+    }
+    let rows = lines.iter().map(row);
+    table(
+        &["TIME", "WHO", "WHAT", "ABOUT", "OUTCOME", "TOOK"],
+        rows.collect(),
+    );
+    Ok(())
+}
+
+fn row(line: &Json) -> Vec<String> {
+    let text = |member: &str| {
+        line.peek(member)
+            .and_then(|value| value.as_str())
+            .unwrap_or_default()
+            .into_owned()
+    };
+    let about = match (text("server"), text("item")) {
+        (server, item) if !item.is_empty() => format!("{server}/{item}"),
+        (server, _) if !text("shown").is_empty() => {
+            format!("{server} {}", text("shown")).trim().to_owned()
+        }
+        (server, _) => server,
+    };
+    let what = if text("action").is_empty() {
+        text("event")
+    } else {
+        text("action")
+    };
+    let outcome = match text("reason") {
+        reason if reason.is_empty() => text("outcome"),
+        reason => format!("{} ({reason})", text("outcome")),
+    };
+    let took = line
+        .get("durationUs")
+        .and_then(|duration| duration.as_i64());
+    let took = took.map_or_else(String::new, |micros| format!("{} ms", micros / 1000));
+    let who = if text("principal").is_empty() {
+        text("who")
+    } else {
+        text("principal")
+    };
+    let time = text("time").get(..19).unwrap_or_default().replace('T', " ");
+    vec![
+        time,
+        plain(&who, 40),
+        plain(&what, 30),
+        plain(&about, 60),
+        plain(&outcome, 60),
+        took,
+    ]
+}
+
+/// Prints rows in aligned columns.
+fn table(head: &[&str], rows: Vec<Vec<String>>) {
+    let all: Vec<Vec<String>> =
+        std::iter::once(head.iter().map(|name| (*name).to_owned()).collect())
+            .chain(rows)
+            .collect();
+    let width = |column: usize| {
+        all.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| width(column).unwrap_or_default())
+        .collect();
+    for row in &all {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        say!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
+    let used = usage(records, &filter(args)?).map_err(|error| Failure::other(error.to_string()))?;
+    if args.json {
+        let rows: Vec<_> = used.iter().map(|(key, row)| as_json(key, row)).collect();
+        out::json(&format!("{:#}", json!({ "usage": rows })));
+        return Ok(());
+    }
+    let row = |(
+        UseKey {
+            day,
+            principal,
+            what,
+        },
+        row,
+    ): (&UseKey, &Use)| {
+        let Use {
+            calls,
+            errors,
+            refused,
+            ..
+        } = row;
+        let numbers = [
+            *calls,
+            *errors,
+            *refused,
+            row.response_bytes,
+            row.estimated_tokens(),
+        ];
+        let texts = [day.clone(), plain(principal, 40), plain(what, 60)];
+        texts
+            .into_iter()
+            .chain(numbers.map(|number| number.to_string()))
+            .collect()
+    };
+    table(
+        &[
+            "DAY", "WHO", "WHAT", "CALLS", "ERRORS", "REFUSED", "BYTES", "~TOKENS",
+        ],
+        used.iter().map(row).collect(),
+    );
+    Ok(())
+}
+
+fn as_json(key: &UseKey, row: &Use) -> serde_json::Value {
+    json!({
+        "day": key.day, "principal": key.principal, "what": key.what, "calls": row.calls, "errors": row.errors,
+        "refused": row.refused, "requestBytes": row.request_bytes, "responseBytes": row.response_bytes,
+        "estimatedTokens": row.estimated_tokens(),
+    })
+}
+
+fn verified(
+    records: &[LedgerFiles],
+    more: &[impl AsRef<Path>],
+    key: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let given = key
+        .map(PublicKey::read)
+        .transpose()
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let read = |path: &Path| {
+        let bytes = read_bounded(path, CHECKPOINTS).map_err(|error| error.to_string());
+        let text =
+            bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|error| error.to_string()));
+        text.map_err(|error| Failure::usage(format!("{}: cannot be read: {error}", path.display())))
+    };
+    let more = more
+        .iter()
+        .map(|path| read(path.as_ref()))
+        .collect::<Result<Vec<_>, _>>()?;
+    for record in records {
+        let key = given.clone().map_or_else(|| key_beside(record), Ok)?;
+        let file = record.current().display().to_string();
+        let Verified {
+            lines: (first, last),
+            checkpoints,
+            after,
+        } = verify(record, &key, &more)
+            .map_err(|wrong| Failure::other(format!("the audit log was changed: {wrong}")))?;
+        if json {
+            let found = json!({ "file": file, "first": first, "last": last, "checkpoints": checkpoints, "after": after });
+            out::json(&found.to_string());
+        } else {
+            let agreeing = counted(checkpoints, "checkpoint");
+            say!(
+                "{file}: lines {first} to {last} are unchanged; {agreeing} agree, {after} lines after the last"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn key_beside(record: &LedgerFiles) -> Result<PublicKey, Failure> {
+    let path = record.key();
+    let bytes = read_bounded(&path, CHECKPOINTS)
+        .map_err(|error| Failure::other(format!("{}: cannot be read: {error}", path.display())))?;
+    let key = CheckpointKey::from_bytes(&bytes);
+    let key = key.ok_or_else(|| Failure::other(format!("{} has no key", path.display())))?;
+    Ok(key.public().clone())
+}

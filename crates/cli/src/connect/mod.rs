@@ -1,0 +1,283 @@
+//! `fanlight connect`: adds this gateway to a client's file.
+
+mod file;
+mod target;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use fanlight_config::client_files::{Client, Entry, Places, System};
+use serde_json::json;
+
+use crate::cli::{CommonArgs, ConnectArgs, NAME};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::listening::scheme;
+use crate::observe::columns::render_rows;
+use crate::out::{self, complain, say};
+use file::{ClientFile, Undone};
+pub use target::{Target, absolute};
+
+/// Lists the clients of this machine, or writes to the file of one.
+pub fn connect(args: &ConnectArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let places = Places::new(System::current(), &|name| std::env::var(name).ok());
+    let Some(name) = &args.client else {
+        return list(args, places.as_ref());
+    };
+    let client = Client::named(name).ok_or_else(|| unknown(name))?;
+    let file = ClientFile::new(client, find(client, args, places.as_ref())?);
+    let file = if args.project {
+        file.of_project(std::env::current_dir().unwrap_or_default())
+    } else {
+        file
+    };
+    let shown = places.as_ref().map_or_else(
+        || file.path.display().to_string(),
+        |places| places.shown(&file.path),
+    );
+    if args.undo {
+        return match file.undo(&args.name)? {
+            Undone::Restored => report(
+                args,
+                client,
+                &file.path,
+                "restored",
+                &format!("{shown} has its previous content again"),
+            ),
+            Undone::Deleted => report(
+                args,
+                client,
+                &file.path,
+                "deleted",
+                &format!("{shown} existed only for Fanlight and is removed"),
+            ),
+            Undone::Removed => report(
+                args,
+                client,
+                &file.path,
+                "removed",
+                &format!("the entry is removed from {shown}; other changes stay"),
+            ),
+        };
+    }
+    let target = target_of(args, common)?;
+    let token = std::env::var("FANLIGHT_TOKEN")
+        .ok()
+        .filter(|_| args.write_token);
+    if args.write_token && token.is_none() {
+        return Err(Failure::usage(
+            "--write-token writes the token in FANLIGHT_TOKEN, which is not set",
+        ));
+    }
+    let entry = target.entry(client, &args.name, token.as_deref());
+    if args.print {
+        return print(args, client, &shown, &entry);
+    }
+    let backup = file.add(&entry)?;
+    let mut text = format!(
+        "{} is connected: the entry `{}` is in {shown}",
+        client.title(),
+        args.name
+    );
+    if let Some(backup) = &backup {
+        text += &format!("\nbackup of the previous file: {}", backup.display());
+    }
+    text += &format!(
+        "\nto undo: fanlight connect {} --undo{}",
+        client.id(),
+        again(args)
+    );
+    if entry.needs_token() {
+        text += "\nreplace YOUR_TOKEN with a token; `fanlight keys new` creates one";
+    }
+    if let Some(variable) = entry.variable() {
+        text += &format!(
+            "\n{} takes the token from the environment variable {variable}",
+            client.title()
+        );
+    }
+    report(args, client, &file.path, "added", &text)
+}
+
+/// The options that select the same file again.
+fn again(args: &ConnectArgs) -> String {
+    let mut options = String::new();
+    if args.project {
+        options += " --project";
+    }
+    if let Some(file) = &args.file {
+        options += &format!(" --file {}", file.display());
+    }
+    if args.name != NAME {
+        options += &format!(" --name {}", args.name);
+    }
+    options
+}
+
+fn unknown(name: &str) -> Failure {
+    let ids: Vec<_> = Client::ALL.into_iter().map(Client::id).collect();
+    Failure::usage(format!(
+        "unknown client {name:?}; known clients: {}",
+        ids.join(", ")
+    ))
+}
+
+/// The file to write to.
+fn find(client: Client, args: &ConnectArgs, places: Option<&Places>) -> Result<PathBuf, Failure> {
+    if let Some(path) = &args.file {
+        return Ok(path.clone());
+    }
+    let found = if args.project {
+        let files = client.project_files();
+        let existing = files
+            .iter()
+            .find(|file| Path::new(file).is_file())
+            .or(files.first());
+        existing.map(|file| absolute(Path::new(file)))
+    } else {
+        places
+            .map(|places| places.of_user(client))
+            .and_then(|files| {
+                let exists = |file: &&PathBuf| file.is_file();
+                // Several editors match: prefer an installed one.
+                let is_installed =
+                    |file: &&PathBuf| file.ancestors().skip(1).take(3).any(Path::is_dir);
+                files
+                    .iter()
+                    .find(exists)
+                    .or_else(|| files.iter().find(is_installed))
+                    .or(files.first())
+                    .cloned()
+            })
+    };
+    found.ok_or_else(|| {
+        let why = if args.project {
+            "has no file for projects"
+        } else {
+            "has no known file: HOME is not set"
+        };
+        Failure::usage(format!("{} {why}; name one with --file", client.title()))
+    })
+}
+
+/// How clients reach the gateway with this configuration.
+fn target_of(args: &ConnectArgs, common: &CommonArgs) -> Result<Target, Failure> {
+    let config = configuration::paths(common).unwrap_or_default();
+    if let Some(url) = args.url.as_ref().filter(|_| !args.stdio) {
+        return Ok(Target {
+            url: Some(url.clone()),
+            needs_token: false,
+            config,
+        });
+    }
+    let loaded = match config.is_empty() {
+        true => fanlight_config::Config::default(),
+        false => match fanlight_config::load_all(&config, &|name| std::env::var(name).ok()) {
+            Ok(loaded) => loaded.config,
+            // The values of missing variables are not needed here.
+            Err(errors) => match errors.without_missing_variables() {
+                Some(errors) => {
+                    return Err(configuration::failure(&crate::failure::Unusable::Errors(
+                        errors,
+                    )));
+                }
+                None => fanlight_config::Config::default(),
+            },
+        },
+    };
+    let base = match (&loaded.public_url, &loaded.listen) {
+        (Some(url), _) => Some(url.clone()),
+        (None, fanlight_config::ListenAddress::Ip(address)) => {
+            Some(format!("{}://{address}", scheme(&loaded.tls)))
+        }
+        (None, fanlight_config::ListenAddress::Unix(_)) => None,
+    };
+    let url = base
+        .filter(|_| !args.stdio)
+        .map(|base| base + loaded.shown_path());
+    Ok(Target {
+        url,
+        needs_token: loaded.auth.methods().is_some(),
+        config,
+    })
+}
+
+fn print(args: &ConnectArgs, client: Client, file: &str, entry: &Entry) -> Result<(), Failure> {
+    let snippet = entry.snippet();
+    if args.json {
+        let language = snippet.language.name();
+        let answer = json!({"client": client.id(), "title": client.title(), "file": file, "language": language,
+            "text": snippet.text, "command": snippet.command, "variable": entry.variable()});
+        out::json(&format!("{answer:#}"));
+        return Ok(());
+    }
+    if std::io::stdout().is_terminal() {
+        complain(&format!("into {file}:\n"));
+    }
+    say!("{}", snippet.text.trim_end());
+    Ok(())
+}
+
+fn report(
+    args: &ConnectArgs,
+    client: Client,
+    file: &Path,
+    action: &str,
+    text: &str,
+) -> Result<(), Failure> {
+    if args.json {
+        let answer =
+            json!({"client": client.id(), "file": file.display().to_string(), "action": action});
+        out::json(&format!("{answer:#}"));
+    } else {
+        say!("{text}");
+    }
+    Ok(())
+}
+
+/// Whether a client seems to be installed: its file or a folder of its own exists.
+fn is_here(client: Client, path: &Path) -> bool {
+    let is_for_all = |folder: &Path| {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        home.as_deref() == Some(folder)
+            || std::env::current_dir().is_ok_and(|current| current == folder)
+    };
+    let has_folder = path
+        .parent()
+        .is_some_and(|folder| folder.is_dir() && !is_for_all(folder));
+    // Claude Code has its file beside its folder.
+    let has_other = client == Client::ClaudeCode && path.with_file_name(".claude").is_dir();
+    path.is_file() || has_folder || has_other
+}
+
+/// Prints the clients, and whether they are installed and connected.
+fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut answer = Vec::new();
+    for client in Client::ALL {
+        let path = find(client, args, places)?;
+        let shown = places.map_or_else(|| path.display().to_string(), |places| places.shown(&path));
+        let is_here = is_here(client, &path);
+        let is_connected = path.is_file()
+            && ClientFile::new(client, path)
+                .has(&args.name)
+                .unwrap_or(false);
+        let state = match (is_connected, is_here) {
+            (true, _) => "connected",
+            (false, true) => "found",
+            (false, false) => "",
+        };
+        answer.push(
+            json!({"client": client.id(), "title": client.title(), "file": shown, "found": is_here,
+            "connected": is_connected}),
+        );
+        rows.push([client.id(), client.title(), state, &shown].map(str::to_owned));
+    }
+    if args.json {
+        out::json(&format!("{:#}", serde_json::Value::from(answer)));
+        return Ok(());
+    }
+    say!("{}", render_rows(["CLIENT", "", "HERE", "FILE"], &rows));
+    say!("fanlight connect <client> writes the entry; --print shows it, --undo removes it");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The identity of a gateway: a digest of its configuration's place, which tells gateways on one
+//! machine apart.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use data_encoding::HEXLOWER;
+
+/// The length of the digest in bytes.
+const BYTES: usize = 8;
+/// The length of the digest in characters.
+pub const LENGTH: usize = 2 * BYTES;
+
+/// The digest for the configuration in these files, in hexadecimal digits; `None` if the folder of
+/// one cannot be found.
+pub fn of(files: &[PathBuf]) -> Option<String> {
+    let mut digest = Context::new(&SHA256);
+    for file in files {
+        // Resolve only the folder: the file may be a link with changing targets, as in a mounted
+        // ConfigMap.
+        let file = std::path::absolute(file).ok()?;
+        let path = file.parent()?.canonicalize().ok()?.join(file.file_name()?);
+        digest.update(path.as_os_str().as_bytes());
+        // A zero byte separates paths, which never contain one.
+        digest.update(&[0]);
+    }
+    Some(HEXLOWER.encode(digest.finish().as_ref().get(..BYTES)?))
+}

@@ -1,0 +1,256 @@
+//! `fanlight keys`: creates, lists and revokes client keys in the file that `auth.keys` names. A
+//! running gateway reloads the changed file by itself.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fanlight_auth::{NewKey, key_digest};
+use fanlight_config::{
+    Key, key_file, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment,
+};
+use serde_json::json;
+
+use crate::cli::{CommonArgs, KeyFileArgs, KeysCommand, NewKeyArgs};
+use crate::configuration;
+use crate::failure::{Failure, Unusable};
+use crate::observe::columns::render_rows;
+use crate::out::{self, complain, counted, say};
+use crate::replace::{self, NewFile};
+
+/// Runs a subcommand of `fanlight keys`.
+pub fn keys(command: &KeysCommand, common: &CommonArgs) -> Result<(), Failure> {
+    match command {
+        KeysCommand::New(args) => new(args, common),
+        KeysCommand::List { json, file } => list(&KeyFile::find(file, common)?, *json),
+        KeysCommand::Revoke {
+            name,
+            sha256,
+            json,
+            file,
+        } => revoke(
+            &KeyFile::find(file, common)?,
+            name,
+            sha256.as_deref(),
+            *json,
+        ),
+    }
+}
+
+/// Creates a key and prints it on standard output. Explanations go to standard error.
+fn new(args: &NewKeyArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let file = if args.print {
+        None
+    } else {
+        Some(KeyFile::find(&args.file, common)?)
+    };
+    let secret =
+        NewKey::make().ok_or_else(|| Failure::other("the system has no random numbers"))?;
+    let some = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
+    let expires = match args.expires.as_deref() {
+        None | Some("never") => None,
+        Some(text) => Some(parse_moment(text, SystemTime::now()).ok_or_else(|| {
+            let help = "write how long it lasts, such as 90d or 12h, a day in UTC such as 2027-01-31, or never";
+            Failure::usage(format!("{text:?} is not a time at which a key can expire: {help}"))
+        })?),
+    };
+    if expires.is_some_and(|expires| expires <= SystemTime::now()) {
+        return Err(Failure::usage("the key would have expired already"));
+    }
+    let key = Key {
+        name: args.name.clone(),
+        sha256: key_digest(secret.text()),
+        groups: args.groups.clone(),
+        scopes: some(&args.scopes),
+        expires,
+        endpoints: some(&args.endpoints),
+    };
+    let entry = key.entry("  ");
+    // Report typing errors before the key exists.
+    parse_keys(&format!("keys:\n{entry}"), Path::new("the new key"))
+        .map_err(|errors| Failure::usage(errors.render(false)))?;
+    let print = |about: &str| {
+        if args.json {
+            let entry = entry_json(&key, SystemTime::now());
+            out::json(&format!(
+                "{:#}",
+                json!({ "key": secret.text(), "entry": entry })
+            ));
+        } else {
+            complain(about);
+            say!("{}", secret.text());
+        }
+    };
+    let Some(file) = file else {
+        print(&format!("keys:\n{entry}"));
+        return Ok(());
+    };
+    file.change(|text| {
+        let by_hand = || {
+            let shown = file.path.display();
+            Failure::other(format!(
+                "{shown} is not a YAML list with `-`, so add this by hand:\n{entry}"
+            ))
+        };
+        let text = with_key(text, &key)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        text.ok_or_else(by_hand)
+    })?;
+    print(&format!(
+        "added to {}:\n{entry}the key (shown only now, stored nowhere):\n",
+        file.path.display()
+    ));
+    Ok(())
+}
+
+fn list(file: &KeyFile, as_json: bool) -> Result<(), Failure> {
+    let keys = load_keys(&file.path)
+        .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?
+        .keys;
+    let now = SystemTime::now();
+    if as_json {
+        let keys: Vec<_> = keys.iter().map(|key| entry_json(key, now)).collect();
+        out::json(&format!("{:#}", json!(keys)));
+        return Ok(());
+    }
+    if keys.is_empty() {
+        say!(
+            "{}: no keys; `fanlight keys new NAME` creates one",
+            file.path.display()
+        );
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    let all = |list: &Option<Vec<String>>| {
+        list.as_ref()
+            .map_or_else(|| "all".to_owned(), |list| list.join(" "))
+    };
+    for key in &keys {
+        let expires = match key.expires {
+            None => "never".to_owned(),
+            Some(expires) if expires <= now => format!("{} (expired)", written_moment(expires)),
+            Some(expires) => written_moment(expires),
+        };
+        let digest = key.digest().chars().take(12).collect();
+        rows.push([
+            key.name.clone(),
+            digest,
+            key.groups.join(" "),
+            all(&key.scopes),
+            all(&key.endpoints),
+            expires,
+        ]);
+    }
+    let headings = ["NAME", "SHA256", "GROUPS", "SCOPES", "ENDPOINTS", "EXPIRES"];
+    say!("{}", render_rows(headings, &rows));
+    Ok(())
+}
+
+fn entry_json(key: &Key, now: SystemTime) -> serde_json::Value {
+    json!({
+        "name": key.name,
+        "sha256": key.digest(),
+        "groups": key.groups,
+        "scopes": key.scopes,
+        "endpoints": key.endpoints,
+        "expires": key.expires.map(written_moment),
+        "expired": key.expires.is_some_and(|expires| expires <= now),
+    })
+}
+
+/// Removes the keys of this name; given the beginning of a digest, only the matching ones.
+fn revoke(file: &KeyFile, name: &str, digest: Option<&str>, as_json: bool) -> Result<(), Failure> {
+    let digest = digest.map(str::to_ascii_lowercase);
+    let is_gone = |key: &Key| {
+        key.name == name
+            && digest
+                .as_ref()
+                .is_none_or(|digest| key.digest().starts_with(digest))
+    };
+    let mut count = 0;
+    file.change(|text| {
+        let (text, gone) = without_keys(text, &is_gone)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        count = gone;
+        if gone == 0 {
+            let which = if digest.is_some() {
+                "with this name and digest"
+            } else {
+                "with this name"
+            };
+            return Err(Failure::not_found(format!(
+                "{} has no key {which}",
+                file.path.display()
+            )));
+        }
+        text.ok_or_else(|| {
+            let shown = file.path.display();
+            Failure::other(format!(
+                "{shown} is not a YAML list with `-`, so remove the key by hand"
+            ))
+        })
+    })?;
+    if as_json {
+        out::json(
+            &json!({ "name": name, "revoked": count, "file": file.path.display().to_string() })
+                .to_string(),
+        );
+    } else {
+        say!(
+            "{} of {name} revoked in {}",
+            counted(count, "key"),
+            file.path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The file with keys.
+struct KeyFile {
+    path: PathBuf,
+}
+
+impl KeyFile {
+    /// The file named on the command line, or else in the configuration.
+    fn find(args: &KeyFileArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        if let Some(path) = &args.file {
+            return Ok(Self { path: path.clone() });
+        }
+        let env = |name: &str| std::env::var(name).ok();
+        let paths = configuration::paths(common).unwrap_or_default();
+        let found = key_file(&paths, &env)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        let path = found.ok_or_else(|| {
+            let why =
+                if paths.is_empty() { "there is no configuration" } else { "the configuration has no `auth.keys`" };
+            Failure::usage(format!(
+                "{why}: add `auth: {{keys: {{file: keys.yaml}}}}` to it, or name the file with --file"
+            ))
+        })?;
+        Ok(Self { path })
+    }
+
+    /// Replaces the file's text with the result of `change`, as a whole or not at all. A new file
+    /// is readable only by its owner; an existing one keeps its owner and mode.
+    fn change(&self, change: impl FnOnce(&str) -> Result<String, Failure>) -> Result<(), Failure> {
+        let cannot = |what: &str, error: std::io::Error| {
+            Failure::other(format!("cannot {what} {}: {error}", self.path.display()))
+        };
+        // If the name is a link, change the file that it points to.
+        let path = replace::target(&self.path);
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        // Lock the folder: of two simultaneous commands, one would lose the other's change.
+        let lock = File::open(folder).map_err(|error| cannot("write", error))?;
+        lock.lock()
+            .map_err(|error| cannot("lock the folder of", error))?;
+        let before = replace::read(&path).map_err(|error| cannot("read", error))?;
+        let text = change(before.as_deref().unwrap_or_default())?;
+        parse_keys(&text, &self.path)
+            .map_err(|errors| configuration::failure(&Unusable::Errors(errors)))?;
+        replace::replace(&path, &text, NewFile::OfOwner).map_err(|error| cannot("write", error))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! The records of the store: one server's lists, and the rules of names.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use fanlight_backend::KnownServer;
+use fanlight_gateway::KeptList;
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_grants::{Kind, Record};
+use fanlight_protocol::Revision;
+use fanlight_protocol::json::{Json, MAX_NESTING};
+use fanlight_protocol::result::ResultView as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::definition::Definition;
+
+/// An unused record can be removed after this time.
+const UNUSED: Duration = Duration::from_secs(90 * 86_400);
+
+/// The record of one server. The server's texts are stored as it wrote them.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeptServer {
+    definition: Definition,
+    revision: String,
+    description: Box<RawValue>,
+    lists: BTreeMap<String, KeptPages>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptPages {
+    read_ms: u64,
+    declared: Box<RawValue>,
+    pages: Vec<Box<RawValue>>,
+}
+
+/// The rules of names from the last run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptNames(pub(super) Value);
+
+/// The contents of a record.
+pub(super) struct Contents {
+    pub(super) known: KnownServer,
+    pub(super) lists: HashMap<ListKind, KeptList>,
+}
+
+/// The reason why a record is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("the server had another definition then")]
+    OtherDefinition,
+    #[error("it has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("its {0} is not valid")]
+    Invalid(&'static str),
+}
+
+impl Record for KeptServer {
+    const KIND: Kind = Kind::Lists;
+
+    fn issuer(&self) -> &str {
+        ""
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        SystemTime::now()
+            .checked_add(UNUSED)?
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .map(|since| since.as_secs())
+    }
+}
+
+impl Record for KeptNames {
+    const KIND: Kind = Kind::Names;
+
+    fn issuer(&self) -> &str {
+        ""
+    }
+}
+
+impl KeptServer {
+    /// Creates the record of a server; `None` if it cannot be stored.
+    pub(super) fn new(
+        definition: &Definition,
+        known: &KnownServer,
+        lists: &HashMap<ListKind, KeptList>,
+    ) -> Option<Self> {
+        let pages = |list: &KeptList| {
+            let since = list.read.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Some(KeptPages {
+                read_ms: u64::try_from(since.as_millis()).ok()?,
+                declared: raw(&list.declared)?,
+                pages: list.pages.iter().map(raw).collect::<Option<_>>()?,
+            })
+        };
+        let lists = lists
+            .iter()
+            .map(|(kind, list)| Some((kind.member().to_owned(), pages(list)?)));
+        Some(Self {
+            definition: definition.clone(),
+            revision: known.revision.as_str().to_owned(),
+            description: raw(known.description.json())?,
+            lists: lists.collect::<Option<_>>()?,
+        })
+    }
+
+    /// The size of the server's texts in bytes.
+    pub(super) fn size(&self) -> usize {
+        let of = |list: &KeptPages| {
+            list.pages
+                .iter()
+                .map(|page| page.get().len())
+                .sum::<usize>()
+        };
+        self.description.get().len() + self.lists.values().map(of).sum::<usize>()
+    }
+
+    /// The record's contents, if the server still has this definition.
+    pub(super) fn contents(
+        self,
+        definition: &Definition,
+        longest: usize,
+    ) -> Result<Contents, Unusable> {
+        if self.definition != *definition {
+            return Err(Unusable::OtherDefinition);
+        }
+        if self.size() > longest {
+            return Err(Unusable::TooLarge(longest));
+        }
+        let known = KnownServer {
+            revision: Revision::from_name(&self.revision).ok_or(Unusable::Invalid("revision"))?,
+            description: object(&self.description)
+                .ok_or(Unusable::Invalid("description"))?
+                .into(),
+        };
+        let mut lists = HashMap::new();
+        for kind in ListKind::ALL {
+            if let Some(list) = self.lists.get(kind.member()) {
+                lists.insert(kind, list.list().ok_or(Unusable::Invalid("list"))?);
+            }
+        }
+        Ok(Contents { known, lists })
+    }
+
+    /// The kinds of stored lists, each with its time of reading in milliseconds since 1970.
+    pub fn read(&self) -> BTreeMap<&str, u64> {
+        self.lists
+            .iter()
+            .map(|(kind, list)| (kind.as_str(), list.read_ms))
+            .collect()
+    }
+}
+
+impl KeptPages {
+    fn list(&self) -> Option<KeptList> {
+        Some(KeptList {
+            pages: self
+                .pages
+                .iter()
+                .map(|page| object(page))
+                .collect::<Option<_>>()?,
+            declared: object(&self.declared)?,
+            read: UNIX_EPOCH.checked_add(Duration::from_millis(self.read_ms))?,
+        })
+    }
+}
+
+fn raw(json: &Json) -> Option<Box<RawValue>> {
+    RawValue::from_string(json.as_text().to_owned()).ok()
+}
+
+/// A copy of an object in memory of its own, so that later changes of other lists free the old
+/// text.
+fn object(raw: &RawValue) -> Option<Json> {
+    let json = Json::parse(Bytes::copy_from_slice(raw.get().as_bytes()), MAX_NESTING).ok()?;
+    Some(json).filter(Json::is_object)
+}

@@ -1,0 +1,328 @@
+//! A client of the JSON API of a running gateway (docs/api.md).
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use fanlight_config::MAX_FILE_SIZE;
+use fanlight_config::settings::read_bounded;
+use reqwest::{Certificate, StatusCode};
+use serde_json::Value;
+
+use super::place::{Place, TOKEN};
+use super::tls;
+use crate::cli::{AdminArgs, CommonArgs};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::out::complain;
+
+/// Time limit for an answer. There is no option, since the listener answers from memory.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for finding out which gateway is listening.
+const RECOGNISED: Duration = Duration::from_secs(3);
+/// Time limit of an event stream. The client library requires a limit, so this is practically
+/// endless.
+const FOLLOWED: Duration = Duration::from_secs(365 * 86_400);
+/// The size limit of an answer, in bytes.
+const LONGEST: usize = 256 * 1024 * 1024;
+
+/// The admin listener of a running gateway.
+pub struct Admin {
+    http: reqwest::Client,
+    place: Place,
+}
+
+impl Admin {
+    /// Finds the gateway named by `--admin`, else the configuration's gateway. Another gateway at
+    /// the configured address is not accepted.
+    pub async fn find(args: &AdminArgs, common: &CommonArgs) -> Result<Self, Failure> {
+        let admin = Self::at(Place::find(args, common)?, args)?;
+        let Some(expected) = admin.place.instance.clone() else {
+            return Ok(admin);
+        };
+        let found = admin.instance().await;
+        if matches!(&found, Ok(Some(found)) if *found == expected) {
+            return Ok(admin);
+        }
+        for place in admin.place.further() {
+            let next = Self::at(place, args)?;
+            if next
+                .instance()
+                .await
+                .is_ok_and(|found| found.as_deref() == Some(&expected))
+            {
+                return Ok(next);
+            }
+        }
+        found?;
+        Err(Failure::other(format!(
+            "another process listens at {} ({}), not the gateway with this configuration: start \
+             it, or name another gateway with `--admin`",
+            admin.shown(),
+            admin.place.source
+        )))
+    }
+
+    /// Finds the gateway for a command that can do without one: the one named by `--admin`, or the
+    /// configuration's, if it is running and accepts the token; else `None`.
+    pub async fn for_command(
+        args: &AdminArgs,
+        common: &CommonArgs,
+    ) -> Result<Option<Self>, Failure> {
+        if args.admin.is_some() {
+            return Self::find(args, common).await.map(Some);
+        }
+        if common.demo || configuration::paths(common).is_none() {
+            return Ok(None);
+        }
+        match Self::find(args, common).await {
+            Ok(admin) => match admin.get("/api/endpoints", &[]).await {
+                Ok(_) => Ok(Some(admin)),
+                Err(refused) => {
+                    complain(&format!("{refused}\n"));
+                    Ok(None)
+                }
+            },
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The instance id of the gateway, if one answers. The request has no token.
+    async fn instance(&self) -> Result<Option<String>, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path("/healthz");
+        let answer = self
+            .http
+            .get(url)
+            .timeout(RECOGNISED)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let instance = answer
+            .headers()
+            .get("fanlight-instance")
+            .and_then(|value| value.to_str().ok());
+        Ok(instance.map(str::to_owned))
+    }
+
+    fn at(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none());
+        let mut http = match &place.socket {
+            Some(path) => http.unix_socket(path.as_path()),
+            None => http,
+        };
+        if let (Some(address), Some(name)) = (place.address, place.base.host_str()) {
+            http = http.resolve(name, address);
+        }
+        // A self-signed certificate named in the configuration is trusted as well. If it cannot be
+        // read, the system's authorities may suffice.
+        let own = place
+            .certificate
+            .as_ref()
+            .and_then(|path| read_bounded(path, MAX_FILE_SIZE).ok());
+        let own = own.and_then(|pem| Certificate::from_pem_bundle(&pem).ok());
+        if let Some(own) = own {
+            http = http.tls_certs_merge(own);
+        }
+        if place.base.scheme() == "https" {
+            http = tls::configure(http, args)?;
+        } else if let Some(option) = tls::options(args).next() {
+            return Err(Failure::usage(format!(
+                "{option} needs TLS, which {} does not use",
+                place.shown()
+            )));
+        }
+        let http = http.build().map_err(|error| tls::unusable(args, &error))?;
+        Ok(Self { http, place })
+    }
+
+    /// Parses an answer as JSON.
+    pub fn json(&self, answer: &[u8]) -> Result<Value, Failure> {
+        serde_json::from_slice(answer).map_err(|_| self.unexpected("its answer is not JSON"))
+    }
+
+    /// Requests `path`, and returns the answer's bytes.
+    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let (status, body) = self.send(self.http.get(url)).await?;
+        self.expect(status, StatusCode::OK, body)
+    }
+
+    /// Requests the path with these segments, and returns the answer's bytes.
+    pub async fn get_at(&self, path: &[&str]) -> Result<Vec<u8>, Failure> {
+        let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
+        self.expect(status, StatusCode::OK, body)
+    }
+
+    /// The event stream at the path with these segments. It has no time limit.
+    pub async fn follow(&self, path: &[&str]) -> Result<reqwest::Response, Failure> {
+        let mut url = self.url_of(path)?;
+        url.set_query(Some("follow"));
+        let request = self.authorized(self.http.get(url)).timeout(FOLLOWED);
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer),
+            status => {
+                let body = answer.bytes().await.unwrap_or_default();
+                self.expect(status, StatusCode::OK, body.into())?;
+                Err(self.unexpected("it sends no event stream"))
+            }
+        }
+    }
+
+    /// The failure for an interrupted stream.
+    pub fn broken(&self, error: &reqwest::Error) -> Failure {
+        tracing::debug!(%error, "event stream broke");
+        Failure::other(format!("the connection to {} broke off", self.shown()))
+    }
+
+    fn url_of(&self, path: &[&str]) -> Result<reqwest::Url, Failure> {
+        let mut url = self.place.base.clone();
+        url.path_segments_mut()
+            .map_err(|()| self.unexpected("its URL has no path"))?
+            .clear()
+            .extend(path);
+        Ok(url)
+    }
+
+    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+        match &self.place.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Posts JSON to `path`, and returns the answer's bytes.
+    pub async fn post_json(&self, path: &str, body: String) -> Result<Vec<u8>, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path(path);
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/json")
+            .body(body)
+            .timeout(FOLLOWED);
+        let (status, body) = self.send(request).await?;
+        self.expect(status, StatusCode::OK, body)
+    }
+
+    /// Requests a change at the path with these segments. Returns the answer's status and bytes.
+    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
+        self.send(self.http.post(self.url_of(path)?)).await
+    }
+
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut answer = self
+            .authorized(request)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(&error))?
+        {
+            if body.len() + chunk.len() > LONGEST {
+                return Err(self.unexpected("its answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((answer.status(), body))
+    }
+
+    /// The body, if the status is the `expected` one.
+    pub fn expect(
+        &self,
+        status: StatusCode,
+        expected: StatusCode,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
+        match status {
+            status if status == expected => Ok(body),
+            StatusCode::UNAUTHORIZED => Err(Failure::other(format!(
+                "{} requires a token, and {}; put a key or token of `auth` to which `admin.roles` gives a role into {TOKEN}, or \
+                 `admin.token` of its configuration",
+                self.shown(),
+                if self.place.token.is_some() {
+                    "this one is wrong"
+                } else {
+                    "none was given"
+                }
+            ))),
+            StatusCode::FORBIDDEN => Err(Failure::other(format!(
+                "{} does not allow this{}; put a token with the role `operator` into {TOKEN}",
+                self.shown(),
+                reason(&body)
+            ))),
+            status => {
+                let message = format!(
+                    "{} answered with status {}{}",
+                    self.shown(),
+                    status.as_u16(),
+                    reason(&body)
+                );
+                Err(if status == StatusCode::NOT_FOUND {
+                    Failure::not_found(message)
+                } else {
+                    Failure::other(message)
+                })
+            }
+        }
+    }
+
+    /// The listener's name in messages, without secrets.
+    pub fn shown(&self) -> String {
+        self.place.shown()
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let what = if error.is_timeout() {
+            "does not answer"
+        } else {
+            "cannot be reached"
+        };
+        let cause = std::iter::successors(error.source(), |cause| (*cause).source())
+            .last()
+            .map(ToString::to_string);
+        let help = cause.as_deref().and_then(tls::help);
+        let cause = cause.map(|cause| format!(": {}", crate::show::plain(&cause, 200)));
+        Failure::other(format!(
+            "the admin listener at {} ({}) {what}{}; {}",
+            self.shown(),
+            self.place.source,
+            cause.unwrap_or_default(),
+            help.unwrap_or("is a gateway running there? Name another with `--admin`")
+        ))
+    }
+
+    fn unexpected(&self, what: &str) -> Failure {
+        Failure::other(format!(
+            "{}: {what}; is that the admin listener of Fanlight?",
+            self.shown()
+        ))
+    }
+}
+
+/// The listener's reason for a refusal, to append to a sentence.
+fn reason(body: &[u8]) -> String {
+    let answer: Option<Value> = serde_json::from_slice(body).ok();
+    let reason = answer
+        .as_ref()
+        .and_then(|answer| answer.get("error")?.as_str());
+    reason
+        .map(|text| format!(": {}", crate::show::plain(text, 300)))
+        .unwrap_or_default()
+}

@@ -1,0 +1,138 @@
+//! `fanlight approvals`: the calls that wait for approval, and the answers to them.
+
+use bytes::Bytes;
+use fanlight_protocol::Json;
+use fanlight_protocol::visible::escaped;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::Admin;
+use super::style::{Style, duration};
+use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::show::{indented, plain};
+
+/// The limit of nesting up to which arguments are indented.
+const NESTING: usize = 1024;
+
+/// Lists the waiting calls, or answers one.
+pub async fn approvals(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
+    match &args.command {
+        None => list(args, common).await,
+        Some(ApprovalsCommand::Approve(answer)) => decide(answer, common, "approve").await,
+        Some(ApprovalsCommand::Refuse(answer)) => decide(answer, common, "refuse").await,
+    }
+}
+
+async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let text = admin.get("/api/approvals", &[]).await?;
+    if args.json {
+        out::json(&String::from_utf8_lossy(&text));
+        return Ok(());
+    }
+    let answer = admin.json(&text)?;
+    let all: Vec<&Value> = answer
+        .get("approvals")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    if all.is_empty() {
+        say!("no call waits for approval");
+    }
+    let style = Style::of_stdout();
+    let shown: Vec<String> = all.into_iter().map(|one| describe(one, style)).collect();
+    if !shown.is_empty() {
+        say!("{}", shown.join("\n\n"));
+    }
+    Ok(())
+}
+
+/// A call and its question in a few lines.
+fn describe(one: &Value, style: Style) -> String {
+    let text = |key: &str| {
+        plain(
+            one.get(key).and_then(Value::as_str).unwrap_or_default(),
+            200,
+        )
+    };
+    let is = |key: &str| one.get(key).and_then(Value::as_bool).unwrap_or_default();
+    let status = match one.get("status").and_then(Value::as_str) {
+        Some("open") if is("waiting") => style.warn("open, the call waits"),
+        Some("open") => style.warn("open, until the client sends the call again"),
+        Some("approved") => format!(
+            "{} by {}, not sent again yet",
+            style.good("approved"),
+            text("decidedBy")
+        ),
+        _ => format!("{} by {}", style.bad("refused"), text("decidedBy")),
+    };
+    let left = one
+        .get("leftMs")
+        .and_then(Value::as_f64)
+        .unwrap_or_default()
+        .max(0.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is positive and below some minutes"
+    )]
+    let left = duration((left * 1e6) as u64);
+    let another = if is("anotherPerson") {
+        "; someone other than the caller has to approve"
+    } else {
+        ""
+    };
+    let mut lines = vec![
+        format!(
+            "{}  {}/{}  {status}",
+            style.bold(&text("id")),
+            text("server"),
+            text("tool")
+        ),
+        format!("  {}", text("question")),
+        format!(
+            "  for {} at {}; within {left}{another}",
+            text("principal"),
+            text("endpoint")
+        ),
+    ];
+    let arguments = one
+        .get("arguments")
+        .and_then(Value::as_str)
+        .unwrap_or("no arguments");
+    let json = Json::parse(Bytes::from(arguments.to_owned()), NESTING);
+    let arguments = json.map_or_else(|_| arguments.to_owned(), |json| indented(&json));
+    lines.extend(arguments.lines().map(|line| format!("  {}", escaped(line))));
+    lines.join("\n")
+}
+
+async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let (status, body) = admin.post(&["api", "approvals", &args.id, word]).await?;
+    let body = admin.expect(status, StatusCode::OK, body)?;
+    if args.json {
+        out::json(&String::from_utf8_lossy(&body));
+        return Ok(());
+    }
+    let answer = admin.json(&body)?;
+    let call = plain(
+        answer
+            .get("call")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+        200,
+    );
+    let waits = answer
+        .get("waiting")
+        .and_then(Value::as_bool)
+        .unwrap_or_default();
+    match (word, waits) {
+        ("approve", true) => say!("approved: {call} runs now"),
+        ("approve", false) => say!("approved: {call} runs when its client sends it again"),
+        _ => say!("refused: {call}"),
+    }
+    Ok(())
+}

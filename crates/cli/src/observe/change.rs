@@ -1,0 +1,193 @@
+//! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running
+//! gateway.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::Admin;
+use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::show::plain;
+use crate::suggestions::did_you_mean;
+
+/// Makes the gateway reload its configuration; fails if it cannot be used.
+pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let (status, body) = admin.post(&["api", "reload"]).await?;
+    if args.json && matches!(status, StatusCode::OK | StatusCode::UNPROCESSABLE_ENTITY) {
+        out::json(String::from_utf8_lossy(&body).trim_end());
+    }
+    if status == StatusCode::UNPROCESSABLE_ENTITY {
+        let report = admin.json(&body)?;
+        let text = report
+            .get("text")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let lines: Vec<_> = text
+            .trim_end()
+            .lines()
+            .map(|line| plain(line, 300))
+            .collect();
+        return Err(Failure::other(format!(
+            "the new configuration cannot be used; the previous one stays in force:\n{}",
+            lines.join("\n")
+        )));
+    }
+    let report = admin.json(&admin.expect(status, StatusCode::OK, body)?)?;
+    if !args.json {
+        show(&report);
+    }
+    Ok(())
+}
+
+fn show(report: &Value) {
+    if report.get("result").and_then(Value::as_str) == Some("unchanged") {
+        say!("unchanged");
+        return;
+    }
+    for (key, what) in [
+        ("added", "added"),
+        ("changed", "changed"),
+        ("removed", "removed"),
+        ("kept", "unchanged"),
+    ] {
+        let names = names(report.get("servers").and_then(|servers| servers.get(key)));
+        if !names.is_empty() {
+            say!("{what}: {names}");
+        }
+    }
+    for (option, address) in report
+        .get("listeners")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        say!(
+            "{option}: {}",
+            plain(address.as_str().unwrap_or("off"), 100)
+        );
+    }
+    let options = names(report.get("needsRestart"));
+    if !options.is_empty() {
+        say!("after a restart only: {options}");
+    }
+    renamed(report.get("renamed"))
+        .iter()
+        .for_each(|line| say!("renamed: {line}"));
+    for line in report
+        .get("warnings")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        say!("warning: {}", plain(line, 300));
+    }
+}
+
+/// The names that clients now see differently, one line each, and how many more there are.
+fn renamed(report: Option<&Value>) -> Vec<String> {
+    let text = |name: &Value, key| {
+        plain(
+            name.get(key).and_then(Value::as_str).unwrap_or_default(),
+            100,
+        )
+    };
+    let names = report
+        .and_then(|report| report.get("names"))
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let more = report
+        .and_then(|report| report.get("more"))
+        .and_then(Value::as_u64)
+        .filter(|more| *more > 0);
+    let lines = names.map(|name| format!("{} → {}", text(name, "from"), text(name, "to")));
+    lines
+        .chain(more.map(|more| format!("{more} more")))
+        .collect()
+}
+
+/// Switches a server on or off, or restarts it.
+pub async fn change_server(
+    args: &ServerArgs,
+    common: &CommonArgs,
+    action: &str,
+) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let (status, body) = admin
+        .post(&["api", "servers", &args.server, action])
+        .await?;
+    if status == StatusCode::NOT_FOUND {
+        return Err(no_such_server(&admin, &args.server).await);
+    }
+    admin.expect(status, StatusCode::OK, body)?;
+    if args.json {
+        out::json(&json!({ "action": action, "server": args.server }).to_string());
+    } else {
+        say!("{action}: {}", plain(&args.server, 100));
+    }
+    Ok(())
+}
+
+/// The failure for an unknown server. It names the known servers, or says that this one is switched
+/// off.
+pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
+    // Disabled servers exist only in the configuration.
+    let config = match admin.get("/api/config", &[]).await {
+        Ok(answer) => admin.json(&answer).unwrap_or_default(),
+        Err(failure) => return failure,
+    };
+    let servers = config.get("mcpServers").and_then(Value::as_object);
+    let known: Vec<&str> = servers
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if known.contains(&wanted) {
+        let name = plain(wanted, 100);
+        return Failure::usage(format!(
+            "the server {name} is switched off; `fanlight enable {name}` switches it on"
+        ));
+    }
+    let meant = did_you_mean(wanted, known.iter().copied());
+    let all: Vec<String> = known.iter().map(|name| plain(name, 60)).collect();
+    let help = if meant.is_empty() {
+        format!("; it has {}", all.join(", "))
+    } else {
+        meant
+    };
+    Failure::usage(format!(
+        "the gateway at {} has no server {:?}{help}",
+        admin.shown(),
+        plain(wanted, 100)
+    ))
+}
+
+/// Ends the session of a client.
+pub async fn end_session(args: &SessionArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let (status, body) = admin
+        .post(&["api", "sessions", &args.digest, "end"])
+        .await?;
+    admin.expect(status, StatusCode::OK, body)?;
+    if args.json {
+        out::json(&json!({ "action": "end-session", "session": args.digest }).to_string());
+    } else {
+        say!("ended: {}", plain(&args.digest, 100));
+    }
+    Ok(())
+}
+
+fn names(list: Option<&Value>) -> String {
+    let names = list
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    names
+        .map(|name| plain(name, 100))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,485 @@
+//! `fanlight status`: the state of a running gateway and its servers.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::Admin;
+use super::columns::{self, Column};
+use super::style::{Style, duration};
+use crate::cli::{CommonArgs, StatusArgs};
+use crate::failure::Failure;
+use crate::out::{self, counted, say};
+use crate::show::plain;
+
+/// Prints the overview; fails if the gateway is not ready.
+pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    let text = admin.get("/api/overview", &[]).await?;
+    let overview = admin.json(&text)?;
+    if args.json {
+        out::json(&String::from_utf8_lossy(&text));
+    } else {
+        show(&overview, &admin, Style::of_stdout());
+    }
+    let ready = overview
+        .get("ready")
+        .and_then(Value::as_bool)
+        .unwrap_or_default();
+    if ready {
+        Ok(())
+    } else {
+        Err(Failure::other(
+            "not ready: no server is connected yet, or the gateway is shutting down",
+        ))
+    }
+}
+
+fn show(overview: &Value, admin: &Admin, style: Style) {
+    let number = |key: &str| {
+        let number = overview
+            .get(key)
+            .and_then(Value::as_u64)
+            .unwrap_or_default();
+        usize::try_from(number).unwrap_or(usize::MAX)
+    };
+    let uptime = overview
+        .get("uptimeSeconds")
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
+    say!(
+        "{} {} at {}, up {}",
+        style.bold("Fanlight"),
+        plain(text(overview, "version"), 40),
+        plain(text(overview, "endpoint"), 200),
+        rough(uptime)
+    );
+    say!(
+        "{}, {}, {} kept; admin at {}",
+        counted(number("sessions"), "session"),
+        counted(number("suspendedCalls"), "suspended call"),
+        counted(number("traces"), "trace"),
+        admin.shown()
+    );
+    say!("");
+    if let Some(replicas) = overview
+        .get("replicas")
+        .filter(|replicas| replicas.is_object())
+    {
+        say!("{}\n", replicas_of(replicas, style));
+    }
+    let backends: Vec<&Value> = overview
+        .get("backends")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    let (table, below) = backends_in(&backends, style.table_width());
+    say!("{}", paint(&table, style));
+    if !below.is_empty() {
+        say!("\n{}", below.join("\n"));
+    }
+    let starts = backends.iter().filter_map(|backend| start_of(backend));
+    let failures = backends.iter().flat_map(|backend| failure_of(backend));
+    let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
+    let versions = backends.iter().flat_map(|backend| versions_of(backend));
+    let more: Vec<String> = starts
+        .chain(failures)
+        .chain(endpoints)
+        .chain(versions)
+        .collect();
+    if !more.is_empty() {
+        say!("\n{}", more.join("\n"));
+    }
+}
+
+/// The replicas of this gateway, and the state of Valkey.
+fn replicas_of(replicas: &Value, style: Style) -> String {
+    let (own, valkey) = (
+        text(replicas, "own"),
+        replicas.get("valkey").unwrap_or(&Value::Null),
+    );
+    let since = for_long(valkey, "sinceMs");
+    let state = match text(valkey, "trouble") {
+        "" => format!("connected for {since}"),
+        trouble => format!("unreachable for {since}: {}", plain(trouble, 200)),
+    };
+    let members: Vec<&Value> = replicas
+        .get("members")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    let each =
+        |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
+    let id = |member: &Value| match text(member, "id") {
+        id if id == own => format!("{} (this one)", plain(id, 40)),
+        id => plain(id, 40),
+    };
+    let up = |member: &Value| {
+        let is_ending = member
+            .get("isEnding")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
+        format!(
+            "{}{}",
+            for_long(member, "sinceMs"),
+            if is_ending { ", ending" } else { "" }
+        )
+    };
+    let columns = [
+        Column::whole("REPLICA", each(&id)),
+        Column::words("HOST", each(&|member| plain(text(member, "name"), 60))),
+        Column::whole(
+            "ADDRESS",
+            each(&|member| plain(text(member, "address"), 60)),
+        ),
+        Column::whole(
+            "VERSION",
+            each(&|member| plain(text(member, "version"), 20)),
+        ),
+        Column::whole("UP", each(&up)),
+    ];
+    format!(
+        "Valkey at {} {state}\n{}",
+        plain(text(valkey, "url"), 200),
+        paint(&columns::render(&columns, style.table_width()), style)
+    )
+}
+
+/// A table with a row for each server, and lines below it for errors that do not fit.
+fn backends_in(backends: &[&Value], width: usize) -> (String, Vec<String>) {
+    let mut columns = columns(backends);
+    let mut below = Vec::new();
+    if columns::width(&columns) > width {
+        columns.pop();
+        // Other failures get several lines of their own.
+        let brief = backends
+            .iter()
+            .filter(|backend| failure_of(backend).is_empty());
+        let errors = brief.map(|backend| (plain(text(backend, "name"), 60), last_error(backend)));
+        below.extend(
+            errors
+                .filter(|(_, error)| !error.is_empty())
+                .map(|(name, error)| format!("{name}: {error}")),
+        );
+    }
+    columns::narrow(&mut columns, &["TRANSPORT", "MEDIAN", "RESTARTS"], width);
+    (columns::render(&columns, width), below)
+}
+
+fn columns(backends: &[&Value]) -> Vec<Column> {
+    let each = |of: &dyn Fn(&Value) -> String| {
+        backends
+            .iter()
+            .map(|backend| of(backend))
+            .collect::<Vec<_>>()
+    };
+    let number =
+        |backend: &Value, key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let millis = |backend: &Value, key: &str| {
+        let value = backend.get(key).and_then(Value::as_f64);
+        value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
+    };
+    let revision = |backend: &Value| match (text(backend, "era"), text(backend, "revision")) {
+        ("", "") => "-".to_owned(),
+        (era, "") => plain(era, 20),
+        (_, revision) => plain(revision, 20),
+    };
+    vec![
+        Column::words("SERVER", each(&|backend| plain(text(backend, "name"), 60))),
+        Column::whole("STATE", each(&|backend| plain(text(backend, "state"), 20))),
+        Column::whole("REVISION", each(&revision)),
+        Column::whole(
+            "TRANSPORT",
+            each(&|backend| plain(text(backend, "transport"), 20)),
+        ),
+        Column::numbers(
+            "REQUESTS",
+            each(&|backend| number(backend, "requests").to_string()),
+        ),
+        Column::numbers(
+            "ERRORS",
+            each(&|backend| number(backend, "errors").to_string()),
+        ),
+        Column::numbers("MEDIAN", each(&|backend| millis(backend, "medianMs"))),
+        Column::numbers("P95", each(&|backend| millis(backend, "p95Ms"))),
+        Column::numbers(
+            "RESTARTS",
+            each(&|backend| {
+                (number(backend, "restarts") + number(backend, "reconnects")).to_string()
+            }),
+        ),
+        Column::whole("LAST ERROR", each(&last_error)),
+    ]
+}
+
+/// How long a server has been starting, and its latest output.
+fn start_of(backend: &Value) -> Option<String> {
+    let starting = backend
+        .get("starting")
+        .filter(|starting| starting.is_object())?;
+    let seconds = starting
+        .get("seconds")
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
+    let last_line = Some(plain(text(starting, "lastLine"), 200)).filter(|line| !line.is_empty());
+    let last_line = last_line
+        .map(|line| format!(": {line}"))
+        .unwrap_or_default();
+    Some(format!(
+        "{} starting ({}){last_line}",
+        plain(text(backend, "name"), 60),
+        rough(seconds)
+    ))
+}
+
+/// A line for each endpoint of a server with several.
+fn endpoints_of(backend: &Value) -> Vec<String> {
+    let endpoints: Vec<&Value> = backend
+        .get("endpoints")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    let name = plain(text(backend, "name"), 60);
+    let line = |endpoint: &&Value| {
+        let is_leaving = endpoint
+            .get("leaving")
+            .and_then(Value::as_bool)
+            .unwrap_or_default();
+        let mut words = vec![plain(text(endpoint, "state"), 20)];
+        let zone = Some(plain(text(endpoint, "zone"), 60)).filter(|zone| !zone.is_empty());
+        words.extend(zone.map(|zone| format!("zone {zone}")));
+        words.extend(is_leaving.then(|| "leaving".to_owned()));
+        words.extend(
+            endpoint
+                .get("running")
+                .and_then(Value::as_u64)
+                .map(|running| format!("{running} running")),
+        );
+        let latency = endpoint
+            .get("latencyMs")
+            .and_then(Value::as_f64)
+            .filter(|latency| *latency > 0.0);
+        words.extend(latency.map(|millis| duration((millis * 1e6) as u64)));
+        let error = Some(plain(text(endpoint, "error"), 200)).filter(|error| !error.is_empty());
+        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+        format!(
+            "{name} endpoint {}: {}{error}",
+            plain(text(endpoint, "place"), 200),
+            words.join(", ")
+        )
+    };
+    endpoints.iter().map(line).collect()
+}
+
+/// A line for each canary or mirror of a server.
+fn versions_of(backend: &Value) -> Vec<String> {
+    let name = plain(text(backend, "name"), 60);
+    let version = |key: &str| {
+        let version = backend.get(key).filter(|version| version.is_object())?;
+        let share = version
+            .get("share")
+            .and_then(Value::as_f64)
+            .unwrap_or_default()
+            * 100.0;
+        let (server, state) = (
+            plain(text(version, "server"), 60),
+            plain(text(version, "state"), 20),
+        );
+        let counts = ["same", "different", "failed", "dropped"]
+            .iter()
+            .filter_map(|key| Some(format!(", {} {key}", version.get(*key)?.as_u64()?)))
+            .collect::<String>();
+        Some(format!(
+            "{name} {key} {server}: {} % ({state}){counts}",
+            (share * 100.0).round() / 100.0
+        ))
+    };
+    ["canary", "mirror"]
+        .into_iter()
+        .filter_map(version)
+        .collect()
+}
+
+/// The lines about the last attempt to connect to a server, if it failed.
+fn failure_of(backend: &Value) -> Vec<String> {
+    let Some(failure) = backend.get("failure").filter(|failure| failure.is_object()) else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!(
+        "{} {}",
+        plain(text(backend, "name"), 60),
+        plain(text(failure, "what"), 400)
+    )];
+    for (key, note) in [("stderr", ""), ("stdout", "    (not a message)")] {
+        let written = failure
+            .get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        lines.extend(written.map(|line| format!("  {key}: {}{note}", plain(line, 200))));
+    }
+    let remedy = Some(plain(text(failure, "remedy"), 600)).filter(|remedy| !remedy.is_empty());
+    lines.extend(remedy.map(|remedy| format!("  help: {remedy}")));
+    lines
+}
+
+/// The reason why the server is down, or else its last error.
+fn last_error(backend: &Value) -> String {
+    let what = backend
+        .get("failure")
+        .map(|failure| text(failure, "what"))
+        .filter(|what| !what.is_empty());
+    if let Some(error) = what.or(backend.get("error").and_then(Value::as_str)) {
+        return plain(error, 200);
+    }
+    let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else {
+        return String::new();
+    };
+    format!(
+        "{} {} ago",
+        plain(text(last, "type"), 60),
+        for_long(last, "atMs")
+    )
+}
+
+/// The time since the moment in this member, which is in milliseconds since 1970.
+fn for_long(value: &Value, member: &str) -> String {
+    let at = value
+        .get(member)
+        .and_then(Value::as_f64)
+        .unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    rough(
+        now.saturating_sub(Duration::from_secs_f64((at / 1e3).max(0.0)))
+            .as_secs_f64(),
+    )
+}
+
+/// Colours the states in a finished table. Colour codes within cells would count as width.
+fn paint(table: &str, style: Style) -> String {
+    let mut lines = table.lines();
+    let heading = lines.next().map(|line| style.bold(line));
+    let rows = lines.map(|line| {
+        let painted = |state: &str, paint: fn(Style, &str) -> String| {
+            let place = format!(" {state} ");
+            line.contains(&place)
+                .then(|| line.replacen(&place, &format!(" {} ", paint(style, state)), 1))
+        };
+        painted("ready", Style::good)
+            .or_else(|| painted("down", Style::bad))
+            .or_else(|| painted("ejected", Style::bad))
+            .or_else(|| painted("failed", Style::bad))
+            .or_else(|| painted("connecting", Style::warn))
+            .unwrap_or_else(|| line.to_owned())
+    });
+    heading
+        .into_iter()
+        .chain(rows)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Formats a duration with its two largest units.
+pub(super) fn rough(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    #[test]
+    fn rough_shows_two_units() {
+        let shown: Vec<String> = [0.4, 61.0, 7_260.0, 180_000.0, -1.0].map(rough).into();
+        assert_eq!(shown, ["0 s", "1 min 1 s", "2 h 1 min", "2 d 2 h", "0 s"]);
+    }
+
+    #[test]
+    fn other_versions_have_a_line_each() {
+        let backend = serde_json::json!({"name": "pay", "canary": {"server": "pay2", "share": 0.125, "state": "ready"},
+            "mirror": {"server": "next", "share": 0.05, "state": "down", "same": 3, "different": 1, "failed": 0, "dropped": 0}});
+        let lines = [
+            "pay canary pay2: 12.5 % (ready)",
+            "pay mirror next: 5 % (down), 3 same, 1 different, 0 failed, 0 dropped",
+        ];
+        assert_eq!(versions_of(&backend), lines);
+        assert!(versions_of(&serde_json::json!({"name": "one"})).is_empty());
+    }
+
+    #[test]
+    fn several_endpoints_have_a_line_each() {
+        let backend = serde_json::json!({"name": "pay", "endpoints": [
+            {"place": "http://a", "zone": "a", "state": "ready", "leaving": false, "running": 3, "latencyMs": 1.5},
+            {"place": "http://b at 10.0.0.1:80", "zone": null, "state": "down", "error": "refused", "leaving": true},
+        ]});
+        let lines = [
+            "pay endpoint http://a: ready, zone a, 3 running, 1.50 ms",
+            "pay endpoint http://b at 10.0.0.1:80: down, leaving: refused",
+        ];
+        assert_eq!(endpoints_of(&backend), lines);
+        assert!(endpoints_of(&serde_json::json!({"name": "one"})).is_empty());
+    }
+
+    #[test]
+    fn backends_with_missing_members_get_a_row() {
+        let full = serde_json::json!({"name": "a\u{1b}[2J", "state": "ready", "transport": "stdio", "era": "modern",
+            "revision": "2026-07-28", "requests": 7, "errors": 1, "medianMs": 1.25, "p95Ms": null, "restarts": 1,
+            "reconnects": 2, "lastError": {"type": "timeout", "atMs": 0.0}});
+        let down = serde_json::json!({"name": "b-with-a-name-that-is-longer-than-it-has-to-be", "state": "down",
+            "error": "no such\nprogram"});
+        let (table, below) = backends_in(&[&full, &down, &Value::Null], 300);
+        let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words[..10],
+            [
+                "a\\u001b[2J",
+                "ready",
+                "2026-07-28",
+                "stdio",
+                "7",
+                "1",
+                "1.25",
+                "ms",
+                "-",
+                "3"
+            ],
+            "{table}"
+        );
+        assert!(
+            table.lines().nth(1).unwrap().ends_with(" ago")
+                && table.contains("no such")
+                && below.is_empty(),
+            "{table}"
+        );
+        for room in [80, 120] {
+            let (table, below) = backends_in(&[&full, &down, &Value::Null], room);
+            assert!(
+                table.lines().all(|line| line.width() <= room) && table.lines().count() == 4,
+                "{table}"
+            );
+            assert_eq!(
+                below[1..],
+                ["b-with-a-name-that-is-longer-than-it-has-to-be: no such"]
+            );
+            assert_eq!(table.contains("TRANSPORT"), room == 120, "{table}");
+        }
+    }
+}

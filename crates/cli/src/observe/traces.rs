@@ -1,0 +1,252 @@
+//! `fanlight traces`: lists the latest traces of a running gateway, or shows one as a waterfall.
+
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::clock::clock;
+use super::columns::{self, Column};
+use super::style::{Style, duration};
+use super::{Admin, spans, waterfall};
+use crate::cli::{CommonArgs, TracesArgs};
+use crate::failure::Failure;
+use crate::out::{self, say};
+use crate::show::plain;
+
+/// The least number of digits shown of an id.
+const SHORTEST: usize = 8;
+/// Least width of the request column.
+const REQUEST: usize = 28;
+/// The limit of traces that the API lists at once.
+const MOST: usize = 500;
+
+/// Prints the matching traces, newest first, or the named trace.
+pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let admin = Admin::find(&args.admin, common).await?;
+    match &args.trace_id {
+        Some(id) => one(&admin, id, args.json).await,
+        None => list(&admin, args).await,
+    }
+}
+
+async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
+    let mut query = vec![("limit", args.limit.to_string())];
+    query.extend(args.filters.query(SystemTime::now()));
+    let text = admin.get("/api/traces", &query).await?;
+    if args.json {
+        out::json(&String::from_utf8_lossy(&text));
+        return Ok(());
+    }
+    let answer = admin.json(&text)?;
+    if answer.get("recording").and_then(Value::as_bool) == Some(false) {
+        return Err(Failure::other(
+            "this gateway keeps no traces: `limits.traces` of its configuration is 0",
+        ));
+    }
+    let traces: Vec<&Value> = answer
+        .get("traces")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .collect();
+    if traces.is_empty() {
+        say!("no such traces");
+        return Ok(());
+    }
+    say!("{}", shown(&traces, Style::of_stdout().table_width()));
+    Ok(())
+}
+
+/// A row for each trace. If the table is too wide, times are in whole seconds and ids are shortened
+/// as far as they stay unique.
+fn shown(traces: &[&Value], width: usize) -> String {
+    let mut columns = columns(traces, clock, 32);
+    if columns::width(&columns) > width {
+        let ids: HashSet<&str> = traces.iter().map(|trace| text(trace, "traceId")).collect();
+        let is_enough = |digits: &usize| {
+            ids.iter()
+                .filter_map(|id| id.get(..*digits))
+                .collect::<HashSet<_>>()
+                .len()
+                == ids.len()
+        };
+        let digits = (SHORTEST..32).find(is_enough).unwrap_or(32);
+        columns = self::columns(
+            traces,
+            |millis| format!("{}Z", clock(millis).chars().take(8).collect::<String>()),
+            digits,
+        );
+    }
+    for heading in ["CLIENT", "SPANS"] {
+        if columns::width(&columns) > width {
+            columns.retain(|column| column.heading() != heading);
+        }
+    }
+    if traces.iter().all(|trace| text(trace, "client").is_empty()) {
+        columns.retain(|column| column.heading() != "CLIENT");
+    }
+    columns::render(&columns, width)
+}
+
+fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
+    let each =
+        |of: &dyn Fn(&Value) -> String| traces.iter().map(|trace| of(trace)).collect::<Vec<_>>();
+    let float =
+        |trace: &Value, key: &str| trace.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let backends = |trace: &Value| {
+        let names = trace
+            .get("backends")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        plain(&names.collect::<Vec<_>>().join(", "), 120)
+    };
+    let spans = |trace: &Value| {
+        trace
+            .get("spans")
+            .and_then(Value::as_u64)
+            .unwrap_or_default()
+            .to_string()
+    };
+    let request = |trace: &Value| {
+        let name = plain(text(trace, "name"), 120);
+        match trace.get("attempts").and_then(Value::as_u64) {
+            Some(attempts) if attempts > 1 => format!("{name} ({attempts} attempts)"),
+            _ => name,
+        }
+    };
+    vec![
+        Column::whole("TIME", each(&|trace| clock(float(trace, "startMs")))),
+        Column::numbers(
+            "TOOK",
+            each(&|trace| duration((float(trace, "durationMs") * 1e6) as u64)),
+        ),
+        Column::numbers("SPANS", each(&spans)),
+        Column::words("REQUEST", each(&request)).at_least(REQUEST),
+        Column::words("SERVERS", each(&backends)),
+        Column::words("CLIENT", each(&|trace| plain(text(trace, "client"), 60))),
+        Column::words("ERROR", each(&|trace| plain(text(trace, "error"), 60))),
+        Column::whole(
+            "TRACE",
+            each(&|trace| text(trace, "traceId").chars().take(digits).collect()),
+        ),
+    ]
+}
+
+fn text<'a>(trace: &'a Value, key: &str) -> &'a str {
+    trace.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
+    let id = id.to_ascii_lowercase();
+    // A `traceparent` contains the id.
+    let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
+    if !(4..=32).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Failure::usage(
+            "a trace id has 32 hexadecimal digits; `fanlight traces` lists the traces",
+        ));
+    }
+    let id = &if id.len() == 32 {
+        id.to_owned()
+    } else {
+        whole_id(admin, id).await?
+    };
+    let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
+    if json {
+        out::json(&String::from_utf8_lossy(&text));
+        return Ok(());
+    }
+    let spans =
+        spans::read(&text).map_err(|what| Failure::other(format!("{}: {what}", admin.shown())))?;
+    let start = spans
+        .iter()
+        .map(|span| span.start)
+        .min()
+        .unwrap_or_default();
+    let style = Style::of_stdout();
+    say!(
+        "{} {id}  {}",
+        style.bold("trace"),
+        style.dim(&clock(start as f64 / 1e6))
+    );
+    say!("{}", waterfall::render(&spans, style));
+    Ok(())
+}
+
+/// The full id of the stored trace whose id begins with `start`.
+async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
+    let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
+    let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
+    let all = answer
+        .get("traces")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let found: Vec<&str> = all
+        .map(|trace| text(trace, "traceId"))
+        .filter(|id| id.starts_with(start))
+        .collect();
+    match found[..] {
+        [id] => Ok(id.to_owned()),
+        [] => Err(Failure::other(format!(
+            "no stored trace has an id that begins with {start}"
+        ))),
+        _ => Err(Failure::usage(format!(
+            "{} traces begin with {start}: give more of the id",
+            found.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    fn trace(id: &str) -> Value {
+        serde_json::json!({"traceId": id, "name": "tools/call library__search_books",
+            "startMs": 86_400_000.0 + 3_723_004.0, "durationMs": 12.5, "spans": 3,
+            "backends": ["library", "a-backend-with-a-long-name"], "error": "connect_failed"})
+    }
+
+    #[test]
+    fn a_trace_is_a_row() {
+        let (one, other) = (
+            trace("4bf92f3577b34da6a3ce929d0e0e4736"),
+            trace("4bf92f3577b34da6a3ce929d0e0e4737"),
+        );
+        let wide = shown(&[&one, &Value::Null], 200);
+        for word in [
+            "01:02:03.004Z",
+            "12.5 ms",
+            "3",
+            "tools/call library__search_books",
+            "connect_failed",
+        ] {
+            assert!(wide.lines().nth(1).unwrap().contains(word), "{wide}");
+        }
+        assert!(
+            wide.contains("library, a-backend-with-a-long-name")
+                && wide.contains("4bf92f3577b34da6a3ce929d0e0e4736")
+        );
+        let third = trace("0af7651916cd43dd8448eb211c80319c");
+        let narrow = shown(&[&one, &third], 80);
+        assert!(
+            narrow.lines().all(|line| line.width() <= 80) && narrow.lines().count() == 3,
+            "{narrow}"
+        );
+        assert!(
+            narrow.lines().nth(1).unwrap().ends_with("  4bf92f35"),
+            "{narrow}"
+        );
+        assert!(
+            narrow.contains("01:02:03Z ") && narrow.contains("tools/call library__search_"),
+            "{narrow}"
+        );
+        // Shortened ids must still differ.
+        assert!(shown(&[&one, &other], 80).contains("4bf92f3577b34da6a3ce929d0e0e4737"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The policies of the configuration in force.
+
+use std::sync::Arc;
+
+use fanlight_canonical::Policy as _;
+use fanlight_config::{AllowedClients, Config, PolicyDefault};
+use fanlight_policy::{Allowance, Allowed, Policies, PolicySettings, PolicyText, ServerFacts, Who};
+
+/// The policies of a configuration; `None` if it does not limit clients. If nothing has changed,
+/// returns `earlier`, whose cached decisions stay valid.
+///
+/// # Errors
+///
+/// All problems of the policies, a line for each.
+pub fn of(
+    config: &Config,
+    earlier: Option<&Arc<Policies>>,
+) -> Result<Option<Arc<Policies>>, String> {
+    let allowances = allowances(config);
+    if config.policy.texts.is_empty() && allowances.is_empty() && config.policy.default.is_none() {
+        return Ok(None);
+    }
+    let by_default = if config.policy.texts.is_empty() {
+        PolicyDefault::Allow
+    } else {
+        PolicyDefault::Deny
+    };
+    let settings = PolicySettings {
+        texts: config
+            .policy
+            .texts
+            .iter()
+            .map(|(name, text)| PolicyText {
+                name: name.as_str().into(),
+                text: text.clone(),
+            })
+            .collect(),
+        allowances,
+        permits_by_default: config.policy.default.unwrap_or(by_default) == PolicyDefault::Allow,
+        default_path: config.path.clone(),
+        servers: config
+            .servers
+            .iter()
+            .map(|server| ServerFacts {
+                name: server.name.clone(),
+                tags: server.tags.clone(),
+            })
+            .collect(),
+    };
+    if let Some(same) = earlier.filter(|earlier| earlier.number() == settings.number()) {
+        return Ok(Some(Arc::clone(same)));
+    }
+    let policies = Policies::new(settings).map_err(|wrong| {
+        let lines: Vec<_> = wrong.iter().map(|one| format!("error: {one}")).collect();
+        lines.join("\n")
+    })?;
+    Ok(Some(Arc::new(policies)))
+}
+
+/// Every `allow` of a configuration.
+fn allowances(config: &Config) -> Vec<Allowance> {
+    let who = |all: &[AllowedClients]| {
+        let one = |who: &AllowedClients| match who.clone() {
+            AllowedClients::Group(name) => Who::Group(name),
+            AllowedClients::User(name) => Who::User(name),
+            AllowedClients::Scope(name) => Who::Scope(name),
+            AllowedClients::Anybody => Who::Anybody,
+        };
+        all.iter().map(one).collect()
+    };
+    let mut found = Vec::new();
+    for (path, endpoint) in &config.endpoints {
+        found.extend(endpoint.allow.as_ref().map(|all| Allowance {
+            place: format!("endpoints.{path}.allow"),
+            about: Allowed::Endpoint(path.clone()),
+            who: who(all),
+        }));
+    }
+    for server in &config.servers {
+        let name = &server.name;
+        found.extend(server.allow.as_ref().map(|all| Allowance {
+            place: format!("mcpServers.{name}.allow"),
+            about: Allowed::Server(name.clone()),
+            who: who(all),
+        }));
+        found.extend(server.allow_tools.iter().map(|(pattern, all)| Allowance {
+            place: format!("mcpServers.{name}.allowTools.{pattern}"),
+            about: Allowed::Tools {
+                server: name.clone(),
+                pattern: pattern.clone(),
+            },
+            who: who(all),
+        }));
+    }
+    found
+}

@@ -1,0 +1,216 @@
+//! `fanlight policy`: prints the schema and the policies in force, explains decisions, and runs
+//! test cases.
+
+mod cases;
+mod question;
+
+use std::path::Path;
+
+use fanlight_canonical::PolicyKind;
+use fanlight_config::settings::read_bounded;
+use fanlight_config::{Config, MAX_FILE_SIZE};
+use fanlight_gateway::catalogue::ListKind;
+use fanlight_policy::{Listed, Policies};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+use serde_json::json;
+
+use crate::cli::{CommonArgs, ExplainArgs, PolicyCommand};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::observe::Admin;
+use crate::out::{self, counted, say};
+use crate::policy;
+use crate::show::plain;
+use question::{Answer, Question};
+
+/// Runs a subcommand of `fanlight policy`. It starts no server: a running gateway supplies the
+/// tools' annotations.
+pub async fn command(command: &PolicyCommand, common: &CommonArgs) -> Result<(), Failure> {
+    if let PolicyCommand::Schema { admin } = command {
+        let listed = match Admin::for_command(admin, common).await? {
+            Some(admin) => listed(&admin).await?,
+            None => Vec::new(),
+        };
+        say!("{}", fanlight_policy::schema(&listed).trim_end());
+        return Ok(());
+    }
+    let config = configuration::load(common, false)?.config;
+    let policies = policy::of(&config, None).map_err(Failure::usage)?;
+    let policies = policies.ok_or_else(|| {
+        Failure::usage("this configuration has no policies: write `policy.files`, or `allow` at a server or endpoint")
+    })?;
+    match command {
+        PolicyCommand::Schema { .. } => Ok(()),
+        PolicyCommand::Show => {
+            let all: Vec<_> = policies
+                .written()
+                .map(|(id, text)| format!("// {id}\n{}", text.trim_end()))
+                .collect();
+            say!("{}", all.join("\n\n"));
+            Ok(())
+        }
+        PolicyCommand::Explain(args) => explain(args, common, &config, &policies).await,
+        PolicyCommand::Test { cases } => test(cases, &config, &policies),
+    }
+}
+
+/// The items that a running gateway lists.
+async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::other(format!("the gateway's lists cannot be read: {error}"))
+    };
+    let answer = admin.get("/api/catalogue", &[]).await?;
+    let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
+    let mut found = Vec::new();
+    for list in ListKind::ALL {
+        let kind = list.policy_kind();
+        let entries = answer
+            .get(list.member())
+            .and_then(|list| list.get("entries"))
+            .unwrap_or_else(Json::null);
+        for entry in entries.elements().map(|place| entries.slice(place)) {
+            let text = |member: &str| Some(entry.peek(member)?.as_str()?.into_owned());
+            let (Some(server), Some(name), Some(definition)) =
+                (text("backend"), text("original"), entry.get("entry"))
+            else {
+                continue;
+            };
+            found.push(Listed {
+                kind,
+                name: format!("{server}/{name}"),
+                definition,
+            });
+        }
+    }
+    Ok(found)
+}
+
+async fn explain(
+    args: &ExplainArgs,
+    common: &CommonArgs,
+    config: &Config,
+    policies: &Policies,
+) -> Result<(), Failure> {
+    let claims = args.claims.iter().map(|claim| {
+        let (name, values) = claim
+            .split_once('=')
+            .ok_or(format!("{claim:?} is not a claim: write NAME=VALUE"))?;
+        Ok((
+            name.to_owned(),
+            values.split(',').map(str::to_owned).collect(),
+        ))
+    });
+    let mut question = Question {
+        principal: args.principal.clone(),
+        groups: args.groups.clone(),
+        scopes: args.scopes.clone(),
+        claims: claims
+            .collect::<Result<_, String>>()
+            .map_err(Failure::usage)?,
+        endpoint: args.endpoint.clone(),
+        item: args.item(),
+        arguments: args.arguments.clone(),
+        annotations: args.annotations.clone(),
+        definition: None,
+    };
+    let mut is_unknown = false;
+    if let Some((kind @ PolicyKind::Tool, name)) = &question.item
+        && question.annotations.is_none()
+    {
+        let listed = match Admin::for_command(&args.admin, common).await? {
+            Some(admin) => listed(&admin).await?,
+            None => Vec::new(),
+        };
+        let found = listed
+            .into_iter()
+            .find(|item| item.kind == *kind && item.name == *name);
+        is_unknown = found.is_none();
+        // An unknown tool counts as one without annotations.
+        question.definition = Some(found.map_or_else(Json::empty_object, |item| item.definition));
+    }
+    let answer = question.ask(config, policies).map_err(Failure::usage)?;
+    if args.json {
+        let Answer {
+            outcome,
+            policies,
+            text,
+            notes,
+        } = &answer;
+        out::json(&format!(
+            "{:#}",
+            json!({ "outcome": outcome, "policies": policies, "text": text, "notes": notes, "toolKnown": !is_unknown })
+        ));
+        return Ok(());
+    }
+    let meaning = match answer.outcome {
+        "allow" => "allow: the client may do this",
+        "ask" => "ask: the call runs after an approval",
+        "deny" => "deny: the client sees the item, but may not do this",
+        _ => "hidden: for the client, the item does not exist",
+    };
+    say!("{meaning}");
+    match answer.policies.as_slice() {
+        [] => say!("  no policy permits it"),
+        all => all.iter().for_each(|id| say!("  by {}", plain(id, 200))),
+    }
+    answer
+        .text
+        .iter()
+        .for_each(|text| say!("  {}", plain(text, 500)));
+    answer
+        .notes
+        .iter()
+        .for_each(|note| say!("  note: {}", plain(note, 500)));
+    if is_unknown {
+        say!(
+            "  note: no running gateway lists this tool, so it counts as one without annotations (set some with --annotations)"
+        );
+    }
+    Ok(())
+}
+
+fn test(path: &Path, config: &Config, policies: &Policies) -> Result<(), Failure> {
+    let unreadable =
+        |error: String| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
+    let bytes = read_bounded(path, MAX_FILE_SIZE).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(error.to_string()))?;
+    let cases = cases::read(path, &text).map_err(Failure::usage)?;
+    if cases.is_empty() {
+        return Err(Failure::usage(format!(
+            "{}: there are no cases",
+            path.display()
+        )));
+    }
+    let mut failed = 0;
+    for case in &cases {
+        let wrong = match case.question.ask(config, policies) {
+            Ok(answer) if answer.outcome == case.expect => continue,
+            Ok(answer) => {
+                let by = if answer.policies.is_empty() {
+                    "no policy".to_owned()
+                } else {
+                    answer.policies.join(", ")
+                };
+                format!("expected {}, found {} by {by}", case.expect, answer.outcome)
+            }
+            Err(error) => error,
+        };
+        failed += 1;
+        say!(
+            "{}:{}: {}: {}",
+            path.display(),
+            case.line,
+            plain(&case.name, 100),
+            plain(&wrong, 500)
+        );
+    }
+    if failed > 0 {
+        return Err(Failure::other(format!(
+            "{failed} of {} failed",
+            counted(cases.len(), "case")
+        )));
+    }
+    say!("{} passed", counted(cases.len(), "case"));
+    Ok(())
+}
