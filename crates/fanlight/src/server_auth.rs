@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use fanlight_config::settings::read_bounded;
 use fanlight_config::{Secret, Server, ServerAuth, Transport};
-use fanlight_grants::oauth::{ClientCredentials, ConfiguredClient, SigningKey, Trust};
+use fanlight_grants::fetch::Trust;
+use fanlight_grants::oauth::{ClientCredentials, ConfiguredClient, SigningKey};
 
 /// The size limit of a file with certificates, in bytes.
 const LONGEST_AUTHORITIES: usize = 1 << 20;

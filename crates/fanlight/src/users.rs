@@ -18,7 +18,8 @@ use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
 use fanlight_frontend::LiveGuard;
-use fanlight_grants::oauth::{OAuthError, Scopes, Trust};
+use fanlight_grants::fetch::Trust;
+use fanlight_grants::oauth::{OAuthError, Scopes};
 use fanlight_grants::{
     CommonEntries, ExchangedAccess, FILE, Folder, Grants, KeyPlace, Links, Message, Method,
     NoAccess, OperatorSignIn, Refused, ServerSettings, SignInMethod, SignInPages, Store,

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod connection;
 mod error;
+pub mod fetch;
 mod folder;
 mod grants;
 mod links;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use crate::fetch::{Requests, Trust};
 use crate::oauth::{
     Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings,
-    OAuthError, Provider, Requests, Scopes, TokenTarget, Trust, discover,
+    OAuthError, Provider, Scopes, TokenTarget, discover,
 };
 use http::HeaderName;
 use tracing::warn;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::oauth::{
-    AuthorizationRequest, CallbackParameters, Client, ClientMetadata, ClientRegistration,
-    Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request, register,
+    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientMetadata,
+    ClientRegistration, Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
+    authorization_request, register,
 };
 use fanlight_canonical::credentials::{Authenticate, IdToken, SignInError as Unidentified};
 use fanlight_canonical::identity::Identity;
@@ -73,9 +74,7 @@ impl Offer {
             Some(wanted) => wanted.clone(),
             // If the server does not answer now, its metadata are expected at the default place.
             None => Wanted::of(
-                &server
-                    .requests
-                    .challenge(&server.settings.url)
+                &Challenge::of(&server.requests, &server.settings.url)
                     .await
                     .ok()
                     .flatten()

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use url::form_urlencoded;
 
-use crate::oauth::error::{OAuthError, shown, visible};
+use crate::fetch::{shown, visible};
+use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
 use crate::oauth::random;
 use crate::oauth::registration::ClientRegistration;

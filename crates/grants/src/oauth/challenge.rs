@@ -1,11 +1,14 @@
 //! The challenge in a server's refusal: the credentials that it requires (RFC 6750, 3; RFC 9728,
 //! 5.1; RFC 9449, 7.1).
 
-use http::HeaderValue;
+use bytes::Bytes;
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_auth::ChallengeRef;
 use http_auth::parser::ChallengeParser;
 use url::Url;
 
+use crate::fetch::{FetchError, JSON, Requests};
 use crate::oauth::scopes::Scopes;
 
 /// The challenge of a server that requires an access token.
@@ -34,6 +37,19 @@ impl Challenge {
         challenges
             .filter_map(|challenge| Self::read(&challenge))
             .reduce(Self::or)
+    }
+
+    /// The challenge of `server` to a request without credentials; `None` if it sends none.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn of(requests: &Requests, server: &Url) -> Result<Option<Self>, FetchError> {
+        let ping = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"ping","id":0}"#);
+        let answer = requests.post(server, JSON, HeaderMap::new(), ping).await?;
+        let is_refused = answer.status == StatusCode::UNAUTHORIZED;
+        let challenges = answer.headers.get_all(WWW_AUTHENTICATE);
+        Ok(Self::from_headers(challenges).filter(|_| is_refused))
     }
 
     /// Whether a token with more scopes would be accepted.

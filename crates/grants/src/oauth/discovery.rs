@@ -5,10 +5,10 @@
 use serde::Deserialize;
 use url::Url;
 
+use crate::fetch::{Requests, visible};
 use crate::oauth::challenge::Challenge;
-use crate::oauth::error::{OAuthError, visible};
-use crate::oauth::provider::{Provider, is_absent};
-use crate::oauth::requests::Requests;
+use crate::oauth::error::OAuthError;
+use crate::oauth::provider::Provider;
 use crate::oauth::scopes::Scopes;
 
 /// A server's metadata about its protection.
@@ -128,8 +128,8 @@ pub async fn protected_resource(
     for place in places(server) {
         match requests.get_json::<ProtectedResource>(&place).await {
             Ok(protected) => return protected.checked(server).map(Some),
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) if error.is_absence() => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(None)

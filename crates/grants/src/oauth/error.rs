@@ -2,61 +2,17 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use url::Url;
+
+use crate::fetch::FetchError;
 
 /// The reason why there are no credentials. The texts are for operators, since they contain
 /// addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OAuthError {
-    /// Fanlight does not send requests to this URL.
-    #[error("no request was sent to {url}: {reason}")]
-    Forbidden {
-        /// The URL without its query.
-        url: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The connection failed or broke.
-    #[error("{url} did not answer: {reason}")]
-    NoAnswer {
-        /// The URL without its query.
-        url: String,
-        /// The causes.
-        reason: String,
-    },
-    /// There was no answer in time.
-    #[error("{url} did not answer within {} seconds", .within.as_secs())]
-    Timeout {
-        /// The URL without its query.
-        url: String,
-        /// The time limit.
-        within: Duration,
-    },
-    /// The answer has another status than success.
-    #[error("{url} answered with status {}{}", .status.as_u16(), if .status.is_redirection() { ", and redirects are not followed" } else { "" })]
-    Status {
-        /// The URL without its query.
-        url: String,
-        /// The status.
-        status: StatusCode,
-    },
-    /// The answer is too long.
-    #[error("the answer of {url} has more than {most} bytes")]
-    TooLong {
-        /// The URL without its query.
-        url: String,
-        /// The size limit.
-        most: usize,
-    },
-    /// The answer is malformed.
-    #[error("the answer of {url} cannot be used: {reason}")]
-    Malformed {
-        /// The URL without its query.
-        url: String,
-        /// The reason.
-        reason: String,
-    },
+    /// A document cannot be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// The metadata are of another server than the requested one (RFC 9728, 3.3).
     #[error("the server's metadata belong to {named}, not to {server}")]
     OtherResource {
@@ -171,8 +127,8 @@ impl OAuthError {
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::NoAnswer { .. } | Self::Timeout { .. } | Self::NoRandomness => true,
-            Self::Status { status, .. } => is_temporary(*status),
+            Self::Fetch(error) => error.is_temporary(),
+            Self::NoRandomness => true,
             Self::Refused { code, .. } => {
                 code == "temporarily_unavailable" || code == "server_error"
             }
@@ -190,46 +146,6 @@ impl OAuthError {
     }
 
     pub(crate) fn malformed(url: &Url, reason: impl ToString) -> Self {
-        Self::Malformed {
-            url: shown(url),
-            reason: reason.to_string(),
-        }
+        Self::Fetch(FetchError::malformed(url, reason))
     }
-}
-
-fn is_temporary(status: StatusCode) -> bool {
-    status.is_server_error()
-        || status == StatusCode::TOO_MANY_REQUESTS
-        || status == StatusCode::REQUEST_TIMEOUT
-}
-
-/// A URL without its possibly secret parts.
-pub(crate) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    let _ = (url.set_username(""), url.set_password(None));
-    visible(url.as_str(), 200)
-}
-
-/// Foreign text on one line, without invisible characters, and cut to `most` characters.
-pub(crate) fn visible(text: &str, most: usize) -> String {
-    let shown = text.chars().take(most).flat_map(|character| {
-        let character = if character.is_whitespace() {
-            ' '
-        } else {
-            character
-        };
-        let is_plain = character == ' ' || !(character.is_control() || character.is_whitespace());
-        let escaped = (!is_plain).then(|| character.escape_default());
-        escaped
-            .into_iter()
-            .flatten()
-            .chain(is_plain.then_some(character))
-    });
-    let mut shown: String = shown.collect();
-    if text.chars().nth(most).is_some() {
-        shown.push('…');
-    }
-    shown
 }

@@ -9,19 +9,16 @@ mod authorization;
 mod challenge;
 mod discovery;
 mod error;
-mod guard;
 mod machine;
 mod proof;
 mod provider;
 mod random;
 mod registration;
-mod requests;
 mod scopes;
 mod sealed;
 mod signing_key;
 mod token;
 mod unverified;
-mod zone;
 
 pub use authorization::{
     AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request,
@@ -29,21 +26,19 @@ pub use authorization::{
 pub use challenge::Challenge;
 pub use discovery::{Discovered, ProtectedResource, discover, protected_resource};
 pub use error::OAuthError;
-pub use guard::Trust;
 pub use machine::{
     Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders,
     RefusedMessage, Subject, TokenFile,
 };
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
-pub use provider::{Provider, metadata_places};
+pub use provider::{Provider, metadata};
 pub use registration::{
     ClientAuthentication, ClientCredentials, ClientMetadata, ClientRegistration, ConfiguredClient,
     register,
 };
-pub use requests::Requests;
 pub use scopes::Scopes;
 pub use signing_key::SigningKey;
 pub use token::{
     ACCESS_TOKEN, Client, ID_JAG, ID_TOKEN, JWT, REFRESH_TOKEN, TokenExchange, TokenKind, TokenSet,
-    TypedToken,
+    TypedToken, basic,
 };

@@ -1,10 +1,11 @@
 //! An authorization server: discovering its metadata (RFC 8414; OpenID Connect Discovery 1.0).
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::oauth::error::{OAuthError, visible};
-use crate::oauth::requests::Requests;
+use crate::fetch::{FetchError, Requests, visible};
+use crate::oauth::error::OAuthError;
 
 /// The metadata of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,24 +45,61 @@ pub struct Provider {
     pub dpop_signing_alg_values_supported: Option<Vec<String>>,
 }
 
+/// The member of metadata that says whose they are.
+#[derive(Deserialize)]
+struct Named {
+    issuer: String,
+}
+
+/// Reads the metadata of an issuer at the first place that has them. The named issuer "MUST be
+/// identical" (RFC 8414, 3.3), since one issuer could otherwise present its endpoints as another's.
+///
+/// # Errors
+///
+/// If no place has metadata, they name another issuer, or there is no answer.
+pub async fn metadata<T: DeserializeOwned>(
+    requests: &Requests,
+    issuer: &str,
+) -> Result<T, OAuthError> {
+    for place in metadata_places(issuer) {
+        let document = async {
+            let answer = requests.get(&place).await?;
+            Ok::<_, FetchError>((answer.json::<Named>(&place)?, answer.json::<T>(&place)?))
+        };
+        match document.await {
+            Ok((Named { issuer: named }, document)) if named == issuer => return Ok(document),
+            Ok((Named { issuer: named }, _)) => {
+                return Err(OAuthError::OtherIssuer {
+                    issuer: issuer.to_owned(),
+                    named: visible(&named, 200),
+                });
+            }
+            Err(error) if error.is_absence() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(OAuthError::NoMetadata {
+        issuer: issuer.to_owned(),
+    })
+}
+
 /// The places where an issuer may publish its metadata, in the order of 2026-07-28
-/// basic/authorization/authorization-server-discovery. The list is empty if the issuer is not a
-/// URL.
-#[must_use]
-pub fn metadata_places(issuer: &str) -> Vec<String> {
+/// basic/authorization/authorization-server-discovery. There are none if the issuer is not a URL.
+fn metadata_places(issuer: &str) -> Vec<Url> {
     let Ok(url) = Url::parse(issuer) else {
         return Vec::new();
     };
-    let origin = url.origin().ascii_serialization();
     let path = url.path().trim_end_matches('/');
     let mut places = vec![
-        format!("{origin}/.well-known/oauth-authorization-server{path}"),
-        format!("{origin}/.well-known/openid-configuration{path}"),
+        format!("/.well-known/oauth-authorization-server{path}"),
+        format!("/.well-known/openid-configuration{path}"),
     ];
     if !path.is_empty() {
-        places.push(format!("{origin}{path}/.well-known/openid-configuration"));
+        places.push(format!("{path}/.well-known/openid-configuration"));
     }
-    places
+    let origin = url.origin().ascii_serialization();
+    let at = |place: &String| Url::parse(&format!("{origin}{place}")).ok();
+    places.iter().filter_map(at).collect()
 }
 
 impl Provider {
@@ -69,17 +107,21 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// If no place has metadata, they name another issuer, or there is no answer.
+    /// If it has none, they name forbidden places, or there is no answer.
     pub async fn discover(requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
-        for place in metadata_places(issuer) {
-            let place = Url::parse(&place).map_err(|_| no_metadata(issuer))?;
-            match requests.get_json::<Self>(&place).await {
-                Ok(provider) => return provider.checked(requests, issuer),
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(error),
-            }
+        let provider: Self = metadata(requests, issuer).await?;
+        let others = [
+            &provider.authorization_endpoint,
+            &provider.registration_endpoint,
+            &provider.revocation_endpoint,
+        ];
+        for endpoint in [&provider.token_endpoint]
+            .into_iter()
+            .chain(others.into_iter().flatten())
+        {
+            requests.permits(endpoint)?;
         }
-        Err(no_metadata(issuer))
+        Ok(provider)
     }
 
     /// An authorization server with a configured token endpoint, and nothing else known.
@@ -147,47 +189,6 @@ impl Provider {
             None => method == "client_secret_basic",
         }
     }
-
-    /// Returns the metadata if they are the issuer's own and name no forbidden places. The issuer
-    /// "MUST be identical" (RFC 8414, 3.3), since one issuer could otherwise present its endpoints
-    /// as another's.
-    fn checked(self, requests: &Requests, issuer: &str) -> Result<Self, OAuthError> {
-        if self.issuer != issuer {
-            let named = visible(&self.issuer, 200);
-            return Err(OAuthError::OtherIssuer {
-                issuer: issuer.to_owned(),
-                named,
-            });
-        }
-        requests.permits(&self.token_endpoint)?;
-        for endpoint in [
-            &self.authorization_endpoint,
-            &self.registration_endpoint,
-            &self.revocation_endpoint,
-        ] {
-            endpoint
-                .iter()
-                .try_for_each(|endpoint| requests.permits(endpoint))?;
-        }
-        Ok(self)
-    }
-}
-
-fn no_metadata(issuer: &str) -> OAuthError {
-    OAuthError::NoMetadata {
-        issuer: issuer.to_owned(),
-    }
-}
-
-/// Whether an answer means that the document is not here, but maybe elsewhere. A failed server does
-/// not mean that: the next place could be another's.
-pub(crate) fn is_absent(error: &OAuthError) -> bool {
-    match error {
-        OAuthError::Status { status, .. } => status.is_client_error() && !error.is_temporary(),
-        // Some servers answer every path with a page.
-        OAuthError::Malformed { .. } => true,
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -196,15 +197,19 @@ mod tests {
 
     #[test]
     fn metadata_are_at_these_places() {
+        let places = |issuer| {
+            let places = metadata_places(issuer);
+            places.iter().map(Url::to_string).collect::<Vec<_>>()
+        };
         assert_eq!(
-            metadata_places("https://id.example.com"),
+            places("https://id.example.com"),
             [
                 "https://id.example.com/.well-known/oauth-authorization-server",
                 "https://id.example.com/.well-known/openid-configuration",
             ]
         );
         assert_eq!(
-            metadata_places("https://id.example.com:8443/tenant/1/"),
+            places("https://id.example.com:8443/tenant/1/"),
             [
                 "https://id.example.com:8443/.well-known/oauth-authorization-server/tenant/1",
                 "https://id.example.com:8443/.well-known/openid-configuration/tenant/1",

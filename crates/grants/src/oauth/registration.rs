@@ -4,15 +4,16 @@
 use std::time::{Duration, SystemTime};
 
 use fanlight_config::settings::Secret;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::fetch::{JSON, Requests};
 use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
-use crate::oauth::requests::Requests;
 use crate::oauth::sealed;
 use crate::oauth::signing_key::SigningKey;
+use crate::oauth::token::refusal;
 
 /// A client at one authorization server. No other one knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -102,7 +103,7 @@ impl ClientMetadata {
     /// whether it gets a secret.
     #[must_use]
     pub fn of_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
-        let is_native = crate::oauth::guard::is_loopback(redirect_uri);
+        let is_native = crate::fetch::is_loopback(redirect_uri);
         Self {
             client_name: client_name.into(),
             redirect_uris: vec![redirect_uri.to_string()],
@@ -196,9 +197,13 @@ pub async fn register(
         });
     };
     let wanted = metadata_for(provider, metadata);
-    let answer = requests.post_json(endpoint, &wanted).await?;
+    let wanted =
+        serde_json::to_vec(&wanted).map_err(|error| OAuthError::malformed(endpoint, error))?;
+    let answer = requests
+        .post(endpoint, JSON, HeaderMap::new(), wanted)
+        .await?;
     if !matches!(answer.status, StatusCode::CREATED | StatusCode::OK) {
-        return Err(answer.refusal(endpoint));
+        return Err(refusal(&answer, endpoint));
     }
     let registered: Registered = answer.json(endpoint)?;
     let end = registered

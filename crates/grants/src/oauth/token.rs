@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
+use crate::fetch::{Answer, FORM, FetchError, Requests, shown, visible};
 use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
-use crate::oauth::error::{OAuthError, shown, visible};
+use crate::oauth::error::OAuthError;
 use crate::oauth::proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::{ClientAuthentication, ClientRegistration};
-use crate::oauth::requests::{Answer, Requests};
 use crate::oauth::scopes::Scopes;
 use crate::oauth::sealed;
 use crate::oauth::unverified::unverified;
@@ -282,10 +282,8 @@ impl Client<'_> {
             target,
         };
         let endpoint = &self.provider.token_endpoint;
-        let granted = self
-            .post(endpoint, &exchange.parameters(), target)
-            .await?
-            .granted(endpoint)?;
+        let answer = self.post(endpoint, &exchange.parameters(), target).await?;
+        let granted = granted(&answer, endpoint)?;
         match granted.issued_token_type.as_deref() {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
             _ => Err(OAuthError::malformed(
@@ -311,7 +309,7 @@ impl Client<'_> {
         if answer.status.is_success() {
             Ok(())
         } else {
-            Err(answer.refusal(endpoint))
+            Err(refusal(&answer, endpoint))
         }
     }
 
@@ -322,7 +320,7 @@ impl Client<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, parameters, target).await?;
-        let granted = answer.granted(endpoint)?;
+        let granted = granted(&answer, endpoint)?;
         let scopes = granted
             .scope
             .as_deref()
@@ -357,7 +355,11 @@ impl Client<'_> {
             .headers
             .get(PROOF_NONCE)
             .and_then(|nonce| nonce.to_str().ok());
-        match nonce.filter(|_| self.proof_key.is_some() && answer.wants_nonce(url)) {
+        let wants_nonce = || {
+            let refusal = answer.json::<Refusal>(url);
+            refusal.is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
+        };
+        match nonce.filter(|_| self.proof_key.is_some() && wants_nonce()) {
             Some(nonce) => self.post_with(url, parameters, target, Some(nonce)).await,
             None => Ok(answer),
         }
@@ -385,7 +387,7 @@ impl Client<'_> {
                 )?,
             );
         }
-        self.requests.post_form(url, headers, form).await
+        Ok(self.requests.post(url, FORM, headers, form).await?)
     }
 
     fn form(
@@ -433,8 +435,12 @@ impl Client<'_> {
     }
 }
 
-/// The header with a client's id and secret, both form-encoded.
-fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
+/// The header with a client's id and secret, both form-encoded (RFC 6749, 2.3.1).
+///
+/// # Errors
+///
+/// If they cannot be sent.
+pub fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret.expose())));
     let value = HeaderValue::try_from(format!("Basic {credentials}"));
@@ -566,40 +572,29 @@ impl Seconds {
     }
 }
 
-impl Answer {
-    /// The granted tokens. Some servers refuse with a status of success.
-    fn granted(&self, url: &Url) -> Result<Granted, OAuthError> {
-        if !self.status.is_success() || self.json::<Refusal>(url).is_ok() {
-            return Err(self.refusal(url));
-        }
-        let granted: Granted = self.json(url)?;
-        if granted.access_token.is_empty() {
-            return Err(OAuthError::malformed(url, "its token is empty"));
-        }
-        Ok(granted)
+/// The tokens that an answer grants. Some servers refuse with a status of success.
+fn granted(answer: &Answer, url: &Url) -> Result<Granted, OAuthError> {
+    if !answer.status.is_success() || answer.json::<Refusal>(url).is_ok() {
+        return Err(refusal(answer, url));
     }
-
-    /// Whether the server requires the nonce of the header in a proof.
-    fn wants_nonce(&self, url: &Url) -> bool {
-        self.json::<Refusal>(url)
-            .is_ok_and(|refusal| refusal.error == "use_dpop_nonce")
+    let granted: Granted = answer.json(url)?;
+    if granted.access_token.is_empty() {
+        return Err(OAuthError::malformed(url, "its token is empty"));
     }
+    Ok(granted)
+}
 
-    /// The refusal in the answer.
-    pub(crate) fn refusal(&self, url: &Url) -> OAuthError {
-        match self.json::<Refusal>(url) {
-            Ok(Refusal {
-                error,
-                error_description,
-            }) => OAuthError::Refused {
-                url: shown(url),
-                code: visible(&error, 64),
-                explanation: error_description.map(|text| visible(&text, 200)),
-            },
-            Err(_) => OAuthError::Status {
-                url: shown(url),
-                status: self.status,
-            },
-        }
+/// The refusal in an answer.
+pub(crate) fn refusal(answer: &Answer, url: &Url) -> OAuthError {
+    match answer.json::<Refusal>(url) {
+        Ok(Refusal {
+            error,
+            error_description,
+        }) => OAuthError::Refused {
+            url: shown(url),
+            code: visible(&error, 64),
+            explanation: error_description.map(|text| visible(&text, 200)),
+        },
+        Err(_) => FetchError::status(url, answer.status).into(),
     }
 }

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::oauth::{AuthorizationRequest, Provider, TokenTarget, Trust};
+use crate::fetch::Trust;
+use crate::oauth::{AuthorizationRequest, Provider, TokenTarget};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_canonical::credentials::{ConnectionFacts, Open};
 use fanlight_canonical::identity::Identity;

@@ -1,8 +1,7 @@
 //! Discovering a server's authorization server, and servers' attempts to mislead a client.
 
-use fanlight_grants::oauth::{
-    Challenge, Discovered, OAuthError, Provider, Requests, Scopes, Trust, discover,
-};
+use fanlight_grants::fetch::{FetchError, Requests, Trust};
+use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, Provider, Scopes, discover};
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::tls::Authority;
@@ -173,7 +172,10 @@ async fn metadata_lead_to_no_forbidden_place() {
             .authority
             .describe(json!({ "token_endpoint": endpoint }));
         assert!(
-            matches!(found(&world, None).await, Err(OAuthError::Forbidden { .. })),
+            matches!(
+                found(&world, None).await,
+                Err(OAuthError::Fetch(FetchError::Forbidden { .. }))
+            ),
             "{endpoint}"
         );
     }
@@ -186,7 +188,10 @@ async fn metadata_lead_to_no_forbidden_place() {
             .authority
             .describe(json!({ "authorization_endpoint": link }));
         assert!(
-            matches!(found(&world, None).await, Err(OAuthError::Forbidden { .. })),
+            matches!(
+                found(&world, None).await,
+                Err(OAuthError::Fetch(FetchError::Forbidden { .. }))
+            ),
             "{link}"
         );
     }
@@ -214,7 +219,7 @@ async fn remote_server_leads_neither_to_this_machine_nor_into_its_network() {
                 .await
                 .unwrap_err();
             assert!(
-                matches!(refused, OAuthError::Forbidden { .. }),
+                matches!(refused, FetchError::Forbidden { .. }),
                 "{place}: {refused}"
             );
         }
@@ -231,7 +236,10 @@ async fn certificate_is_of_an_authority_that_is_trusted() {
     let refused = Provider::discover(&untrusting, provider.url())
         .await
         .unwrap_err();
-    assert!(matches!(refused, OAuthError::NoAnswer { .. }), "{refused}");
+    assert!(
+        matches!(refused, OAuthError::Fetch(FetchError::NoAnswer { .. })),
+        "{refused}"
+    );
     trust.authorities = Some(authority.pem().into_bytes());
     let trusting = Requests::new(&trust).unwrap();
     assert!(Provider::discover(&trusting, provider.url()).await.is_ok());
@@ -262,7 +270,7 @@ async fn redirects_are_not_followed_and_long_answers_not_read() {
     );
     assert!(matches!(
         found(&world, None).await,
-        Err(OAuthError::TooLong { .. })
+        Err(OAuthError::Fetch(FetchError::TooLong { .. }))
     ));
 }
 
@@ -284,5 +292,8 @@ async fn slow_server_is_left_after_ten_seconds() {
     let error = Provider::discover(&requests(), authority.url())
         .await
         .unwrap_err();
-    assert!(matches!(error, OAuthError::Timeout { .. }), "{error}");
+    assert!(
+        matches!(error, OAuthError::Fetch(FetchError::Timeout { .. })),
+        "{error}"
+    );
 }

@@ -1,6 +1,7 @@
 //! The token endpoint with each kind of grant, and clients' authentication there.
 
 use fanlight_config::settings::Secret;
+use fanlight_grants::fetch::FetchError;
 use fanlight_grants::oauth::{
     ACCESS_TOKEN, Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG,
     ID_TOKEN, OAuthError, ProofKey, Scopes, SigningKey, TokenExchange, TokenKind, TokenTarget,
@@ -168,7 +169,10 @@ async fn identity_assertion_is_nothing_else() {
         .identity_assertion(subject, "https://as.example.com", &target())
         .await
         .unwrap_err();
-    assert!(matches!(refused, OAuthError::Malformed { .. }), "{refused}");
+    assert!(
+        matches!(refused, OAuthError::Fetch(FetchError::Malformed { .. })),
+        "{refused}"
+    );
     world
         .authority
         .grants_with(json!({ "issued_token_type": ID_JAG, "token_type": "N_A" }));
@@ -247,7 +251,7 @@ async fn refusals_are_told_by_their_code() {
         world.authority.on_token(move |_| (200, granted.clone()));
         assert!(matches!(
             client.client_credentials(&target()).await,
-            Err(OAuthError::Malformed { .. })
+            Err(OAuthError::Fetch(FetchError::Malformed { .. }))
         ));
     }
     world.authority.on_token(|_| (503, json!({})));

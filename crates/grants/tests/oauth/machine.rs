@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fanlight_config::settings::Secret;
+use fanlight_grants::fetch::Trust;
 use fanlight_grants::oauth::{
     ClientCredentials, ConfiguredClient, Headers, ID_JAG, ID_TOKEN, IdentityProvider,
     MachineAccess, MachineGrant, MachineSettings, OAuthError, RefusedMessage, Subject, TokenFile,
-    Trust,
 };
 use fanlight_testkit::authorization_server::{Asked, AuthorizationServer};
 use fanlight_testkit::harness::TempFile;

@@ -8,9 +8,8 @@ mod discovering;
 mod grants;
 mod machine;
 
-use fanlight_grants::oauth::{
-    Client, ClientRegistration, ConfiguredClient, Provider, Requests, Trust,
-};
+use fanlight_grants::fetch::{Requests, Trust};
+use fanlight_grants::oauth::{Client, ClientRegistration, ConfiguredClient, Provider};
 use fanlight_testkit::authorization_server::AuthorizationServer;
 use fanlight_testkit::scripted::{Backend, Era, Protection, Transport};
 use url::Url;

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
-use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, Requests, discover};
+use fanlight_grants::fetch::Requests;
+use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, discover};
 use futures_util::StreamExt as _;
 use http::header::AUTHORIZATION;
 use serde_json::{Value, json};
@@ -112,7 +113,9 @@ async fn ask(
     let challenge = match said {
         // The server may accept the configured credentials. If there are none and it cannot be
         // reached, that is reported elsewhere.
-        None if entry != Entry::Nothing => requests.challenge(&trust.server).await.ok().flatten(),
+        None if entry != Entry::Nothing => {
+            Challenge::of(&requests, &trust.server).await.ok().flatten()
+        }
         said => said,
     };
     let Some(challenge) = challenge else {

@@ -4,6 +4,7 @@ use fanlight_config::settings::Secret;
 use serde::Deserialize;
 
 use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
+use crate::fetch::Requests;
 use crate::grants::{SubjectToken, UserSubject};
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::discovery::Discovered;
@@ -11,7 +12,6 @@ use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProofKey;
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::ClientRegistration;
-use crate::oauth::requests::Requests;
 use crate::oauth::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken};
 use crate::oauth::unverified::unverified;
 

@@ -6,13 +6,13 @@ use super::grant::Asking;
 use super::held::Held;
 use super::progress::Obtained;
 use super::settings::MachineSettings;
+use crate::fetch::Requests;
 use crate::grants::UserSubject;
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::{Discovered, protected_resource};
 use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProofKey;
-use crate::oauth::requests::Requests;
 use crate::oauth::scopes::Scopes;
 
 /// The settings, and the HTTP client for them.

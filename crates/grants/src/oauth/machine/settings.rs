@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use fanlight_config::settings::{Secret, read_bounded};
 use url::Url;
 
-use crate::oauth::error::{OAuthError, visible};
-use crate::oauth::guard::Trust;
+use crate::fetch::{Trust, visible};
+use crate::oauth::error::OAuthError;
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::ConfiguredClient;
 use crate::oauth::scopes::Scopes;

@@ -2,13 +2,12 @@
 //! requests to anything that Fanlight can reach.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
-use crate::oauth::zone::Zone;
+use super::zone::Zone;
 
 /// The trusted server, and the places to which its metadata may lead.
 #[derive(Clone, Debug)]
@@ -35,22 +34,20 @@ impl Trust {
 
 /// Decides which URLs and addresses may get requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard {
-    server: Url,
-    configured: Vec<Url>,
+pub(super) struct Guard {
+    /// The configured URLs.
+    own: Vec<Url>,
 }
 
 impl Guard {
-    pub(crate) fn new(trust: &Trust) -> Self {
-        Self {
-            server: trust.server.clone(),
-            configured: trust.configured.clone(),
-        }
+    pub(super) fn new(configured: impl IntoIterator<Item = Url>) -> Self {
+        let own = configured.into_iter().collect();
+        Self { own }
     }
 
     /// Whether a URL may get requests, and be shown to a user's browser. This checks what is
     /// visible without resolving its name.
-    pub(crate) fn check(&self, url: &Url) -> Result<(), &'static str> {
+    pub(super) fn check(&self, url: &Url) -> Result<(), &'static str> {
         let is_local = is_loopback(url) && self.is_local();
         match url.scheme() {
             "https" => {}
@@ -74,7 +71,7 @@ impl Guard {
     }
 
     /// Whether a literal address in a URL may be connected to.
-    pub(crate) async fn check_literal(&self, url: &Url) -> Result<(), &'static str> {
+    pub(super) async fn check_literal(&self, url: &Url) -> Result<(), &'static str> {
         match literal(url) {
             Some(address) if !self.is_own(url) && !self.permits(address).await => Err(NOT_PUBLIC),
             Some(_) | None => Ok(()),
@@ -83,16 +80,12 @@ impl Guard {
 
     /// Whether a configured URL is on this machine.
     fn is_local(&self) -> bool {
-        self.own().any(is_loopback)
-    }
-
-    fn own(&self) -> impl Iterator<Item = &Url> {
-        self.configured.iter().chain([&self.server])
+        self.own.iter().any(is_loopback)
     }
 
     /// Whether a configured URL has the same host, which gets requests anyway.
     fn is_own(&self, url: &Url) -> bool {
-        self.own().any(|own| own.host_str() == url.host_str())
+        self.own.iter().any(|own| own.host_str() == url.host_str())
     }
 
     /// Whether an address that is not configured may be connected to.
@@ -107,7 +100,7 @@ impl Guard {
 
     /// Whether the server is in a private network. Its authorization server may then be there, too.
     async fn is_in_private_network(&self) -> bool {
-        for own in self.own() {
+        for own in &self.own {
             let is_private = match (literal(own), own.host_str()) {
                 (Some(address), _) => are_private([address]),
                 (None, Some(name)) => lookup_host((name, 0))
@@ -123,12 +116,12 @@ impl Guard {
     }
 
     /// The permitted addresses of a name.
-    async fn resolve(
+    async fn addresses(
         &self,
         name: &str,
     ) -> Result<Vec<SocketAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let found = lookup_host((name, 0)).await?;
-        if self.own().any(|own| own.host_str() == Some(name)) {
+        if self.own.iter().any(|own| own.host_str() == Some(name)) {
             return Ok(found.collect());
         }
         let mut permitted = Vec::new();
@@ -150,16 +143,14 @@ const NOT_PUBLIC: &str = "its address is not public, but the server's address is
 /// A name has no permitted address.
 #[derive(Debug, thiserror::Error)]
 #[error("{NOT_PUBLIC}")]
-pub(crate) struct NotPublic;
+pub(super) struct NotPublic;
 
-/// Resolves names to permitted addresses, so that only checked addresses are connected to.
-pub(crate) struct GuardedResolver(pub(crate) Arc<Guard>);
-
-impl Resolve for GuardedResolver {
+/// Only checked addresses are connected to.
+impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
-        let guard = Arc::clone(&self.0);
+        let guard = self.clone();
         Box::pin(async move {
-            let addresses = guard.resolve(name.as_str()).await?;
+            let addresses = guard.addresses(name.as_str()).await?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
@@ -191,7 +182,7 @@ mod tests {
     use super::*;
 
     fn guard(server: &str) -> Guard {
-        Guard::new(&Trust::in_server(server.parse().unwrap()))
+        Guard::new([server.parse().unwrap()])
     }
 
     async fn may_ask(server: &str, url: &str) -> bool {
@@ -270,13 +261,13 @@ mod tests {
     #[tokio::test]
     async fn name_is_resolved_to_permitted_addresses_only() {
         let refused = guard("https://1.1.1.1/mcp")
-            .resolve("localhost")
+            .addresses("localhost")
             .await
             .unwrap_err();
         assert!(refused.downcast_ref::<NotPublic>().is_some(), "{refused}");
         assert!(
             !guard("http://127.0.0.1/mcp")
-                .resolve("localhost")
+                .addresses("localhost")
                 .await
                 .unwrap()
                 .is_empty()
@@ -285,11 +276,8 @@ mod tests {
 
     #[tokio::test]
     async fn places_that_the_operator_names_are_asked() {
-        let mut trust = Trust::in_server("https://1.1.1.1/mcp".parse().unwrap());
-        trust
-            .configured
-            .push("https://10.0.0.5/token".parse().unwrap());
-        let guard = Guard::new(&trust);
+        let configured = ["https://10.0.0.5/token", "https://1.1.1.1/mcp"];
+        let guard = Guard::new(configured.map(|url| url.parse().unwrap()));
         assert_eq!(
             guard
                 .check_literal(&"https://10.0.0.5/token".parse().unwrap())

@@ -6,7 +6,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 /// A part of the Internet, defined by who can reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Zone {
+pub(super) enum Zone {
     /// Reachable by everybody.
     Public,
     /// Reachable in the same private network (RFC 1918, 4193 and 6598).
@@ -68,7 +68,7 @@ const SPECIAL_V6: [Ipv6Net; 5] = [
 ];
 
 impl Zone {
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub(super) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Loopback,
             IpAddr::V4(address) if SPECIAL_V4.iter().any(|net| net.contains(&address)) => {
