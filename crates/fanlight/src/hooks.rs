@@ -2,21 +2,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fanlight_config::{Config, HookFailure, HookOptions, HookTime};
 use fanlight_fair::LogLimit;
 use fanlight_frontend::{CallHook, HookAnswer, HookMoment};
+use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
 use fanlight_protocol::Json;
-use reqwest::{Client, StatusCode, redirect};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tokio::time::timeout;
 use tracing::warn;
 
-use fanlight_cli::failure::Failure;
-
-/// The size limit of an answer, in bytes.
-const LONGEST: usize = 64 << 10;
 /// The limit of characters in a text for clients or approvers.
 const LONGEST_TEXT: usize = 500;
 /// The limit of log lines about failing hooks in ten seconds.
@@ -25,8 +20,7 @@ const LINES: u32 = 5;
 /// The configured hooks, called in turn.
 #[derive(Debug)]
 struct Hooks {
-    all: Vec<HookOptions>,
-    client: Client,
+    all: Vec<(HookOptions, Requests)>,
     lines: LogLimit,
 }
 
@@ -47,27 +41,23 @@ enum Decision {
 }
 
 /// The configured hooks; `None` if there are none.
-pub(crate) fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, Failure> {
+pub(crate) fn of(config: &Config) -> Option<Arc<dyn CallHook>> {
     if config.hooks.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let client = Client::builder()
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        .build();
-    let client = client.map_err(|error| {
-        Failure::other(format!("cannot create the HTTP client for hooks: {error}"))
-    })?;
-    Ok(Some(Arc::new(Hooks {
-        all: config.hooks.clone(),
-        client,
+    let with_client = |hook: &HookOptions| {
+        let requests = Requests::to_configured().within(hook.timeout);
+        (hook.clone(), requests)
+    };
+    Some(Arc::new(Hooks {
+        all: config.hooks.iter().map(with_client).collect(),
         lines: LogLimit::new(LINES),
-    })))
+    }))
 }
 
 impl CallHook for Hooks {
     fn wants(&self, moment: HookMoment) -> bool {
-        self.all.iter().any(|hook| is_asked(hook, moment))
+        self.all.iter().any(|(hook, _)| is_asked(hook, moment))
     }
 
     fn ask(
@@ -82,8 +72,11 @@ impl CallHook for Hooks {
                 "result"
             };
             let mut answer = HookAnswer::Allow;
-            for hook in self.all.iter().filter(|hook| is_asked(hook, moment)) {
-                match self.ask_one(hook, event, &question).await {
+            for (hook, requests) in &self.all {
+                if !is_asked(hook, moment) {
+                    continue;
+                }
+                match self.ask_one(hook, requests, event, &question).await {
                     HookAnswer::Allow => {}
                     HookAnswer::Deny(reason) => return HookAnswer::Deny(reason),
                     ask @ HookAnswer::Ask(_) => answer = ask,
@@ -107,68 +100,45 @@ impl Hooks {
     async fn ask_one(
         &self,
         hook: &HookOptions,
+        requests: &Requests,
         event: &'static str,
         question: &Json,
     ) -> HookAnswer {
-        let HookOptions {
-            url,
-            timeout: limit,
-            on_failure,
-            ..
-        } = hook;
-        let asked = timeout(*limit, self.answer(url, event, question)).await;
-        let problem = match asked {
-            Ok(Ok(answer)) => return answer,
-            Ok(Err(problem)) => problem,
-            Err(_) => format!("no answer within {}", shown(*limit)),
-        };
-        if let Some(omitted) = self.lines.admit() {
-            warn!(url, event, problem, omitted, "a hook failed");
+        match answer(&hook.url, requests, event, question).await {
+            Ok(Said { decision, text }) => {
+                let text = text.chars().take(LONGEST_TEXT).collect();
+                return match decision {
+                    Decision::Allow => HookAnswer::Allow,
+                    Decision::Deny => HookAnswer::Deny(text),
+                    Decision::Ask => HookAnswer::Ask(text),
+                };
+            }
+            Err(problem) => {
+                if let Some(omitted) = self.lines.admit() {
+                    warn!(url = hook.url, event, %problem, omitted, "a hook failed");
+                }
+            }
         }
-        match on_failure {
+        match hook.on_failure {
             HookFailure::Allow => HookAnswer::Allow,
             HookFailure::Deny => HookAnswer::Deny("the hook is unavailable".to_owned()),
         }
     }
-
-    async fn answer(
-        &self,
-        url: &str,
-        event: &'static str,
-        question: &Json,
-    ) -> Result<HookAnswer, String> {
-        let failed = |error: reqwest::Error| error.without_url().to_string();
-        let request = self
-            .client
-            .post(url)
-            .header("Content-Type", "application/json")
-            .header("Fanlight-Event", event);
-        let mut response = request
-            .body(question.bytes().clone())
-            .send()
-            .await
-            .map_err(failed)?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("it answered with {}", response.status()));
-        }
-        let mut text = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if text.len() + chunk.len() > LONGEST {
-                return Err(format!("its answer is longer than {LONGEST} bytes"));
-            }
-            text.extend_from_slice(&chunk);
-        }
-        let Said { decision, text } =
-            serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        let text: String = text.chars().take(LONGEST_TEXT).collect();
-        Ok(match decision {
-            Decision::Allow => HookAnswer::Allow,
-            Decision::Deny => HookAnswer::Deny(text),
-            Decision::Ask => HookAnswer::Ask(text),
-        })
-    }
 }
 
-fn shown(limit: Duration) -> String {
-    format!("{} ms", limit.as_millis())
+async fn answer(
+    url: &str,
+    requests: &Requests,
+    event: &'static str,
+    question: &Json,
+) -> Result<Said, FetchError> {
+    let url = fetch::url(url)?;
+    let event = (
+        HeaderName::from_static("fanlight-event"),
+        HeaderValue::from_static(event),
+    );
+    let headers = HeaderMap::from_iter([event]);
+    let question = question.bytes().clone();
+    let answer = requests.post(&url, JSON, headers, question).await?;
+    answer.ok(&url)?.json(&url)
 }

@@ -426,7 +426,7 @@ impl Services {
 
     fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        settings.hooks.replace(hooks::of(config)?);
+        settings.hooks.replace(hooks::of(config));
         let common = self
             .replicas
             .as_ref()

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use fanlight_grants::fetch::{self, FORM, FetchError, Requests};
+use fanlight_grants::oauth::{OAuthError, basic, metadata};
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
-use http::{HeaderValue, StatusCode};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
+use url::Url;
+use url::form_urlencoded::Serializer;
 
-use super::client::{FetchError, IssuerClient};
-use super::discovery;
 use crate::bearer::TokenHash;
 use crate::json;
 use crate::oauth_settings::{IntrospectionSettings, OAuthLimits};
@@ -25,15 +27,17 @@ const WAITING: usize = 16;
 /// The least time between two attempts to read the metadata of an issuer.
 const RETRY: Duration = Duration::from_secs(1);
 
+const BUSY: OAuthError = OAuthError::Exhausted("too many requests wait for the issuer");
+
 /// An issuer's answer about a token: its claims if the token is active.
-pub(crate) type Answer = Result<Option<Json>, FetchError>;
+pub(crate) type Answer = Result<Option<Json>, OAuthError>;
 
 /// Asks one issuer about tokens, at most once at a time about each.
 #[derive(Debug)]
 pub(crate) struct Introspection {
     issuer: String,
     settings: IntrospectionSettings,
-    client: Arc<IssuerClient>,
+    client: Arc<Requests>,
     timeout: Duration,
     /// The permits of running requests.
     permits: Semaphore,
@@ -44,11 +48,17 @@ pub(crate) struct Introspection {
     has_failed: AtomicBool,
 }
 
+/// The relevant metadata of an issuer, as it publishes them.
+#[derive(Deserialize)]
+struct Metadata {
+    introspection_endpoint: Option<Url>,
+}
+
 /// The relevant metadata of an issuer.
 #[derive(Debug, Default)]
 struct Discovered {
     /// The introspection endpoint.
-    endpoint: Option<String>,
+    endpoint: Option<Url>,
     /// When they were last requested.
     asked: Option<Instant>,
     /// Whether something else answered at the endpoint.
@@ -60,7 +70,7 @@ impl Introspection {
         issuer: String,
         settings: IntrospectionSettings,
         limits: &OAuthLimits,
-        client: Arc<IssuerClient>,
+        client: Arc<Requests>,
     ) -> Self {
         Self {
             issuer,
@@ -103,11 +113,11 @@ impl Introspection {
 
     async fn request(&self, token: &str) -> Answer {
         let Ok(_place) = self.places.try_acquire() else {
-            return Err(FetchError::Busy);
+            return Err(BUSY);
         };
         let permit = tokio::time::timeout(self.timeout, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {
-            return Err(FetchError::Busy);
+            return Err(BUSY);
         };
         let answer = self.exchange(token).await;
         let had_failed = self.has_failed.swap(answer.is_err(), Ordering::Relaxed);
@@ -125,39 +135,45 @@ impl Introspection {
 
     async fn exchange(&self, token: &str) -> Answer {
         let endpoint = self.endpoint().await?;
-        let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
-        let answer = match self
-            .client
-            .post(&endpoint, Some(self.authorization()?), form)
-            .await
-        {
+        let form = Serializer::new(String::new())
+            .extend_pairs([("token", token), ("token_type_hint", "access_token")])
+            .finish();
+        let IntrospectionSettings {
+            client_id,
+            client_secret,
+            ..
+        } = &self.settings;
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, basic(client_id, client_secret)?)]);
+        let answer = self.client.post(&endpoint, FORM, headers, form).await?;
+        match answer.status {
+            StatusCode::OK => {}
             // The issuer does not answer for this kind of token, such as a JWT, which anybody may
             // send. If the credentials were wrong, the status would be 401 (RFC 7662, 2.3).
-            Err(FetchError::Status(StatusCode::BAD_REQUEST)) => {
+            StatusCode::BAD_REQUEST => {
                 tracing::debug!(
                     issuer = self.issuer,
                     "an issuer refused a request about a token: 400"
                 );
                 return Ok(None);
             }
-            Err(error) => {
-                if matches!(error, FetchError::Status(status) if is_elsewhere(status)) {
+            status => {
+                if is_elsewhere(status) {
                     self.discovered.lock().await.has_moved = true;
                 }
-                return Err(error);
+                return Err(FetchError::status(&endpoint, status).into());
             }
-            Ok(answer) => answer,
-        };
-        let answer = json::object(answer).ok_or(FetchError::Malformed)?;
+        }
+        let answer = json::object(answer.body)
+            .ok_or_else(|| FetchError::malformed(&endpoint, "it is no JSON object"))?;
         Ok(answer
             .peek("active")
             .is_some_and(|active| active.is_true())
             .then_some(answer))
     }
 
-    async fn endpoint(&self) -> Result<String, FetchError> {
+    async fn endpoint(&self) -> Result<Url, OAuthError> {
         if let Some(endpoint) = &self.settings.endpoint {
-            return Ok(endpoint.clone());
+            return Ok(fetch::url(endpoint)?);
         }
         let mut discovered = self.discovered.lock().await;
         let may_ask = discovered
@@ -171,25 +187,18 @@ impl Introspection {
             return Ok(endpoint.clone());
         }
         if !may_ask {
-            return Err(FetchError::JustFailed);
+            return Err(OAuthError::Exhausted("a request has failed a moment ago"));
         }
         discovered.asked = Some(Instant::now());
-        let metadata = discovery::metadata(&self.client, &self.issuer).await?;
+        let Metadata {
+            introspection_endpoint,
+        } = metadata(&self.client, &self.issuer).await?;
         discovered.has_moved = false;
-        Ok(discovered
-            .endpoint
-            .insert(discovery::url(&metadata, "introspection_endpoint")?)
-            .clone())
-    }
-
-    /// Fanlight's credentials at the issuer (RFC 6749, 2.3.1).
-    fn authorization(&self) -> Result<HeaderValue, FetchError> {
-        let name = form_encoded(&self.settings.client_id);
-        let password = form_encoded(self.settings.client_secret.expose());
-        let field = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
-        let mut value = HeaderValue::try_from(field).map_err(|_| FetchError::Malformed)?;
-        value.set_sensitive(true);
-        Ok(value)
+        let endpoint = introspection_endpoint.ok_or_else(|| OAuthError::NoEndpoint {
+            issuer: self.issuer.clone(),
+            endpoint: "introspection endpoint",
+        })?;
+        Ok(discovered.endpoint.insert(endpoint).clone())
     }
 
     fn running(
@@ -217,24 +226,4 @@ fn is_elsewhere(status: StatusCode) -> bool {
             StatusCode::GONE,
         ]
         .contains(&status)
-}
-
-/// `application/x-www-form-urlencoded` (RFC 6749, appendix B).
-fn form_encoded(text: &str) -> String {
-    reqwest::Url::parse_with_params("x:", [("", text)])
-        .ok()
-        .and_then(|url| Some(url.query()?.strip_prefix('=')?.to_owned()))
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_passwords_are_form_encoded() {
-        assert_eq!(form_encoded("fanlight"), "fanlight");
-        assert_eq!(form_encoded("a b:c&d=%é+"), "a+b%3Ac%26d%3D%25%C3%A9%2B");
-        assert_eq!(form_encoded(""), "");
-    }
 }

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use fanlight_config::settings::Algorithm;
 
-use super::client::FetchError;
 use crate::algorithm::KeyType;
 use crate::json;
 
@@ -149,6 +148,17 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The reason why a document is no usable key set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoKeySet {
+    #[error("it is no key set")]
+    Malformed,
+    #[error("it has more than {0} keys")]
+    TooManyKeys(usize),
+    #[error("it has no usable key")]
+    NoKeys,
+}
+
 /// An issuer's usable keys, at least one.
 #[derive(Debug)]
 pub(crate) struct KeySet(Vec<Key>);
@@ -159,18 +169,18 @@ impl KeySet {
     /// # Errors
     ///
     /// If it is not one, has more than `max` keys, or no usable one.
-    pub(crate) fn read(text: Bytes, max: usize) -> Result<Self, FetchError> {
-        let set = json::object(text).ok_or(FetchError::Malformed)?;
-        let keys = set.get("keys").ok_or(FetchError::Malformed)?;
+    pub(crate) fn read(text: Bytes, max: usize) -> Result<Self, NoKeySet> {
+        let set = json::object(text).ok_or(NoKeySet::Malformed)?;
+        let keys = set.get("keys").ok_or(NoKeySet::Malformed)?;
         if keys.elements().count() > max {
-            return Err(FetchError::TooManyKeys(max));
+            return Err(NoKeySet::TooManyKeys(max));
         }
         let usable: Vec<Key> = keys
             .elements()
             .filter_map(|element| Key::read(&keys.slice(element)))
             .collect();
         if usable.is_empty() {
-            Err(FetchError::NoKeys)
+            Err(NoKeySet::NoKeys)
         } else {
             Ok(Self(usable))
         }
@@ -296,18 +306,15 @@ mod tests {
         let key = format!("{{{}}}", ec_key("P-256", 32, 32));
         let many = [key.as_str(); 11].join(",");
         let refused = [
-            ("[]".to_owned(), FetchError::Malformed),
-            ("{}".to_owned(), FetchError::Malformed),
-            (r#"{"keys":{}}"#.to_owned(), FetchError::NoKeys),
-            (r#"{"keys":[]}"#.to_owned(), FetchError::NoKeys),
+            ("[]".to_owned(), NoKeySet::Malformed),
+            ("{}".to_owned(), NoKeySet::Malformed),
+            (r#"{"keys":{}}"#.to_owned(), NoKeySet::NoKeys),
+            (r#"{"keys":[]}"#.to_owned(), NoKeySet::NoKeys),
             (
                 format!(r#"{{"keys":[],"keys":[{key}]}}"#),
-                FetchError::Malformed,
+                NoKeySet::Malformed,
             ),
-            (
-                format!(r#"{{"keys":[{many}]}}"#),
-                FetchError::TooManyKeys(10),
-            ),
+            (format!(r#"{{"keys":[{many}]}}"#), NoKeySet::TooManyKeys(10)),
         ];
         for (text, error) in refused {
             assert_eq!(

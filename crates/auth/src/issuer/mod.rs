@@ -1,16 +1,16 @@
 //! Issuers of access tokens: their keys and their answers about tokens, over HTTP.
 
-mod client;
-pub(crate) mod discovery;
 mod introspection;
 mod keys;
 mod store;
 
 use std::sync::Arc;
 
+use fanlight_grants::fetch::Requests;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::client::IssuerClient;
+use fanlight_config::settings::Algorithm;
+
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};
@@ -39,7 +39,16 @@ struct Basis {
 impl Issuer {
     fn new(settings: &IssuerSettings, all: &OAuthSettings) -> Self {
         let limits = all.limits;
-        let client = Arc::new(IssuerClient::new(&settings.issuer, limits.request));
+        // Others are discovered, and lead only where these may lead.
+        let configured = [Some(&settings.issuer), settings.jwks_uri.as_ref()]
+            .into_iter()
+            .chain([settings
+                .introspection
+                .as_ref()
+                .and_then(|asked| asked.endpoint.as_ref())])
+            .flatten()
+            .filter_map(|url| url.parse().ok());
+        let client = Arc::new(Requests::leading_from(configured).within(limits.request));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let introspection = settings.introspection.clone().map(|introspection| {
             Arc::new(Introspection::new(

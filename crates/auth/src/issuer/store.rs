@@ -10,9 +10,11 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio_util::sync::CancellationToken;
 
 use fanlight_config::settings::Algorithm;
+use fanlight_grants::fetch::{self, FetchError, Requests};
+use fanlight_grants::oauth::{OAuthError, metadata};
+use serde::Deserialize;
+use url::Url;
 
-use super::client::{FetchError, IssuerClient};
-use super::discovery;
 use super::keys::KeySet;
 use crate::oauth_settings::OAuthLimits;
 
@@ -28,11 +30,17 @@ pub(crate) struct KeyStore {
     issuer: String,
     jwks_uri: Option<String>,
     limits: OAuthLimits,
-    client: Arc<IssuerClient>,
+    client: Arc<Requests>,
     /// Revokes identities verified with any of the issuer's keys.
     revoked: CancellationToken,
     current: ArcSwapOption<Fetched>,
     reading: Mutex<Reading>,
+}
+
+/// The relevant metadata of an issuer.
+#[derive(Deserialize)]
+struct Metadata {
+    jwks_uri: Option<Url>,
 }
 
 /// Keys, and the time when they were read.
@@ -71,7 +79,7 @@ impl KeyStore {
         issuer: String,
         jwks_uri: Option<String>,
         limits: OAuthLimits,
-        client: Arc<IssuerClient>,
+        client: Arc<Requests>,
         revoked: CancellationToken,
     ) -> Self {
         let (current, reading) = (ArcSwapOption::empty(), Mutex::default());
@@ -188,15 +196,20 @@ impl KeyStore {
         }
     }
 
-    async fn fetch(&self) -> Result<KeySet, FetchError> {
+    async fn fetch(&self) -> Result<KeySet, OAuthError> {
         let uri = match &self.jwks_uri {
-            Some(uri) => uri.clone(),
-            None => discovery::url(
-                &discovery::metadata(&self.client, &self.issuer).await?,
-                "jwks_uri",
-            )?,
+            Some(uri) => fetch::url(uri)?,
+            None => {
+                let Metadata { jwks_uri } = metadata(&self.client, &self.issuer).await?;
+                jwks_uri.ok_or_else(|| OAuthError::NoEndpoint {
+                    issuer: self.issuer.clone(),
+                    endpoint: "place of its keys",
+                })?
+            }
         };
-        KeySet::read(self.client.get(&uri).await?, MOST_KEYS)
+        let keys = self.client.get(&uri).await?;
+        let keys = KeySet::read(keys.body, MOST_KEYS);
+        Ok(keys.map_err(|error| FetchError::malformed(&uri, error))?)
     }
 
     fn reading(&self) -> MutexGuard<'_, Reading> {

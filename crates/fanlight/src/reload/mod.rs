@@ -318,7 +318,7 @@ impl Keeper {
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
             let unusable = |failure: Failure| Unusable::Other(failure.to_string());
-            let hooks = hooks::of(&loaded.config).map_err(unusable)?;
+            let hooks = hooks::of(&loaded.config);
             let sockets = self.listeners.prepare(&loaded.config)?;
             let record = self.record.prepare(&loaded.config).map_err(unusable)?;
             Ok(Prepared {

@@ -129,10 +129,7 @@ impl Requests {
         let answer = self
             .send(Method::GET, url, HeaderMap::new(), Bytes::new())
             .await?;
-        match answer.status {
-            StatusCode::OK => Ok(answer),
-            status => Err(FetchError::status(url, status)),
-        }
+        answer.ok(url)
     }
 
     /// Reads a JSON document.
@@ -227,6 +224,18 @@ impl Requests {
 }
 
 impl Answer {
+    /// The answer if it is a success.
+    ///
+    /// # Errors
+    ///
+    /// If it has another status than 200.
+    pub fn ok(self, url: &Url) -> Result<Self, FetchError> {
+        match self.status {
+            StatusCode::OK => Ok(self),
+            status => Err(FetchError::status(url, status)),
+        }
+    }
+
     /// The document in the body. A repeated member is refused, since two readers could interpret it
     /// differently.
     ///
@@ -264,6 +273,19 @@ pub async fn body_of(response: &mut Response, most: usize) -> reqwest::Result<Op
         body.extend_from_slice(&chunk);
     }
     Ok(Some(body.freeze()))
+}
+
+/// The URL in a text.
+///
+/// # Errors
+///
+/// If it is none.
+pub fn url(text: &str) -> Result<Url, FetchError> {
+    text.parse()
+        .map_err(|error: url::ParseError| FetchError::Forbidden {
+            url: visible(text, 200),
+            reason: error.to_string(),
+        })
 }
 
 /// The certificates in a file of authorities to trust besides the system's.
