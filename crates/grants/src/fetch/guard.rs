@@ -226,6 +226,11 @@ mod tests {
 
     #[tokio::test]
     async fn server_on_this_machine_or_in_a_private_network_leads_there() {
+        assert!(may_ask("http://[::1]:1", "https://id.example.com/keys").await);
+        for url in ["http://127.0.0.1.example.com/keys", "data:,{}"] {
+            assert!(!may_ask("http://127.0.0.1", url).await, "{url}");
+        }
+        assert!(super::super::url("keys").is_err() && super::super::url("").is_err());
         for url in [
             "http://localhost:1/",
             "http://127.0.0.1:2/",
