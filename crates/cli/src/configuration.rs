@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use fanlight_config::{Config, Environment, Input, Loaded, SecretReference, Transport};
-use reqwest::Url;
 use tracing::{info, warn};
+use url::Url;
 
 use crate::cli::CommonArgs;
 use crate::demo;

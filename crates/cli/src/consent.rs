@@ -5,7 +5,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use fanlight_config::settings::is_loopback;
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
-use reqwest::Url;
+use url::Url;
 
 use crate::cli::CommonArgs;
 use crate::demo;

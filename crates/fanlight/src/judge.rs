@@ -31,7 +31,7 @@ pub(crate) fn target(args: &CheckArgs) -> Result<Option<Target>, Failure> {
     match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let is_url =
-                reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+                url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_url {
                 return Err(Failure::usage(format!(
                     "{url:?} is neither a file nor an http or https URL; write a command behind \

@@ -29,8 +29,8 @@ use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use fanlight_record::AuditLog;
 use http::HeaderName;
-use reqwest::Url;
 use tokio::task::spawn_blocking;
+use url::Url;
 
 use crate::grant_record::RecordOfGrants;
 use crate::own_credentials as own;

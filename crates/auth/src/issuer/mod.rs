@@ -9,8 +9,6 @@ use std::sync::Arc;
 use fanlight_grants::fetch::Requests;
 use tokio_util::sync::CancellationToken;
 
-use fanlight_config::settings::Algorithm;
-
 pub(crate) use self::introspection::Introspection;
 pub(crate) use self::keys::{Key, KeySet};
 pub(crate) use self::store::{KeyStore, Lookup};

@@ -110,7 +110,7 @@ fn reached_by(value: &Item) -> String {
     let how = match (value.member("command"), value.member("url")) {
         (Some(Item::Text(command)), _) => command.clone(),
         (_, Some(Item::Text(url))) => {
-            let parsed = reqwest::Url::parse(url).ok();
+            let parsed = url::Url::parse(url).ok();
             let host = parsed
                 .as_ref()
                 .and_then(|url| Some(format!("{}://{}", url.scheme(), url.host_str()?)));

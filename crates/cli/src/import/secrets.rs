@@ -192,7 +192,7 @@ fn looks_like_token(word: &str) -> bool {
 
 /// Whether a URL has user information, or a query value that may be secret.
 fn is_secret_url(text: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(text) else {
+    let Ok(url) = url::Url::parse(text) else {
         return false;
     };
     let has_secret = || {

@@ -3,9 +3,11 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fanlight_config::MAX_FILE_SIZE;
 use fanlight_config::settings::read_bounded;
-use reqwest::{Certificate, StatusCode};
+use fanlight_grants::fetch;
+use http::StatusCode;
 use serde_json::Value;
 
 use super::place::{Place, TOKEN};
@@ -105,10 +107,7 @@ impl Admin {
     }
 
     fn at(place: Place, args: &AdminArgs) -> Result<Self, Failure> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none());
+        let http = fetch::builder().no_proxy().timeout(TIMEOUT);
         let mut http = match &place.socket {
             Some(path) => http.unix_socket(path.as_path()),
             None => http,
@@ -122,7 +121,7 @@ impl Admin {
             .certificate
             .as_ref()
             .and_then(|path| read_bounded(path, MAX_FILE_SIZE).ok());
-        let own = own.and_then(|pem| Certificate::from_pem_bundle(&pem).ok());
+        let own = own.and_then(|pem| fetch::authorities(&pem).ok());
         if let Some(own) = own {
             http = http.tls_certs_merge(own);
         }
@@ -144,7 +143,7 @@ impl Admin {
     }
 
     /// Requests `path`, and returns the answer's bytes.
-    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, Failure> {
+    pub async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Bytes, Failure> {
         let mut url = self.place.base.clone();
         url.set_path(path);
         if !query.is_empty() {
@@ -155,7 +154,7 @@ impl Admin {
     }
 
     /// Requests the path with these segments, and returns the answer's bytes.
-    pub async fn get_at(&self, path: &[&str]) -> Result<Vec<u8>, Failure> {
+    pub async fn get_at(&self, path: &[&str]) -> Result<Bytes, Failure> {
         let (status, body) = self.send(self.http.get(self.url_of(path)?)).await?;
         self.expect(status, StatusCode::OK, body)
     }
@@ -165,15 +164,15 @@ impl Admin {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
         let request = self.authorized(self.http.get(url)).timeout(FOLLOWED);
-        let answer = request
+        let mut answer = request
             .send()
             .await
             .map_err(|error| self.unreachable(&error))?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
             status => {
-                let body = answer.bytes().await.unwrap_or_default();
-                self.expect(status, StatusCode::OK, body.into())?;
+                let body = fetch::body_of(&mut answer, LONGEST).await.ok().flatten();
+                self.expect(status, StatusCode::OK, body.unwrap_or_default())?;
                 Err(self.unexpected("it sends no event stream"))
             }
         }
@@ -185,7 +184,7 @@ impl Admin {
         Failure::other(format!("the connection to {} broke off", self.shown()))
     }
 
-    fn url_of(&self, path: &[&str]) -> Result<reqwest::Url, Failure> {
+    fn url_of(&self, path: &[&str]) -> Result<url::Url, Failure> {
         let mut url = self.place.base.clone();
         url.path_segments_mut()
             .map_err(|()| self.unexpected("its URL has no path"))?
@@ -202,7 +201,7 @@ impl Admin {
     }
 
     /// Posts JSON to `path`, and returns the answer's bytes.
-    pub async fn post_json(&self, path: &str, body: String) -> Result<Vec<u8>, Failure> {
+    pub async fn post_json(&self, path: &str, body: String) -> Result<Bytes, Failure> {
         let mut url = self.place.base.clone();
         url.set_path(path);
         let request = self
@@ -216,30 +215,20 @@ impl Admin {
     }
 
     /// Requests a change at the path with these segments. Returns the answer's status and bytes.
-    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Vec<u8>), Failure> {
+    pub async fn post(&self, path: &[&str]) -> Result<(StatusCode, Bytes), Failure> {
         self.send(self.http.post(self.url_of(path)?)).await
     }
 
-    async fn send(
-        &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Bytes), Failure> {
         let mut answer = self
             .authorized(request)
             .send()
             .await
             .map_err(|error| self.unreachable(&error))?;
-        let mut body = Vec::new();
-        while let Some(chunk) = answer
-            .chunk()
+        let body = fetch::body_of(&mut answer, LONGEST)
             .await
-            .map_err(|error| self.unreachable(&error))?
-        {
-            if body.len() + chunk.len() > LONGEST {
-                return Err(self.unexpected("its answer is too long"));
-            }
-            body.extend_from_slice(&chunk);
-        }
+            .map_err(|error| self.unreachable(&error))?;
+        let body = body.ok_or_else(|| self.unexpected("its answer is too long"))?;
         Ok((answer.status(), body))
     }
 
@@ -248,8 +237,8 @@ impl Admin {
         &self,
         status: StatusCode,
         expected: StatusCode,
-        body: Vec<u8>,
-    ) -> Result<Vec<u8>, Failure> {
+        body: Bytes,
+    ) -> Result<Bytes, Failure> {
         match status {
             status if status == expected => Ok(body),
             StatusCode::UNAUTHORIZED => Err(Failure::other(format!(

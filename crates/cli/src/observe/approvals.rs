@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::visible::escaped;
-use reqwest::StatusCode;
+use http::StatusCode;
 use serde_json::Value;
 
 use super::Admin;

@@ -1,7 +1,7 @@
 //! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running
 //! gateway.
 
-use reqwest::StatusCode;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Admin;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use fanlight_config::settings::is_loopback;
 use fanlight_config::{ListenAddress, load_admin};
-use reqwest::Url;
+use url::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use reqwest::{Certificate, ClientBuilder, Identity};
+use fanlight_grants::fetch;
+use reqwest::{ClientBuilder, Identity};
 
 use crate::cli::AdminArgs;
 use crate::failure::Failure;
@@ -26,14 +27,13 @@ pub(super) fn configure(
     args: &AdminArgs,
 ) -> Result<ClientBuilder, Failure> {
     if let Some(path) = &args.admin_ca {
-        let authorities = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
-        if authorities.is_empty() {
-            return Err(Failure::usage(format!(
+        let none = |_| {
+            Failure::usage(format!(
                 "--admin-ca {}: the file has no PEM certificate",
                 path.display()
-            )));
-        }
-        http = http.tls_certs_merge(authorities);
+            ))
+        };
+        http = http.tls_certs_merge(fetch::authorities(&read(path)?).map_err(none)?);
     }
     if let (Some(certificate), Some(key)) = (&args.admin_cert, &args.admin_key) {
         let pem = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();

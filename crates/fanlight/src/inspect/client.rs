@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_grants::fetch;
 use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
@@ -12,7 +13,6 @@ use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
 use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use reqwest::redirect::Policy;
 
 use super::check::sign_in::wanted_at;
 use crate::login::ServerByUrl;
@@ -24,6 +24,9 @@ const TOKEN: &str = "FANLIGHT_TOKEN";
 /// How often a message is sent at most. A server may refuse an old token, the renewed token, and a
 /// DPoP proof without its nonce.
 const MOST_SENT: usize = 4;
+
+/// The size limit of an answer, in bytes.
+const LONGEST: usize = 256 << 20;
 
 /// The limit of characters shown of a server's URL.
 const LONGEST_SHOWN: usize = 500;
@@ -58,11 +61,7 @@ enum Credentials {
 impl Client {
     pub(super) fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
         // Credentials go only to the server that the user named.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(Policy::none())
-            .build()
-            .map_err(other)?;
+        let http = fetch::builder().no_proxy().build().map_err(other)?;
         Ok(Self {
             http,
             url,
@@ -284,7 +283,7 @@ impl Client {
     }
 
     /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
-    async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
+    async fn answer(&self, mut http: reqwest::Response) -> Result<Response, Failure> {
         let is_stream = http
             .headers()
             .get("content-type")
@@ -293,7 +292,8 @@ impl Client {
             http.status(),
             Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
         );
-        let body = http.bytes().await.map_err(other)?;
+        let body = fetch::body_of(&mut http, LONGEST).await.map_err(other)?;
+        let body = body.ok_or_else(|| Failure::other("the gateway's answer is too long"))?;
         let text = if is_stream { last_event(&body)? } else { body };
         match Message::parse(text, MAX_NESTING) {
             Ok(Message::Response(response)) => Ok(response),

@@ -11,7 +11,7 @@ use fanlight_grants::fetch::{Requests, Trust};
 use fanlight_grants::oauth::Challenge;
 use fanlight_grants::{FILE, Grants, Message, NoAccess, Refused, UserAccess};
 use http::{HeaderMap, Method};
-use reqwest::Url;
+use url::Url;
 
 use super::{Browser, other, sign_in, user};
 use crate::users::{Clients, Users, auth_of_users};

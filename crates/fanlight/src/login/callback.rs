@@ -15,9 +15,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use reqwest::Url;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use url::Url;
 
 use fanlight_cli::failure::Failure;
 use fanlight_cli::interruption::interruptible;

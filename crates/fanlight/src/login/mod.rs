@@ -15,9 +15,9 @@ use fanlight_grants::{
     all_connections, connections as connections_of, purge,
 };
 use fanlight_telemetry::Telemetry;
-use reqwest::Url;
 use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
+use url::Url;
 
 pub(crate) use self::by_url::{ServerByUrl, is_url};
 use self::callback::CallbackListener;
