@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::document::Document;
+use crate::pages;
 use crate::sources;
 
 /// The counted figures.
@@ -22,7 +23,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) value: usize,
     /// The goal, if there is one: the largest value that the figure should have.
-    goal: Option<usize>,
+    pub(crate) goal: Option<usize>,
 }
 
 impl Figures {
@@ -56,6 +57,16 @@ impl Figures {
                     None,
                 ),
                 row("crates", crates, Some(20)),
+                row(
+                    "words of `docs`, without code, tables and generated pages",
+                    pages::words(&root.join("docs"))?,
+                    Some(24_000),
+                ),
+                row(
+                    "lines of the README",
+                    fs::read_to_string(root.join("README.md"))?.lines().count(),
+                    Some(120),
+                ),
                 row("packages of the program", packages(root)?, Some(375)),
                 row("lines of a file, median", percentile(&files, 50), None),
                 row(

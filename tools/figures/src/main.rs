@@ -7,6 +7,7 @@
 mod code;
 mod document;
 mod figures;
+mod pages;
 mod sources;
 
 use std::path::Path;
