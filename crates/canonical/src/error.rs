@@ -16,7 +16,6 @@ use std::time::Duration;
 use fanlight_telemetry::ErrorType;
 
 use crate::failure::FailureDetails;
-use crate::sign_in::SignInWish;
 
 /// The reason why there is no answer from a server. It is cheap to clone and contains no secrets:
 /// no header values, no environment, no command line, and URLs only as scheme, host and port.
@@ -476,6 +475,18 @@ impl fmt::Display for ForClients<'_> {
             | E::ShuttingDown) => error.fmt(f),
         }
     }
+}
+
+/// The sign-in that a user has to do before a server carries out a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignInWish {
+    /// The `http` or `https` page where it begins; `None` if the message says everything.
+    pub url: Option<String>,
+    /// The text for the user.
+    pub message: String,
+    /// Identifies the sign-in to the client (2025-11-25 client/elicitation, URL Mode Elicitation
+    /// Requests).
+    pub id: String,
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ pub mod credentials;
 mod endpoint;
 mod error;
 mod failure;
-mod guard;
 mod handle;
 pub mod identity;
 mod listen;
@@ -24,11 +23,9 @@ mod peer;
 mod plain;
 mod policy;
 mod process;
-mod retry;
 pub mod rights;
 mod server_sessions;
 mod session_request;
-mod sign_in;
 
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
@@ -40,13 +37,12 @@ pub use client::{
     MirrorStatus, Pending, Starting,
 };
 pub use endpoint::{Endpoint, Holder};
-pub use error::{BackendError, Outcome};
+pub use error::{BackendError, Outcome, SignInWish};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
-pub use guard::DefinitionGuard;
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
-pub use listen::{Interest, Listen, Listening, ListeningGuard};
+pub use listen::{Interest, Listen, Listening, ListeningGuard, RetryDelays};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,
 };
@@ -54,13 +50,11 @@ pub use operation::{Decidable, Detail, Unresolved};
 pub use peer::Peer;
 pub use plain::Plain;
 pub use policy::{
-    AmbiguousArguments, Policy, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject,
-    Rights, Verdict,
+    AmbiguousArguments, DefinitionGuard, Policy, PolicyAction, PolicyItem, PolicyKind,
+    PolicyOutcome, PolicySubject, Rights, Verdict,
 };
 pub use process::{ProcessLine, ProcessOutput, ProcessStream, RunningProcess};
-pub use retry::RetryDelays;
 pub use server_sessions::{
     Keeping, RequestIds, ServerSession, ServerSessions, SessionAt, SessionKeeper, place_of,
 };
 pub use session_request::{SentAs, SessionRequest};
-pub use sign_in::SignInWish;

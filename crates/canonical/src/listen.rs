@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_protocol::Json;
 
@@ -105,4 +106,21 @@ impl std::fmt::Debug for ListeningGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ListeningGuard")
     }
+}
+
+/// Pauses between attempts, which double from the shortest to the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryDelays {
+    /// The pause after the first failure.
+    pub shortest: Duration,
+    /// The pause after many failures.
+    pub longest: Duration,
+}
+
+impl RetryDelays {
+    /// Pauses before notifications are requested again from a server that refused them.
+    pub const LISTEN: Self = Self {
+        shortest: Duration::from_secs(1),
+        longest: Duration::from_secs(60),
+    };
 }

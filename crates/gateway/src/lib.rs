@@ -16,7 +16,6 @@ mod extensions;
 pub mod fault;
 mod gateway;
 mod list_kind;
-mod list_store;
 mod listeners;
 mod listening;
 pub mod merge;
@@ -30,7 +29,7 @@ mod uri_places;
 mod uris;
 
 pub use gateway::{Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation};
-pub use list_store::{KeptList, ListStore};
+pub use list_kind::{KeptList, ListStore};
 pub use reads::CacheLimits;
 pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{

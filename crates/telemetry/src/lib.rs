@@ -32,7 +32,6 @@ mod parent;
 mod pipeline;
 mod propagation;
 mod record;
-mod recorder;
 mod redact;
 mod rewritten;
 pub mod ring;

@@ -11,8 +11,8 @@ use crate::current::{self, Ids};
 use crate::event::Event;
 use crate::inbound::HeaderContext;
 use crate::message::Moment;
+use crate::pipeline::Recorder;
 use crate::record::{Record, SpanStart};
-use crate::recorder::Recorder;
 use crate::rewritten::Rewritten;
 
 /// The span whose children the spans of a call become. Cheap to clone. The default records nothing.

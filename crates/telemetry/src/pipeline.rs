@@ -18,7 +18,8 @@ use opentelemetry_sdk::trace::{
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
 use crate::ring::Ring;
-use crate::settings::BatchSettings;
+use crate::running::Running;
+use crate::settings::{BatchSettings, Propagators, Sampling};
 use crate::worker::Worker;
 
 /// The least time in which a writer may write its queue at shutdown. There is no option: a shorter
@@ -184,5 +185,26 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+/// Records spans. Ended spans have no reference to the recorder, because its ring refers to them.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) sampling: Sampling,
+    pub(crate) propagators: Propagators,
+    /// The running requests of clients.
+    pub(crate) running: Running,
+    /// Whether spans leave the process, to a collector, a file or the terminal. If they stay in the
+    /// ring, messages keep the context with which they came: otherwise the store of traces would
+    /// miss a parent that it never gets.
+    pub(crate) is_delivered: bool,
+}
+
+impl Recorder {
+    /// Delivers an ended span with about `size` bytes.
+    pub(crate) fn ended(&self, span: Arc<Record>, size: usize) {
+        self.pipeline.ended(span, size);
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::{BackendInfo, BackendTelemetry};
 use crate::message::Arrival;
 use crate::metrics::Metrics;
 use crate::parent::Parent;
-use crate::recorder::Recorder;
+use crate::pipeline::Recorder;
 use crate::ring::Ring;
 use crate::running::RunningRequest;
 use crate::settings::Propagators;

@@ -3,12 +3,10 @@
 
 mod access;
 mod credentials;
-mod denial;
 mod pages;
 mod sign_in;
 
-pub use access::{Authenticate, Authentication, Open};
+pub use access::{Authenticate, Authentication, Denial, Open};
 pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
-pub use denial::Denial;
 pub use pages::{PageRequest, Pages, PendingPage, escaped_html};
 pub use sign_in::{Begun, IdToken, SignIn, SignInError, Signing};

@@ -11,9 +11,9 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::activity::ActiveRequest;
+use super::listener::Serve;
 use super::mcp::Endpoint;
 use super::reply::{self, ReplyBody};
-use super::serve::Serve;
 
 /// Answers forwarded requests as if they had arrived at `endpoint`.
 pub(super) struct ForwardedRequests {

@@ -19,8 +19,9 @@ use fanlight_canonical::{Endpoint, Holder, Keeper, Peer, ProcessRun};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
-use fanlight_protocol::{Era, Json, Message, MessageError, Request, Response, Revision};
-use fanlight_protocol::{RpcError, code};
+use fanlight_protocol::{
+    Era, Json, Message, MessageError, Request, Response, Revision, RpcError, code,
+};
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;

@@ -8,12 +8,11 @@ use fanlight_canonical::{
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::capability::can_be_asked;
-use fanlight_protocol::input;
 use fanlight_protocol::json::{ObjectBuilder, Value};
 use fanlight_protocol::member_name::is_confusable_method;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::MAX_MIRRORED;
-use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code};
+use fanlight_protocol::{Era, Json, Method, Request, Response, Revision, RpcError, code, input};
 use fanlight_telemetry::{Network, ServerSpan};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;

@@ -9,7 +9,6 @@
 //! `watch` listens to the servers, and `announce` notifies clients.
 
 mod announce;
-mod background;
 mod changes;
 mod demand;
 mod describe;
@@ -30,7 +29,6 @@ mod serving;
 mod shown;
 mod snapshot;
 mod starting;
-mod unknown_name;
 pub mod uri_template;
 mod view;
 mod watch;
@@ -47,10 +45,9 @@ pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
 pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;
-pub use snapshot::Entry;
 pub(crate) use snapshot::Snapshot;
+pub use snapshot::{Entry, UnknownName};
 pub(crate) use starting::is_starting;
-pub use unknown_name::UnknownName;
 pub use view::ListView;
 pub(crate) use view::PageOf;
 pub(crate) use watch::{ListWatcher, updated_uri};
@@ -60,13 +57,13 @@ pub use crate::list_kind::ListKind;
 use crate::topology::{BackendId, CurrentTopology, Reader, Topology};
 use announce::Announcer;
 pub(crate) use announce::Registration;
-use background::Background;
 use extensions::ListCapabilities;
 use memory::{ListMemory, ReservedBytes};
 use newest::Basis;
 use own::{Own, OwnLists};
 use part::Part;
 use replacement::Differing;
+use watch::Background;
 
 /// One kind of list, merged from all servers.
 pub(crate) struct Catalogue {

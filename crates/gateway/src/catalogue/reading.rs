@@ -13,7 +13,7 @@ use super::kept::{KeptPages, covers};
 use super::part::{Loaded, Running};
 use super::starting::Wait;
 use super::{Catalogue, ListKind, load};
-use crate::list_store::{KeptList, ListStore};
+use crate::list_kind::{KeptList, ListStore};
 use crate::topology::{BackendId, ListLimits, Topology};
 
 /// How long the last complete list of a server is served after the list could not be read again.

@@ -7,8 +7,7 @@ use fanlight_canonical::{Outcome, Rewritten};
 use fanlight_protocol::json::Json;
 
 use super::ListKind;
-use super::snapshot::{Entry, Snapshot};
-use super::unknown_name::UnknownName;
+use super::snapshot::{Entry, Snapshot, UnknownName};
 use crate::merge::Contribution;
 use crate::topology::{Argument, ArgumentRule, Member, ToolRewriting};
 

@@ -13,7 +13,6 @@ use super::ListKind;
 use super::memory::ReservedBytes;
 use super::pages::Pages;
 use super::shown::{Collision, Shown, ShownByRights};
-use super::unknown_name::UnknownName;
 use super::uri_template::UriTemplate;
 use crate::merge::{Contribution, Merged};
 use crate::topology::{BackendId, Endpoints, Reader, ToolRewriting};
@@ -273,4 +272,17 @@ pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Op
             .map(|place| entries.slice(place))
             .find(is_it)
     })
+}
+
+/// A name in the configuration that the server does not list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UnknownName {
+    /// The server.
+    pub backend: String,
+    /// The name of the tool, prompt or argument.
+    pub name: String,
+    /// The tool, if the name is an argument's.
+    pub tool: Option<String>,
+    /// Whether a prompt may have the name, since `rename` applies to tools and prompts.
+    pub may_be_prompt: bool,
 }

@@ -17,12 +17,13 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::announce::{Announcer, Audience};
-use super::background::Background;
 use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Member, Topology, View, settle_time};
@@ -434,4 +435,35 @@ pub(crate) fn updated_uri(notification: &Notification) -> Option<String> {
             .as_str()?
             .into_owned(),
     )
+}
+
+/// Starts tasks and ends them together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Background {
+    tasks: TaskTracker,
+    end: CancellationToken,
+}
+
+impl Background {
+    /// Runs `work` until it is done or all tasks are ended. Returns `None` if `work` did not
+    /// finish.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        self.tasks
+            .spawn(self.end.clone().run_until_cancelled_owned(work))
+    }
+
+    /// Ends all tasks and waits until they have ended.
+    pub(crate) async fn stop(&self) {
+        self.end.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Returns a guard that ends all tasks when it is dropped.
+    pub(crate) fn guard(&self) -> DropGuard {
+        self.end.clone().drop_guard()
+    }
 }

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{Call, Detail, Policy, Unresolved};
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use tracing::debug;
 
 use super::Gateway;

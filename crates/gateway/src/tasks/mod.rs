@@ -8,8 +8,6 @@
 //! Under a policy the core also remembers the call that created a task. A client that may no longer
 //! make that call learns nothing of the task. Other replicas share both facts, and decide by their
 //! own policy and their own definition of the tool.
-
-mod common;
 mod list;
 pub(crate) mod offered;
 mod owners;
@@ -29,7 +27,7 @@ use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
 use tokio::time::timeout;
 
-pub use self::common::{CommonTask, CommonTaskOwners};
+pub use self::owners::{CommonTask, CommonTaskOwners};
 use self::owners::{Evidence, Known, Learnt, MemoryOwners, TaskKey};
 use crate::catalogue::ListWatcher;
 use crate::cursor::CursorSeal;

@@ -36,7 +36,7 @@ pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, Canary, ListLimit
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
-use crate::list_store::ListStore;
+use crate::list_kind::ListStore;
 
 /// Identifies a server while this process runs. A server that a changed configuration keeps has the
 /// same id before and after the change.

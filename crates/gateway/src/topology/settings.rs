@@ -9,7 +9,7 @@ use fanlight_config::settings::limit;
 
 use super::BackendId;
 use super::rewriting::Rewriting;
-use crate::list_store::ListStore;
+use crate::list_kind::ListStore;
 
 /// One server, its name to clients and its filter.
 pub struct BackendEntry {

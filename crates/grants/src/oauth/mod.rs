@@ -18,7 +18,6 @@ mod scopes;
 mod sealed;
 mod signing_key;
 mod token;
-mod unverified;
 
 pub use authorization::{
     AuthorizationRequest, CallbackParameters, TokenTarget, authorization_request,

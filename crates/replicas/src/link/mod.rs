@@ -5,8 +5,6 @@
 //!
 //! A replica that does not answer pings is given up within a second and a half, with all requests
 //! that run there.
-
-mod certificate;
 mod client;
 
 use std::collections::HashMap;
@@ -31,8 +29,9 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::Pem;
 
-use self::certificate::dns_name;
 use self::client::Client;
 
 /// The time limit for connecting. A constant: replicas are near each other, and clients wait.
@@ -332,6 +331,26 @@ impl fmt::Debug for Link {
             .field("envelopes", &self.envelopes)
             .finish_non_exhaustive()
     }
+}
+
+/// The first DNS name in the first certificate of `pem`, which all replicas' certificates share.
+/// `None` if it has none or one with a wildcard: each replica's certificate is then for its
+/// address.
+pub(crate) fn dns_name(pem: &[u8]) -> Option<String> {
+    let pem = Pem::iter_from_buffer(pem)
+        .filter_map(Result::ok)
+        .find(|pem| pem.label == "CERTIFICATE")?;
+    let certificate = pem.parse_x509().ok()?;
+    let names = certificate.subject_alternative_name().ok()??;
+    let name = names
+        .value
+        .general_names
+        .iter()
+        .find_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        })?;
+    Some(name).filter(|name| !name.contains('*'))
 }
 
 #[cfg(test)]

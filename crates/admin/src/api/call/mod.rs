@@ -27,8 +27,7 @@ use super::body::read;
 use super::endpoints::endpoint_at;
 use crate::Admin;
 use crate::Subject;
-use crate::access::About;
-use crate::access::require_json;
+use crate::access::{About, require_json};
 use crate::operator::Operator;
 use crate::reply::{Refusal, json};
 

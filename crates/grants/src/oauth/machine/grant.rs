@@ -12,8 +12,7 @@ use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProofKey;
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::ClientRegistration;
-use crate::oauth::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken};
-use crate::oauth::unverified::unverified;
+use crate::oauth::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken, unverified};
 
 /// A request for a token at an authorization server.
 pub(super) struct Asking<'a> {

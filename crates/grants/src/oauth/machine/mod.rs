@@ -5,7 +5,6 @@ mod grant;
 mod held;
 mod plan;
 mod progress;
-mod refused;
 mod settings;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use url::Url;
 
-pub use refused::RefusedMessage;
+pub use progress::RefusedMessage;
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
 
 use crate::grants::UserSubject;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, Shared};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use url::Url;
 
 use super::held::Held;
-use super::refused::RefusedMessage;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::Discovered;
 use crate::oauth::error::{FAILURE, OAuthError};
@@ -162,4 +162,21 @@ impl Progress {
             }
         }
     }
+}
+
+/// A message that the server has refused.
+#[derive(Debug)]
+pub struct RefusedMessage<'a> {
+    /// The status.
+    pub status: StatusCode,
+    /// The values of `WWW-Authenticate`.
+    pub challenges: &'a [HeaderValue],
+    /// The nonce for the next DPoP proof.
+    pub nonce: Option<&'a HeaderValue>,
+    /// The headers with the refused credentials.
+    pub shown: &'a HeaderMap,
+    /// The message's method.
+    pub method: Method,
+    /// The URL that it was sent to.
+    pub url: Url,
 }
