@@ -283,9 +283,3 @@ impl LastingDecision {
         self.0.as_mut().poll(cx)
     }
 }
-
-impl std::fmt::Debug for LastingDecision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LastingDecision")
-    }
-}

@@ -59,14 +59,7 @@ impl ValidityEnd {
     }
 }
 
-impl std::fmt::Debug for ValidityEnd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ValidityEnd")
-    }
-}
-
 /// The identity of a running request, which ends soon after the identity does.
-#[derive(Debug)]
 pub(crate) struct RequestValidity {
     identity: Arc<Identity>,
     /// Set once the request has to wait; most wait only briefly.

@@ -371,13 +371,5 @@ impl Drop for CoreCall {
     }
 }
 
-impl std::fmt::Debug for CoreCall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CoreCall")
-            .field("answered", &self.answer.is_none())
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests;

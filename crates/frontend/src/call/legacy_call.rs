@@ -24,7 +24,6 @@ use crate::session::Session;
 type Item = ResponseItem<Chunks, Response>;
 
 /// A call and its open server requests.
-#[derive(Debug)]
 pub(crate) struct LegacyCall {
     call: CoreCall,
     filter: NotificationFilter,
@@ -55,12 +54,6 @@ struct HeldAnswer {
     number: u64,
     answer: oneshot::Receiver<Response>,
     to_server: oneshot::Sender<Response>,
-}
-
-impl fmt::Debug for MayGoOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MayGoOn")
-    }
 }
 
 impl LegacyCall {

@@ -32,7 +32,7 @@ pub(crate) enum ResponseItem<M, R> {
 }
 
 /// The items of a response stream up to the response, rendered for the client.
-pub(crate) trait ResponseStream<R>: std::fmt::Debug + Send {
+pub(crate) trait ResponseStream<R>: Send {
     /// The next item; `None` after the response. Also `None` instead of the response if the request
     /// was cancelled: "the receiver SHOULD NOT send a response" (2025-11-25
     /// basic/utilities/cancellation).

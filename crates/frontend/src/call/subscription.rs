@@ -269,14 +269,6 @@ impl ResponseStream<Response> for Subscription {
     }
 }
 
-impl std::fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Reads the filter in `params`, with at most `limit` resources and `limit` tasks.
 fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let invalid = |message: String| RpcError::new(code::INVALID_PARAMS, message);

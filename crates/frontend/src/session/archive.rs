@@ -44,7 +44,6 @@ pub(crate) struct SessionArchive {
 }
 
 /// A session's record in the store.
-#[derive(Debug)]
 pub(crate) struct OnRecord {
     archive: Arc<SessionArchive>,
     name: Box<str>,
@@ -372,14 +371,6 @@ fn name_of(id: &str) -> Box<str> {
 
 fn owner(name: &str, holder: &Holder) -> Vec<u8> {
     [name.as_bytes(), &holder.to_bytes()].concat()
-}
-
-impl fmt::Debug for SessionArchive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionArchive")
-            .field("records", &self.records)
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

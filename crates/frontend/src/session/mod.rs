@@ -510,16 +510,7 @@ impl Drop for Session {
     }
 }
 
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A session that serves a request. The guard keeps it from expiring.
-#[derive(Debug)]
 pub(crate) struct SessionGuard(Arc<Session>);
 
 impl SessionGuard {

@@ -288,14 +288,6 @@ impl SessionStreams {
     }
 }
 
-impl std::fmt::Debug for SessionStreams {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionStreams")
-            .field("session", &self.session)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Stream {
     /// Whether the stream has a reader or a running call.
     fn is_alive(&self) -> bool {

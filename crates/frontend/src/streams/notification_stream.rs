@@ -315,14 +315,6 @@ fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
     }
 }
 
-impl std::fmt::Debug for NotificationStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NotificationStream")
-            .field("available", &!matches!(self.state, State::Unavailable))
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;

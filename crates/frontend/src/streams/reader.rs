@@ -19,7 +19,6 @@ use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
 
 /// Reads a stream until its end, or until another reader takes it.
-#[derive(Debug)]
 pub(crate) struct StreamReader {
     session: ActiveSession,
     policy: Arc<StreamPolicy>,

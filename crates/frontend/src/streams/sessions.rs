@@ -268,14 +268,6 @@ impl Sessions {
     }
 }
 
-impl std::fmt::Debug for Sessions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sessions")
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Removes expired sessions. If there are none, removes the longest idle sessions of the peer with
 /// the most. It removes several at once, so that a flood of new sessions does not search the whole
 /// table each time.
@@ -332,7 +324,7 @@ fn make_space_within(
 }
 
 /// A session that serves a request. The guard keeps it from expiring.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ActiveSession {
     streams: Arc<SessionStreams>,
     guard: SessionGuard,

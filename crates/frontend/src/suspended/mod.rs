@@ -34,7 +34,6 @@ const COLLECT_REQUESTS: Duration = Duration::from_millis(20);
 type Item = ResponseItem<Chunks, Response>;
 
 /// A call that is suspended when the server asks something.
-#[derive(Debug)]
 pub(crate) struct SuspendableCall {
     /// `None` once the call is answered or suspended.
     call: Option<Box<SuspendedCall>>,

@@ -27,7 +27,6 @@ const LONGEST_SHOWN: usize = 128;
 const ANSWER_KEY: &str = "dev.fanlight/answer";
 
 /// A call and its server's requests to the client.
-#[derive(Debug)]
 pub(crate) struct SuspendedCall {
     pub(super) running: CoreCall,
     /// The input of the policy's decision when the call began; `None` if it is never suspended.

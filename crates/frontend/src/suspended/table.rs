@@ -474,11 +474,3 @@ impl Drop for Entry {
         self.calls.forget(&self.id);
     }
 }
-
-impl std::fmt::Debug for SuspendedCalls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SuspendedCalls")
-            .field("limit", &self.settings.max_suspended_calls)
-            .finish_non_exhaustive()
-    }
-}

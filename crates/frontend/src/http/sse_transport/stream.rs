@@ -64,11 +64,3 @@ impl ResponseStream<Answer> for SseSessionStream {
         Poll::Ready(self.messages.try_recv().ok().map(item))
     }
 }
-
-impl std::fmt::Debug for SseSessionStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SseSessionStream")
-            .field("ended", &self.end.is_none())
-            .finish_non_exhaustive()
-    }
-}
