@@ -6,6 +6,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Users' connections to servers.
+///
+/// A trait because its implementation depends on this crate.
 pub trait GrantedConnections: Send + Sync + 'static {
     /// Lists all connections, without secrets. The text of an error is for operators.
     fn list(&self) -> BoxFuture<'_, Result<Vec<GrantedConnection>, String>>;

@@ -9,6 +9,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// The configuration in force, and its changes.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Operations: Send + Sync + 'static {
     /// The configuration in force, without secrets, and its history.
     fn config(&self) -> Json;

@@ -6,6 +6,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// The replicas and their common data.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Replicas: Send + Sync + 'static {
     /// The operators' view.
     fn view(&self) -> ReplicasView;

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct NotKnown;
 
 /// Remembers used values for all processes.
+///
+/// A trait because its implementation depends on this crate.
 pub trait UsedOnce: fmt::Debug + Send + Sync {
     /// Marks a value as used for this time. Returns whether it was unused. This takes a limited
     /// time in any case.

@@ -10,6 +10,8 @@ use crate::approval::ApprovedBy;
 use crate::call::CallContext;
 
 /// The operator's policy. It is immutable; a changed configuration makes a new one.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Policy: fmt::Debug + Send + Sync {
     /// Identifies the policy; equal for two policies that decide alike.
     fn number(&self) -> u64;
@@ -19,6 +21,8 @@ pub trait Policy: fmt::Debug + Send + Sync {
 }
 
 /// The rights of a client.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Rights: fmt::Debug + Send + Sync {
     /// Identifies the rights within this process; equal for clients that the policy treats alike.
     fn number(&self) -> u64;
@@ -303,6 +307,8 @@ impl PolicyOutcome {
 }
 
 /// Checks definitions of tools, prompts and templates as servers list them.
+///
+/// A trait because its implementation depends on this crate.
 pub trait DefinitionGuard: fmt::Debug + Send + Sync {
     /// Identifies the guard; equal for two guards that decide alike.
     fn number(&self) -> u64;

@@ -49,6 +49,8 @@ pub struct ServerSession {
 }
 
 /// A client's session, as the client edge keeps it.
+///
+/// A trait because its implementation depends on this crate.
 pub trait SessionKeeper: Send + Sync {
     /// Writes the session's record again. Ends soon, even if that fails.
     fn write(&self) -> Keeping<'_, ()>;

@@ -51,6 +51,8 @@ impl LiveHooks {
 }
 
 /// The operator's guardrails.
+///
+/// A trait because its implementation depends on this crate.
 pub trait CallHook: fmt::Debug + Send + Sync {
     /// Whether the hook wants to judge at this moment.
     fn wants(&self, moment: HookMoment) -> bool;

@@ -12,6 +12,8 @@ pub type Recorded<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The store of session records that replicas share. One run keeps each session, and only that run
 /// can write its record.
+///
+/// A trait because its implementation depends on this crate.
 pub trait SessionRecords: Send + Sync + fmt::Debug {
     /// Writes the record of a session that this run keeps; returns whether it is written. It is not
     /// if another run has taken the session over.

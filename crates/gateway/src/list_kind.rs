@@ -215,6 +215,8 @@ impl Change {
 }
 
 /// Stores the lists of one server beyond the end of the process.
+///
+/// A trait because its implementation depends on this crate.
 pub trait ListStore: Send + Sync {
     /// The list that an earlier run kept, if there is one.
     fn kept(&self, kind: ListKind) -> Option<KeptList>;

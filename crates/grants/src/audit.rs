@@ -9,6 +9,8 @@ use crate::error::SignInError;
 use crate::store::Owner;
 
 /// Writes changes of users' grants to the audit log. Must not block.
+///
+/// A trait because its implementation depends on this crate.
 pub trait GrantRecord: fmt::Debug + Send + Sync {
     /// Announces a change, if the audit log requires that. The change is made once this has
     /// resolved, and not at all if it fails.

@@ -8,6 +8,8 @@ use fanlight_canonical::identity::Identity;
 
 /// Decides who may sign in to a server, or deposit a key for it. Pages ask this and never decide
 /// themselves.
+///
+/// A trait because its implementation depends on this crate.
 pub trait SignInRules: fmt::Debug + Send + Sync {
     /// A number that differs between different rules.
     fn number(&self) -> u64;

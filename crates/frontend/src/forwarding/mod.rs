@@ -85,6 +85,8 @@ pub enum ForwardError {
 }
 
 /// The other replicas, from the view of this process.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Replicas: Send + Sync + fmt::Debug {
     /// Lets `run` answer a request. Nothing is sent twice.
     fn forward<'a>(

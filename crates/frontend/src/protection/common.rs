@@ -44,6 +44,8 @@ pub enum NotTaken {
 }
 
 /// Counts limits together with other processes.
+///
+/// A trait because its implementation depends on this crate.
 pub trait CommonLimits: fmt::Debug + Send + Sync {
     /// Counts a request against all of these limits, or against none; returns the time until its
     /// turn. Limits that count clients separately are all of one client. Takes a bounded time in

@@ -22,6 +22,8 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Stores approvals for several replicas. Each method takes a limited time, and nothing is approved
 /// in doubt.
+///
+/// A trait because its implementation depends on this crate.
 pub trait CommonApprovals: fmt::Debug + Send + Sync {
     /// Looks for an approval of the call. If there is one, it is used up and the call may run.
     /// Otherwise the call waits under the name `waiter`.

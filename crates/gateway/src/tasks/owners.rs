@@ -316,6 +316,8 @@ pub struct CommonTask {
 /// Each method takes a limited time; if an owner is not found, Fanlight asks the servers. An entry
 /// was learnt for exactly this task, so [`find`](Self::find) ignores anything that somebody else
 /// put in its place.
+///
+/// A trait because its implementation depends on this crate.
 pub trait CommonTaskOwners: fmt::Debug + Send + Sync {
     /// The entry of this client's task.
     fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>>;

@@ -43,6 +43,8 @@ pub enum Exchanged {
 
 /// Stores entries for several processes. Their names are `owner/name`: hexadecimal digits, then any
 /// text.
+///
+/// A trait because its implementation depends on this crate.
 pub trait CommonEntries: fmt::Debug + Send + Sync {
     /// The current time at the place of this entry, in seconds since 1970. All processes use this
     /// clock.

@@ -75,6 +75,8 @@ pub struct LedgerSettings {
 }
 
 /// Gets a copy of the written lines. Must not block.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Mirror: fmt::Debug + Send + Sync {
     /// A line, without its end.
     fn line(&self, line: &str);

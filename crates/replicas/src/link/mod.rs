@@ -79,6 +79,8 @@ pub enum LinkError {
 }
 
 /// The known replicas.
+///
+/// A trait because its implementation depends on this crate.
 pub trait Members: Send + Sync {
     /// The address of a replica's run, if it is alive.
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
