@@ -153,7 +153,7 @@ pub fn parse(
             reads_files: false,
             is_lenient: false,
         },
-        &mut (),
+        &mut Default::default(),
     )
 }
 

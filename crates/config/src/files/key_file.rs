@@ -27,7 +27,7 @@ pub fn key_file(
         reads_files: true,
         is_lenient: true,
     };
-    let config = parse_first(&text, first, environment, kind, &mut ())?.config;
+    let config = parse_first(&text, first, environment, kind, &mut Default::default())?.config;
     let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
     Ok(keys.map(|keys| PathBuf::from(&keys.file)))
 }

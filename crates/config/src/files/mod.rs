@@ -50,7 +50,7 @@ pub struct ConfigFile {
 
 /// The servers read so far, with the file and line of each.
 #[derive(Default)]
-struct Known(Vec<(String, PathBuf, usize)>);
+pub(crate) struct Known(Vec<(String, PathBuf, usize)>);
 
 impl Known {
     fn add(&mut self, root: &Node, source: &Source, origin: &Path) {
@@ -494,7 +494,7 @@ pub(crate) fn parse_first(
     origin: &Path,
     environment: Environment<'_>,
     kind: First,
-    known: &mut impl KnownServers,
+    known: &mut Known,
 ) -> Result<Loaded, ConfigErrors> {
     let Tree {
         source,
@@ -525,7 +525,7 @@ pub(crate) fn parse_first(
     config.own_variables = root.iter().flat_map(own_variable_names).collect();
     let warnings = reader.findings.conclude(origin, &source, &masked)?;
     root.iter()
-        .for_each(|root| known.note(root, &source, origin));
+        .for_each(|root| known.add(root, &source, origin));
     files.extend(secret_files(variables));
     Ok(Loaded {
         config,
@@ -578,22 +578,6 @@ fn own_variables(root: Option<&Node>, origin: &Path) -> Result<OwnVariables, Con
     let path = origin.parent().unwrap_or(Path::new("")).join(name);
     let (variables, fingerprint) = env_file::read(&path)?;
     Ok((variables, vec![ConfigFile { path, fingerprint }]))
-}
-
-/// Records the servers of a file.
-pub(crate) trait KnownServers {
-    fn note(&mut self, root: &Node, source: &Source, origin: &Path);
-}
-
-impl KnownServers for Known {
-    fn note(&mut self, root: &Node, source: &Source, origin: &Path) {
-        self.add(root, source, origin);
-    }
-}
-
-/// Records nothing: servers are not compared between files.
-impl KnownServers for () {
-    fn note(&mut self, _: &Node, _: &Source, _: &Path) {}
 }
 
 /// The content of a further file.
