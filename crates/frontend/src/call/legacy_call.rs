@@ -7,7 +7,6 @@
 //! Source: 2025-11-25 basic/transports, Sending Messages to the Server.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -25,7 +25,6 @@ pub(crate) struct Answer {
 type Item = ResponseItem<Chunks, Answer>;
 
 /// A call whose response `rendering` renders.
-#[derive(Debug)]
 pub(crate) struct RenderedCall {
     stream: Box<dyn ResponseStream<Response>>,
     rendering: Rendering,
@@ -110,7 +109,7 @@ impl ResponseStream<Answer> for RenderedCall {
 }
 
 /// Several concurrent calls. The items of each call stay in order; the calls interleave.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Responses {
     /// Items to return before all others.
     first: VecDeque<Item>,

@@ -43,7 +43,6 @@ const RETRY_AFTER_SECONDS: &str = "1";
 pub(super) type Reply = Result<Response<ReplyBody>, Box<Refusal>>;
 
 /// The body of a response.
-#[derive(Debug)]
 pub(crate) struct ReplyBody {
     form: Form,
     ready: Ready,
@@ -69,7 +68,6 @@ pub(crate) struct ReplyBody {
 }
 
 /// The source of further pieces.
-#[derive(Debug)]
 enum Stream {
     Events(Box<EventStream>),
     /// The answer of another replica.

@@ -4,7 +4,6 @@
 //! servers: a take-over happens for a request, with the identity that this request proves. Requests
 //! that ran at the ended replica are not recorded.
 
-use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -87,7 +87,7 @@ pub(crate) struct SessionStreams {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     replay: Replay,
     /// The tag in the ids of the session's events.
@@ -108,7 +108,7 @@ struct State {
 }
 
 /// The content of a stream.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Content {
     Calls(Arc<Mutex<Box<Calls>>>),
     /// Messages outside of calls, on a GET stream.
@@ -121,7 +121,6 @@ impl Content {
     }
 }
 
-#[derive(Debug)]
 struct Stream {
     content: Content,
     /// The number of the stream's reader; 0 if it has none.

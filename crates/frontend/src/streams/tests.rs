@@ -135,7 +135,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
         })
     };
     let active = ActiveSession::new(&SessionStreams::new(core.session(), &Arc::default()));
-    session.set(active.clone()).unwrap();
+    session.set(active.clone()).ok().unwrap();
     let mut first = StreamReader::notifications(active.clone(), &policy(SMALL));
     active.begin_listening(&core).unwrap();
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());

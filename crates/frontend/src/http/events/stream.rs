@@ -21,7 +21,6 @@ use crate::streams::{Read, StreamReader, is_pausable};
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 
 /// An event stream on one connection.
-#[derive(Debug)]
 pub(crate) struct EventStream {
     /// `None` after the end.
     content: Option<Content>,
@@ -52,7 +51,6 @@ impl From<&FrontendSettings> for StreamTimes {
     }
 }
 
-#[derive(Debug)]
 enum Content {
     /// Responses that end with the connection.
     Responses(Box<dyn ResponseStream<Answer>>),

@@ -35,8 +35,8 @@ use super::connection;
 use super::fields::Fields;
 
 use super::limits::LiveLimits;
+use super::listener::Serve;
 use super::reply::{self, Refusal, Reply, ReplyBody};
-use super::serve::Serve;
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;
