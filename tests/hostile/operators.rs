@@ -1,9 +1,14 @@
 //! Attacks on the operators' listener: guessed credentials, floods of refused requests, and pages
 //! that act for an operator.
 
-use fanlight_testkit::issuer::{Conduct, Issuer, Place};
+use fanlight_testkit::browser::{Browser, Page};
+use fanlight_testkit::identity_provider::{IdentityProvider, Signature};
+use fanlight_testkit::issuer::{Conduct, Issuer, Place, seconds_from_now};
+use fanlight_testkit::ports;
+use fanlight_testkit::signing_in::KEYS;
+use serde_json::json;
 
-use crate::harness::Gateway;
+use crate::harness::{Gateway, TempFile};
 use crate::raw_client::{Connection, Response};
 use crate::scripted::{Backend, Era, Transport, config};
 use crate::target::{Bounds, Target};
@@ -181,15 +186,16 @@ async fn pages_of_other_origins_act_for_no_operator() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listener_that_only_roles_protect_is_closed_to_clients() {
-    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    let (backend, keys) = (
+        Backend::start(Era::Modern, Transport::Http).await,
+        TempFile::new("yaml", KEYS),
+    );
     let servers = config(&[backend.entry("a")]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
-    for admin in [
-        r#"{"roles":{"operator":{"groups":["ops"]}}}"#,
-        r#"{"roles":{"viewer":{"scopes":["admin:read"]}}}"#,
-        r#"{"viewerToken":"0123456789abcdef-viewer"}"#,
-    ] {
-        let gateway = Gateway::start(&format!(r#"{servers},"admin":{admin}}}"#)).await;
+    let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+    for role in ["operator", "approver", "viewer"] {
+        let admin = format!(r#""admin":{{"roles":{{"{role}":["group:ops"]}}}}"#);
+        let gateway = Gateway::start(&format!("{servers},{auth},{admin}}}")).await;
         for headers in [
             &[][..],
             &[("X-Forwarded-User", "root")],
@@ -199,7 +205,7 @@ async fn listener_that_only_roles_protect_is_closed_to_clients() {
                 let status = send(&gateway, "GET", path, headers, "").await.status;
                 assert!(
                     [400, 401].contains(&status),
-                    "{admin} {path} {headers:?}: {status}"
+                    "{role} {path} {headers:?}: {status}"
                 );
             }
         }
@@ -213,7 +219,7 @@ async fn token_for_a_host_of_a_similar_name_opens_nothing_for_operators() {
         Issuer::start().await,
     );
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{}}},"publicUrl":"https://mcp","auth":{{"oauth":[{{"issuer":"{}"}}]}},"admin":{{"roles":{{"operator":{{"scopes":["admin"]}}}}}}}}"#,
+        r#"{{"mcpServers":{{{}}},"publicUrl":"https://mcp","auth":{{"oauth":[{{"issuer":"{}"}}]}},"admin":{{"roles":{{"operator":["group:admin"]}}}}}}"#,
         backend.entry("a"),
         issuer.url(),
     ))
@@ -243,13 +249,14 @@ async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
     );
     issuer.conduct(Place::Metadata, Conduct::Status(503));
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{}}},"admin":{{"publicUrl":"https://fanlight.example.com","roles":{{"operator":{{"groups":["ops"]}}}},"signIn":{{"issuer":"{}","clientId":"fanlight"}}}}}}"#,
+        r#"{{"mcpServers":{{{}}},"auth":{{"oauth":[{{"issuer":"{}","audience":"fanlight","signIn":{{"clientId":"fanlight"}}}}]}},"admin":{{"publicUrl":"https://fanlight.example.com","roles":{{"operator":["group:ops"]}}}}}}"#,
         backend.entry("a"),
         issuer.url(),
     ))
     .await;
     let began = std::time::Instant::now();
     let log = gateway.log.text().len();
+    let begin = format!(r#"{{"issuer":"{}"}}"#, issuer.url());
     for _ in 0..20 {
         let some = (0..20).map(|_| async {
             let begun = send(
@@ -257,7 +264,7 @@ async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
                 "POST",
                 "/api/session/issuer",
                 &[("Content-Type", "application/json")],
-                "{}",
+                &begin,
             );
             begun.await.status
         });
@@ -280,4 +287,173 @@ async fn sign_ins_while_the_issuer_fails_ask_it_seldom_and_fill_no_log() {
         "{text}"
     );
     assert!(text.len() < 20_000, "{} bytes", text.len());
+}
+
+/// A gateway at whose page operators of the group `ops`, and `root`, sign in at an identity
+/// provider.
+struct Signing {
+    gateway: Gateway,
+    provider: IdentityProvider,
+    _folder: TempFile,
+}
+
+impl Signing {
+    async fn start() -> Self {
+        let provider = IdentityProvider::start().await;
+        let backend = Backend::start(Era::Modern, Transport::Http).await;
+        let (clients, operators) = (ports::free(), ports::free());
+        let text = format!(
+            "{}listen: \"{clients}\"\nadmin: {{listen: \"{operators}\", publicUrl: \"http://{operators}\", roles: \
+             {{operator: [\"group:ops\", \"user:{}#root\"], viewer: \"user:{}#vic\"}}}}\nmcpServers: {{{}}}\n",
+            provider.lines(", signIn: {clientId: fanlight}"),
+            provider.url(),
+            provider.url(),
+            backend.entry("a"),
+        );
+        let folder = TempFile::folder();
+        let path = folder.path().join("fanlight.yaml");
+        std::fs::write(&path, text).unwrap();
+        Self {
+            gateway: Gateway::start_at_addresses_of(path).await,
+            provider,
+            _folder: folder,
+        }
+    }
+
+    /// A request of the page itself.
+    async fn post(&self, browser: &mut Browser, path: &str, body: &str) -> Page {
+        let origin = format!("http://{}", self.gateway.admin);
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("Origin", origin.as_str()),
+            ("Sec-Fetch-Site", "same-origin"),
+        ];
+        let url = format!("{origin}{path}");
+        browser.request("POST", &url, &headers, body).await
+    }
+
+    /// Sends the browser to the issuer; returns what the issuer adds to the address of the callback.
+    async fn begin(&self, browser: &mut Browser) -> String {
+        let issuer = json!({ "issuer": self.provider.url() }).to_string();
+        let begun = self.post(browser, "/api/session/issuer", &issuer).await;
+        assert_eq!(begun.status, 200, "{begun:?}\n{}", self.gateway.log.text());
+        let location: serde_json::Value = serde_json::from_str(&begun.text).unwrap();
+        let back = browser.open(location["location"].as_str().unwrap()).await;
+        let (callback, query) = (back.location(), "/sign-in/callback?");
+        let origin = format!("http://{}", self.gateway.admin);
+        callback
+            .strip_prefix(&format!("{origin}{query}"))
+            .unwrap_or_else(|| panic!("{callback}"))
+            .to_owned()
+    }
+
+    async fn end(&self, browser: &mut Browser, query: &str) -> Page {
+        let answer = json!({ "query": query }).to_string();
+        self.post(browser, "/api/session/issuer/answer", &answer)
+            .await
+    }
+
+    async fn sign_in(&self, browser: &mut Browser) -> Page {
+        let query = self.begin(browser).await;
+        self.end(browser, &query).await
+    }
+}
+
+/// The role comes from the issuer and the subject, or a group: never from what people see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_of_an_operator_makes_nobody_an_operator() {
+    let signing = Signing::start().await;
+    let named = json!({ "preferred_username": "root", "email": "root", "name": "root" });
+    signing.provider.changes_id_tokens(named);
+    for user in ["eve", "Root", "root ", "group:ops", "ops"] {
+        signing.provider.signs_in(user);
+        let refused = signing.sign_in(&mut Browser::default()).await;
+        assert_eq!(refused.status, 403, "{user}: {refused:?}");
+        assert!(
+            refused.text.contains("root is known, and has no role here"),
+            "{refused:?}"
+        );
+    }
+    for (user, role) in [("root", "operator"), ("vic", "viewer")] {
+        signing.provider.signs_in(user);
+        let mut browser = Browser::default();
+        let signed = signing.sign_in(&mut browser).await;
+        let expected = format!(r#""name":"root","source":"sign-in","role":"{role}""#);
+        assert!(
+            signed.status == 200 && signed.text.contains(&expected),
+            "{signed:?}"
+        );
+        let changed = signing.post(&mut browser, "/api/reload", "").await;
+        assert_eq!(changed.status, if user == "root" { 200 } else { 403 });
+    }
+    signing.provider.signs_in("eve");
+    let grouped = json!({ "preferred_username": "root", "groups": ["ops"] });
+    signing.provider.changes_id_tokens(grouped);
+    let signed = signing.sign_in(&mut Browser::default()).await;
+    assert!(signed.text.contains(r#""role":"operator""#), "{signed:?}");
+    let principal = format!(r#""principal":"{}#eve""#, signing.provider.url());
+    signing
+        .gateway
+        .log
+        .line_with_all(&["operator: sign-in", &principal])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn id_tokens_of_others_sign_no_operator_in() {
+    let all = [
+        json!({ "iss": "https://evil.example" }),
+        json!({ "aud": "other" }),
+        json!({ "aud": ["fanlight", "other"] }),
+        json!({ "aud": ["fanlight", "other"], "azp": "other" }),
+        json!({ "azp": "other" }),
+        json!({ "aud": null }),
+        json!({ "nonce": "another" }),
+        json!({ "nonce": null }),
+        json!({ "exp": seconds_from_now(-7200) }),
+        json!({ "exp": null }),
+        json!({ "exp": "never" }),
+        json!({ "iat": seconds_from_now(7200) }),
+        json!({ "iat": null }),
+        json!({ "sub": null }),
+        json!({ "sub": "" }),
+        json!({ "sub": ["root"] }),
+        json!({ "groups": { "ops": true } }),
+    ];
+    // Ten refusals have an address wait.
+    for some in all.chunks(9) {
+        let signing = Signing::start().await;
+        signing.provider.signs_in("root");
+        for claims in some {
+            signing.provider.changes_id_tokens(claims.clone());
+            let mut browser = Browser::default();
+            let refused = signing.sign_in(&mut browser).await;
+            assert_eq!(refused.status, 401, "{claims}: {refused:?}");
+            let names = browser.cookie_names();
+            assert!(names.is_empty(), "{claims}: {names:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_of_an_issuer_is_good_in_the_browser_that_began_alone() {
+    let signing = Signing::start().await;
+    signing.provider.signs_in("root");
+    for signature in [Signature::None, Signature::OfAnotherKey] {
+        signing.provider.signs(signature);
+        let refused = signing.sign_in(&mut Browser::default()).await;
+        assert_eq!(refused.status, 401, "{signature:?}: {refused:?}");
+    }
+    signing.provider.signs(Signature::Good);
+    let (mut attacker, mut victim) = (Browser::default(), Browser::default());
+    let query = signing.begin(&mut attacker).await;
+    assert_eq!(signing.end(&mut victim, &query).await.status, 401);
+    let own = signing.begin(&mut victim).await;
+    assert_eq!(signing.end(&mut victim, &query).await.status, 401);
+    let twice = format!("{own}&code=another");
+    let own = signing.begin(&mut victim).await;
+    assert_eq!(signing.end(&mut victim, &twice).await.status, 401);
+    // The cookie is gone with the first answer.
+    assert_eq!(signing.end(&mut victim, &own).await.status, 401);
+    assert_eq!(signing.sign_in(&mut victim).await.status, 200);
 }

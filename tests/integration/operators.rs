@@ -2,15 +2,19 @@
 
 use std::net::SocketAddr;
 
+use fanlight_testkit::signing_in::{ANN, BOB, KEYS};
 use fanlight_tests::slicer::member;
 
 use crate::faults::backend;
-use crate::harness::{Gateway, fanlight, within};
+use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{Connection, Response};
 use crate::scripted::{Era, Reply, Transport, config};
 
 const TOKEN: &str = "0123456789abcdef-operator";
-const VIEWER: &str = "0123456789abcdef-viewer";
+/// The key of a viewer.
+const VIEWER: &str = BOB;
+/// The key of a client without a role.
+const CLIENT: &str = ANN;
 
 async fn send(
     admin: SocketAddr,
@@ -26,31 +30,25 @@ async fn send(
     connection.response().await
 }
 
-/// A gateway with one server, whose `admin` has these members.
-async fn gateway(members: &str) -> Gateway {
+/// A gateway with one server, the keys of two clients, `admin.token`, and more members of `admin`.
+async fn gateway(more: &str) -> (Gateway, TempFile) {
     let backend = backend(Era::Modern, Transport::Stdio).await;
     backend.on(
         "tools/call",
         Reply::result(Era::Modern.complete(r#""content":[]"#)),
     );
     let servers = config(&[backend.entry("only")]);
-    Gateway::start(&with_admin(&servers, members)).await
-}
-
-fn with_admin(servers: &str, members: &str) -> String {
-    format!(
-        r#"{},"admin":{{{members}}}}}"#,
-        servers.trim_end().strip_suffix('}').unwrap()
-    )
-}
-
-fn both() -> String {
-    format!(r#""token":"{TOKEN}","viewerToken":"{VIEWER}""#)
+    let servers = servers.trim_end().strip_suffix('}').unwrap();
+    let keys = TempFile::new("yaml", KEYS);
+    let auth = format!(r#""auth":{{"keys":{{"file":{:?}}}}}"#, keys.path());
+    let admin = format!(r#""token":"{TOKEN}","roles":{{"viewer":"user:key#bob"}}{more}"#);
+    let gateway = Gateway::start(&format!(r#"{servers},{auth},"admin":{{{admin}}}}}"#)).await;
+    (gateway, keys)
 }
 
 #[tokio::test]
 async fn viewer_looks_and_operator_changes_and_the_audit_says_so() {
-    let gateway = gateway(&both()).await;
+    let (gateway, _keys) = gateway("").await;
     let json = ("Content-Type", "application/json");
     let body =
         r#"{"method":"tools/call","params":{"name":"t","arguments":{"password":"hunter2"}}}"#;
@@ -86,6 +84,7 @@ async fn viewer_looks_and_operator_changes_and_the_audit_says_so() {
         .await;
     for expected in [
         ("\"outcome\":\"refused\"", "/api/servers/only/restart"),
+        ("\"outcome\":\"refused\"", "\"principal\":\"key#bob\""),
         ("\"outcome\":\"done\"", "/api/servers/only/restart"),
         ("\"about\":\"tools/call t\"", "/api/call"),
         ("\"outcome\":\"refused\"", "\"reason\":\"invalid\""),
@@ -122,7 +121,7 @@ async fn viewer_looks_and_operator_changes_and_the_audit_says_so() {
 
 #[tokio::test]
 async fn session_of_the_page_ends_when_its_token_changes() {
-    let gateway = gateway(&both()).await;
+    let (gateway, _keys) = gateway("").await;
     let origin = format!("http://{}", gateway.admin);
     let headers = [
         ("Content-Type", "application/json"),
@@ -188,7 +187,7 @@ async fn session_of_the_page_ends_when_its_token_changes() {
 
 #[tokio::test]
 async fn commands_say_what_to_do_without_a_token_and_as_a_viewer() {
-    let gateway = gateway(&both()).await;
+    let (gateway, _keys) = gateway("").await;
     let url = format!("http://{}", gateway.admin);
     let run = async |arguments: &[&str], token: Option<&str>| {
         let mut command = fanlight();
@@ -212,7 +211,7 @@ async fn commands_say_what_to_do_without_a_token_and_as_a_viewer() {
     );
     let (_, text) = run(&["traces"], Some("wrong")).await;
     assert!(
-        text.contains("this one is wrong") && text.contains("admin.viewerToken"),
+        text.contains("this one is wrong") && text.contains("admin.roles"),
         "{text}"
     );
     assert!(run(&["traces"], Some(VIEWER)).await.0);
@@ -236,11 +235,7 @@ async fn commands_say_what_to_do_without_a_token_and_as_a_viewer() {
 
 #[tokio::test]
 async fn shown_configuration_has_neither_token() {
-    let gateway = gateway(&format!(
-        r#"{},"publicUrl":"https://fanlight.example.com""#,
-        both()
-    ))
-    .await;
+    let (gateway, _keys) = gateway(r#","publicUrl":"https://fanlight.example.com""#).await;
     let bearer = format!("Bearer {VIEWER}");
     let shown = send(
         gateway.admin,
@@ -253,5 +248,55 @@ async fn shown_configuration_has_neither_token() {
     .text()
     .await;
     assert!(!shown.contains(TOKEN) && !shown.contains(VIEWER), "{shown}");
-    assert_eq!(member(&shown, "admin.viewerToken"), Some(r#""***""#));
+    assert_eq!(member(&shown, "admin.token"), Some(r#""***""#));
+    assert_eq!(
+        member(&shown, "admin.roles.viewer"),
+        Some(r#"["user:key#bob"]"#)
+    );
+}
+
+/// Operators and callers are the same identities: a key that may call may still not look at the
+/// admin listener.
+#[tokio::test]
+async fn client_without_a_role_reaches_nothing_of_the_admin_listener() {
+    let (gateway, _keys) = gateway("").await;
+    let bearer = format!("Bearer {CLIENT}");
+    let headers = [
+        ("Authorization", bearer.as_str()),
+        ("Content-Type", "application/json"),
+    ];
+    for (method, path) in [
+        ("GET", "/api/overview"),
+        ("GET", "/api/config"),
+        ("GET", "/api/approvals"),
+        ("GET", "/api/events"),
+        ("GET", "/metrics"),
+        ("POST", "/api/call"),
+        ("POST", "/api/reload"),
+        ("POST", "/api/approvals/0123abcd/approve"),
+    ] {
+        let mut answer = send(gateway.admin, method, path, &headers, "{}").await;
+        let text = answer.text().await;
+        assert_eq!(answer.status, 403, "{method} {path}: {text}");
+        assert!(
+            text.contains("ann is known, and has no role here")
+                && text.contains("neither `user:key#ann` nor"),
+            "{text}"
+        );
+    }
+    let signed = format!(r#"{{"token":"{CLIENT}"}}"#);
+    let signed = send(
+        gateway.admin,
+        "POST",
+        "/api/session",
+        &headers[1..],
+        &signed,
+    )
+    .await;
+    assert_eq!(signed.status, 403);
+    assert!(signed.header("set-cookie").is_none());
+    gateway
+        .log
+        .line_with_all(&["no_role", r#""principal":"key#ann""#])
+        .await;
 }
