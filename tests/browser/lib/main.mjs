@@ -1,5 +1,9 @@
 // Runs every check in light and dark; ends with status 1 if one fails.
 
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
 import { chromium } from "playwright-core";
 
 import { findChromium } from "./chromium.mjs";
@@ -16,7 +20,9 @@ import { traceChecks } from "./traces.mjs";
 import { TROUBLE_WINDOWS, deadGateway, troubleChecks, troubled } from "./trouble.mjs";
 
 const TOKEN = "a-token-of-the-browser-test";
-const VIEWER = "a-token-of-viewers-of-the-browser-test";
+// A key, and its digest.
+const VIEWER = "fanlight_1111111111111111111111111111111111111111111146EDT";
+const DIGEST = "c248b665096075b86cb84ea6f8a002fdafb7dfafee0aaa809a063ba852efe6b2";
 
 const browser = await chromium.launch({ executablePath: findChromium(), args: ["--no-sandbox"] });
 let failed = 0;
@@ -111,7 +117,9 @@ try {
       await sick.stop();
     }
   }
-  const locked = await start({ admin: { token: TOKEN, viewerToken: VIEWER }, mcpServers: { workshop: demoServer("modern") } });
+  const keys = join(mkdtempSync(join(tmpdir(), "fanlight-keys-")), "keys.yaml");
+  writeFileSync(keys, `keys:\n- {name: viewer, sha256: "${DIGEST}"}\n`);
+  const locked = await start({ auth: { keys: { file: keys } }, admin: { token: TOKEN, roles: { viewer: "user:key#viewer" } }, mcpServers: { workshop: demoServer("modern") } });
   try {
     for (const scheme of ["light", "dark"]) {
       await check("operators sign in with a token, and out", scheme, locked, (page) => signIn(page, TOKEN));
@@ -126,10 +134,11 @@ try {
   const issuer = await startIssuer(`http://${address}/sign-in/callback`);
   const admin = {
     publicUrl: `http://${address}`,
-    roles: { operator: { groups: ["platform"] } },
-    signIn: { issuer: issuer.url, clientId: issuer.client.id, clientSecret: issuer.client.secret, scopes: ["profile"] },
+    roles: { operator: "group:platform" },
   };
-  const signedIn = await start({ admin, mcpServers: { workshop: demoServer("modern") } }, address);
+  const client = { clientId: issuer.client.id, clientSecret: issuer.client.secret };
+  const auth = { oauth: [{ issuer: issuer.url, audience: "fanlight", signIn: client }] };
+  const signedIn = await start({ auth, admin, mcpServers: { workshop: demoServer("modern") } }, address);
   try {
     signedIn.issuer = issuer.url;
     for (const scheme of ["light", "dark"]) {
