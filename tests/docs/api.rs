@@ -276,7 +276,7 @@ async fn api_answers_as_its_description_says() {
     let mut servers = json!({"library": server("legacy"), "workshop": server("modern")});
     servers["library"]["approval"] = json!({"tools": ["search_books"]});
     let config = json!({
-        "mcpServers": servers, "admin": {"token": TOKEN}, "testing": true, "timeouts": {"approval": "10ms"},
+        "mcpServers": servers, "admin": {"token": TOKEN}, "timeouts": {"approval": "10ms"},
     });
     let gateway = Gateway::start(&config.to_string()).await;
     let session = LegacySession::open(gateway.mcp).await;

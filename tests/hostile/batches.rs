@@ -72,7 +72,7 @@ async fn batch_of_millions_is_counted_before_it_is_built() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_at_the_limit_is_served_and_one_above_is_not() {
-    let target = Target::with(r#""limits":{"batch":3}"#).await;
+    let target = Target::with(r#""x-limits":"batch=3""#).await;
     let session = LegacySession::open_as(target.gateway.mcp, "2025-03-26").await;
     let ping = |id: usize| legacy_request(&id.to_string(), "ping", "");
     let batch = |messages: usize| {

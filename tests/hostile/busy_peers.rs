@@ -223,7 +223,7 @@ async fn hanging_calls_of_one_address_leave_connections_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_one_address_leave_streams_to_others() {
-    let target = Target::with(r#""limits":{"streams":8,"connections":256}"#).await;
+    let target = Target::with(r#""limits":{"connections":256},"x-limits":"streams=8""#).await;
     let to = target.gateway.mcp;
     let mut held = Vec::new();
     for number in 0..24 {

@@ -290,7 +290,7 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_time_out_do_not_keep_a_server_from_others() {
     let backend = well_behaved().await;
-    let times = r#""timeouts":{"call":"300ms","reconnect":"1h","reconnectMax":"1h"}"#;
+    let times = r#""timeouts":{"call":"300ms"},"x-limits":"reconnect=1h,reconnectMax=1h""#;
     let gateway = Gateway::start(&format!(
         r#"{{"mcpServers":{{{}}},{times}}}"#,
         backend.entry("only")

@@ -180,7 +180,7 @@ async fn long_heads_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_heads_are_closed_after_the_header_timeout() {
-    let target = Target::with(r#""timeouts":{"header":"1s"}"#).await;
+    let target = Target::with(r#""x-limits":"header=1s""#).await;
     let address = target.gateway.mcp;
     let slow = |index: usize| async move {
         let mut connection = TcpStream::connect(address).await.unwrap();

@@ -16,7 +16,7 @@ use crate::target::{Bounds, Target};
 const MIB: usize = 1 << 20;
 
 /// The gateway closes clients that read nothing after these times.
-const IMPATIENT: &str = r#""timeouts":{"header":"3s","idleConnection":"4s","write":"3s"}"#;
+const IMPATIENT: &str = r#""x-limits":"header=3s,idleConnection=4s,write=3s""#;
 
 /// A whole call of this tool.
 fn call(tool: &str) -> String {

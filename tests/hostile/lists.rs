@@ -54,11 +54,11 @@ async fn endless_list_is_read_up_to_its_limits() {
         "x".repeat(1 << 20)
     );
     for (entries, limits) in [
-        (large, format!(r#""listBytes":{LIST}"#)),
-        (String::new(), r#""listPages":50"#.to_owned()),
-        (",{}".repeat(5000), r#""listEntries":20000"#.to_owned()),
+        (large, format!("listBytes={LIST}")),
+        (String::new(), "listPages=50".to_owned()),
+        (",{}".repeat(5000), "listEntries=20000".to_owned()),
     ] {
-        let target = Target::of(endless(entries).await, &format!(r#""limits":{{{limits}}}"#)).await;
+        let target = Target::of(endless(entries).await, &format!(r#""x-limits":"{limits}""#)).await;
         // The rest of the list may still have this tool.
         let call = asked(&target, "tools/call", r#""name":"unknown""#).await;
         assert!(member(&call, "result").is_some(), "{call}");

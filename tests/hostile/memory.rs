@@ -72,7 +72,7 @@ async fn assert_busy(mut response: Response) {
 async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
     const LENGTH: &str = "15000000";
     const SENT: usize = 2 * MIB;
-    let target = Target::with(r#""limits":{"requestMemory":"32MiB"}"#).await;
+    let target = Target::with(r#""x-limits":"requestMemory=32MiB""#).await;
     let gateway = target.gateway.mcp;
     let body = call_of("t", SENT);
     let part: Arc<[u8]> = body.as_bytes()[..SENT].into();
@@ -124,7 +124,7 @@ async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_of_hanging_calls_count_until_the_calls_end() {
-    let target = Target::with(r#""limits":{"requestMemory":"32MiB"}"#).await;
+    let target = Target::with(r#""x-limits":"requestMemory=32MiB""#).await;
     target
         .backend
         .on_target("tools/call", "hang", Reply::fault(Fault::Hang));
@@ -177,7 +177,7 @@ async fn lines_of_a_stdio_client_are_bounded_together() {
     backend.on_target("tools/call", "hang", Reply::fault(Fault::Hang));
     let entry = backend.entry("only");
     let mut gateway = Gateway::stdio(&format!(
-        r#"{{"mcpServers":{{{entry}}},"limits":{{"requestMemory":"4MiB"}}}}"#
+        r#"{{"mcpServers":{{{entry}}},"x-limits":"requestMemory=4MiB"}}"#
     ));
     let mut client = StdioClient::of(&mut gateway);
     let call = |id: u32, tool: &str, bytes: usize| {
@@ -203,7 +203,7 @@ async fn lines_of_a_stdio_client_are_bounded_together() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn descriptions_of_clients_are_bounded_in_sum() {
     const SIZE: usize = 100 << 10;
-    let target = Target::with(r#""limits":{"clientDescriptions":"2MiB"}"#).await;
+    let target = Target::with(r#""x-limits":"clientDescriptions=2MiB""#).await;
     let gateway = target.gateway.mcp;
     let capabilities = |size: usize| {
         format!(

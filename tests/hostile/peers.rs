@@ -100,7 +100,7 @@ async fn idle_connections_of_one_address_leave_others_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quota_of_connections_holds_for_each_address() {
-    let target = Target::with(r#""limits":{"peerConnections":4}"#).await;
+    let target = Target::with(r#""x-limits":"peerConnections=4""#).await;
     let mut held = Vec::new();
     for _ in 0..20 {
         held.push(connect_from(NOISY, target.gateway.mcp).await);
@@ -121,7 +121,7 @@ async fn new_sessions_of_one_address_end_none_of_another() {
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let text = format!(
-        r#"{{"mcpServers":{{{}}},"limits":{{"sessions":8,"backendSessions":4}}}}"#,
+        r#"{{"mcpServers":{{{}}},"limits":{{"sessions":8}},"x-limits":"backendSessions=4"}}"#,
         backend.entry("a")
     );
     let gateway = Gateway::start(&text).await;
@@ -163,7 +163,7 @@ async fn suspended_calls_of_one_address_leave_some_to_others() {
         "ask",
         Reply::conclude(|_, _| r#"{"content":[],"done":1}"#.to_owned()).asking(&[ask]),
     );
-    let target = Target::of(backend, r#""limits":{"suspendedCalls":4}"#).await;
+    let target = Target::of(backend, r#""x-limits":"suspendedCalls=4""#).await;
     let request = |more: &str| {
         modern_request_with(
             CAPABILITIES,
@@ -206,7 +206,7 @@ async fn health_is_told_whatever_is_connected_to_the_admin_listener() {
     backend.offers_tools(&["t"]);
     let entries = config(&[backend.entry("a")]);
     let text = format!(
-        r#"{},"limits":{{"adminConnections":6,"adminFollowers":32}}}}"#,
+        r#"{},"x-limits":"adminConnections=6,adminFollowers=32"}}"#,
         entries.strip_suffix('}').unwrap()
     );
     let gateway = Gateway::start(&text).await;

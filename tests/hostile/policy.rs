@@ -510,7 +510,7 @@ async fn call_that_a_policy_asks_about_does_not_run_unasked() {
         Era::Modern,
         1,
         POLICIES,
-        r#","testing":true,"timeouts":{"approval":"10ms"}"#,
+        r#","timeouts":{"approval":"10ms"}"#,
     )
     .await;
     let answer = scene
@@ -554,7 +554,7 @@ async fn completion_is_decided_about_what_its_reference_means() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stricter_of_the_rules_of_a_server_and_a_policy_counts() {
     let policies = POLICIES.replace(r#"@by("caller")"#, r#"@by("other")"#);
-    let more = r#","testing":true,"timeouts":{"approval":"10ms"}"#;
+    let more = r#","timeouts":{"approval":"10ms"}"#;
     let mut scene = Scene::start(Era::Modern, 1, &policies, more).await;
     scene
         .configure(

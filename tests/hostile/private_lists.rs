@@ -104,7 +104,7 @@ async fn private_list_reaches_its_principal_alone() {
             other.entry("other"),
             private(Transport::Http).await.entry("away"),
         ];
-        let (gateway, _folder) = gateway(&entries[..=others], "timeouts: {list: 2s}").await;
+        let (gateway, _folder) = gateway(&entries[..=others], "x-limits: list=2s").await;
         // All requests come at once, before the gateway knows anything about the list.
         let first =
             join_all((0..20).map(|at| notes(if at % 2 == 0 { ANN } else { BOB }, &gateway))).await;

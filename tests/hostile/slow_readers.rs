@@ -13,7 +13,7 @@ use crate::scripted::{Era, Reply};
 use crate::target::{Bounds, Target};
 
 const MIB: usize = 1 << 20;
-const IMPATIENT: &str = r#""timeouts":{"write":"1s","header":"1s","keepAlive":"1s"}"#;
+const IMPATIENT: &str = r#""x-limits":"write=1s,header=1s,keepAlive=1s""#;
 
 async fn target_with_long_answers(bytes: usize) -> Target {
     let target = Target::with(IMPATIENT).await;
@@ -236,7 +236,7 @@ async fn http2_stream_without_window_is_reset_and_its_connection_serves_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "nightly"]
 async fn answers_that_nobody_reads_are_bounded_in_sum() {
-    let target = Target::with(r#""limits":{"answerMemory":"32MiB"}"#).await;
+    let target = Target::with(r#""x-limits":"answerMemory=32MiB""#).await;
     let text = format!(
         r#""content":[{{"type":"text","text":"{}"}}]"#,
         "x".repeat(10 * MIB)

@@ -105,7 +105,7 @@ async fn slow_handshakes_take_no_connection_from_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshake_has_the_time_of_a_first_head() {
-    let attacked = Attacked::start(r#""timeouts":{"header":"1s"},"#).await;
+    let attacked = Attacked::start(r#""x-limits":"header=1s","#).await;
     let mut stream = attacker(attacked.gateway.mcp).await;
     let silent = attacker(attacked.gateway.mcp).await;
     // Occasional bytes do not extend the time.
@@ -132,7 +132,7 @@ async fn handshake_has_the_time_of_a_first_head() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_ends_its_own_connection_alone() {
-    let attacked = Attacked::start(r#""testing":true,"timeouts":{"header":"2s"},"#).await;
+    let attacked = Attacked::start(r#""x-limits":"header=2s","#).await;
     assert!(attacked.call().await.contains("result"));
     let before = usage::resident_memory(attacked.gateway.pid());
     let mut long = BEGINNING.to_vec();
@@ -176,8 +176,7 @@ async fn garbage_ends_its_own_connection_alone() {
 /// TLS buffers for a client that reads nothing; the gateway closes it like any other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_takes_nothing_over_tls_is_closed() {
-    let attacked =
-        Attacked::start(r#""timeouts":{"header":"1s","write":"2s","idleConnection":"2s"},"#).await;
+    let attacked = Attacked::start(r#""x-limits":"header=1s,write=2s,idleConnection=2s","#).await;
     let text = "x".repeat(8 << 20);
     let result = Era::Modern.complete(&format!(r#""content":[{{"type":"text","text":"{text}"}}]"#));
     attacked._backend.on("tools/call", Reply::result(result));

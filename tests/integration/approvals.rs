@@ -34,7 +34,7 @@ fn asking(backend: &Backend, by: &str, wait: &str) -> String {
     let approval = format!(r#""approval":{{"tools":["erase"],"by":"{by}"}}"#);
     let servers = config(&[backend.entry_with("only", &approval)]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
-    format!(r#"{servers},"testing":true,"timeouts":{{"approval":"{wait}"}}}}"#)
+    format!(r#"{servers},"timeouts":{{"approval":"{wait}"}}}}"#)
 }
 
 async fn send(admin: SocketAddr, method: &str, path: &str) -> Response {
@@ -292,7 +292,7 @@ async fn rule_holds_however_the_tool_is_named() {
     let approval = r#""approval":{"tools":["erase"]},"rename":{"erase":"tidy"}"#;
     let servers = config(&[backend.entry_with("only", approval), other.entry("other")]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
-    let config = format!(r#"{servers},"testing":true,"timeouts":{{"approval":"10ms"}}}}"#);
+    let config = format!(r#"{servers},"timeouts":{{"approval":"10ms"}}}}"#);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     for name in ["only__tidy", "tidy", "erase", "only__erase"] {
         let answer = client

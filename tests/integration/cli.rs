@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use fanlight_tests::slicer::compact;
 
-use crate::harness::{TempFile, fanlight, within};
+use crate::harness::{TempFile, fanlight, set_limits, within};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
 /// A tool and its result, with text that decoding would change.
@@ -28,6 +28,7 @@ async fn command(arguments: &[&str], config_text: &str) -> Output {
         .arg("--config")
         .arg(config.path())
         .stdin(Stdio::null());
+    set_limits(&mut command);
     within(&format!("{arguments:?}"), command.output())
         .await
         .unwrap()
@@ -303,8 +304,7 @@ async fn closed_standard_output_is_no_failure() {
 async fn list_of_a_legacy_server_does_not_wait_for_a_stream() {
     let backend = backend(Era::Legacy, Transport::Http).await;
     let entries = format!("{{{}}}", backend.entry("only"));
-    let config =
-        format!(r#"{{"mcpServers":{entries},"timeouts":{{"list":"8s","streamOpening":"60s"}}}}"#);
+    let config = format!(r#"{{"mcpServers":{entries},"x-limits":"list=8s,streamOpening=60s"}}"#);
     let output = command(&["list", "tools"], &config).await;
     assert!(output.status.success(), "{}", text(&output));
     let initialized = backend.received("initialize");

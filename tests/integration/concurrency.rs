@@ -93,7 +93,7 @@ async fn client_that_does_not_read_delays_no_other_and_uses_bounded_memory() {
         let flood = Reply::result(r#"{"content":[]}"#).after(&vec![event.as_str(); EVENTS]);
         shared.on_target("tools/call", "flood", flood);
         let gateway = Gateway::start(&format!(
-            r#"{{"mcpServers":{{{}}},"limits":{{"notifications":16}}}}"#,
+            r#"{{"mcpServers":{{{}}},"x-limits":"notifications=16"}}"#,
             shared.entry("shared")
         ))
         .await;
@@ -133,7 +133,7 @@ async fn server_that_hangs_in_lists_delays_no_call_of_another() {
     }
     // The time-out is longer than any test waits, so a client that waits for the list fails.
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
-    let text = format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"list":"1h"}}}}"#);
+    let text = format!(r#"{{"mcpServers":{{{entries}}},"x-limits":"list=1h"}}"#);
     for era in [Era::Modern, Era::Legacy] {
         let mut client = Client::start(&text, era, Transport::Http).await;
         client.call("good__t").await.member("result");
@@ -150,8 +150,9 @@ async fn readiness_survives_the_loss_of_a_server() {
         bad.on(method, Reply::fault(Fault::Hang));
     }
     let entries = [bad.entry("bad"), good.entry("good")].join(",");
-    let text =
-        format!(r#"{{"mcpServers":{{{entries}}},"timeouts":{{"connect":"2s","probe":"2s"}}}}"#);
+    let text = format!(
+        r#"{{"mcpServers":{{{entries}}},"timeouts":{{"connect":"2s"}},"x-limits":"probe=2s"}}"#
+    );
     let gateway = Gateway::start(&text).await;
     bad.wait_for("server/discover", 1).await;
     assert_eq!(

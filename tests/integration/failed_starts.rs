@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::faults::backend;
-use crate::harness::{Gateway, TempFile, fanlight, within};
+use crate::harness::{Gateway, TempFile, fanlight, set_limits, within};
 use crate::scripted::{Era, Transport};
 use crate::server_lives::ask;
 use crate::starting::server_when;
@@ -99,15 +99,15 @@ fn config(cases: &[Case]) -> String {
         .collect();
     // The backoff is long, so that each server is tried once however long the test takes.
     let never = "1h";
-    let timeouts = json!({
-        "probe": "200ms", "processStop": "100ms", "list": "5s", "reconnect": never, "reconnectOnCall": never,
-    });
-    json!({ "mcpServers": servers, "timeouts": timeouts }).to_string()
+    let limits =
+        format!("probe=200ms,processStop=100ms,list=5s,reconnect={never},reconnectOnCall={never}");
+    json!({ "mcpServers": servers, "x-limits": limits }).to_string()
 }
 
 async fn command(arguments: &[&str]) -> (Output, String) {
     let mut command = fanlight();
     command.args(arguments).stdin(Stdio::null());
+    set_limits(&mut command);
     let output = within(&format!("{arguments:?}"), command.output())
         .await
         .unwrap();

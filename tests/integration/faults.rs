@@ -32,7 +32,7 @@ async fn impatient_client_of(bad: &str, good: &Backend) -> Client {
     start(
         bad,
         good,
-        r#""timeouts":{"list":"1s","connect":"1s","probe":"500ms"}"#,
+        r#""timeouts":{"connect":"1s"},"x-limits":"list=1s,probe=500ms""#,
     )
     .await
 }
@@ -112,7 +112,7 @@ async fn child_that_exits_at_start_is_restarted_with_backoff() {
 async fn shutdown_ends_stubborn_children() {
     let stubborn = backend(Era::Legacy, Transport::Stdio).await;
     let config = format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"1s","probe":"500ms"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"1s"}},"x-limits":"probe=500ms"}}"#,
         stubborn.stubborn_entry("bad")
     );
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
@@ -132,7 +132,7 @@ async fn second_signal_stops_immediately() {
     stubborn.once("tools/call", Reply::result(OK).gated(&gate));
     // Neither the running call nor the child would end before the harness gives up.
     let config = format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"60s","probe":"500ms"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"drain":"60s"}},"x-limits":"probe=500ms"}}"#,
         stubborn.stubborn_entry("bad")
     );
     let gateway = Gateway::start(&config).await;
@@ -399,7 +399,7 @@ async fn pages_of_all_backends_reach_the_client() {
     );
     let servers = format!("{},{}", first.entry("first"), second.entry("second"));
     for size in [1, 2, 1000] {
-        let config = format!(r#"{{"mcpServers":{{{servers}}},"limits":{{"pageSize":{size}}}}}"#);
+        let config = format!(r#"{{"mcpServers":{{{servers}}},"x-limits":"pageSize={size}"}}"#);
         let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
         let mut names = Vec::new();
         let mut cursor = String::new();

@@ -28,8 +28,16 @@ async fn server_when(gateway: &Gateway, state: &str) -> Value {
 }
 
 fn config(entries: &[String]) -> String {
-    let timeouts = r#""timeouts":{"connect":"5s","probe":"4s","list":"3s","reconnect":"100ms","reconnectMax":"200ms"}"#;
-    format!(r#"{{"mcpServers":{{{}}},{timeouts}}}"#, entries.join(","))
+    config_with("healthTimeouts=3", entries)
+}
+
+/// [`config`] with more limits.
+fn config_with(limits: &str, entries: &[String]) -> String {
+    let limits = format!("{limits},probe=4s,list=3s,reconnect=100ms,reconnectMax=200ms");
+    format!(
+        r#"{{"mcpServers":{{{}}},"timeouts":{{"connect":"5s"}},"x-limits":"{limits}"}}"#,
+        entries.join(",")
+    )
 }
 
 /// Makes the server answer nothing from now on.
@@ -77,13 +85,13 @@ async fn server_that_answers_nothing_is_left_out_and_costs_others_nothing() {
             backend(Era::Modern, Transport::Http).await,
             backend(Era::Modern, Transport::Stdio).await,
         );
-        let health = r#""timeout":"2s","health":{"timeout":"200ms","timeouts":2}"#;
-        let gateway = Gateway::start(&config(&[
-            bad.entry_with("bad", health),
+        let entries = [
+            bad.entry_with("bad", r#""timeout":"2s""#),
             one.entry("one"),
             two.entry("two"),
-        ]))
-        .await;
+        ];
+        let limits = "healthTimeout=200ms,healthTimeouts=2";
+        let gateway = Gateway::start(&config_with(limits, &entries)).await;
         assert!(ask(&gateway, "tools/list", "").await.contains("bad__t"));
         assert!(
             ask(&gateway, "tools/call", r#""name":"bad__t""#)
@@ -177,10 +185,10 @@ async fn server_that_answers_checks_but_no_calls_is_left_alone() {
             backend(Era::Modern, Transport::Http).await,
         );
         let entries = [
-            bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#),
+            bad.entry_with("bad", r#""timeout":"300ms""#),
             one.entry_with("one", r#""timeout":"20s""#),
         ];
-        let timeouts = r#""timeouts":{"reconnect":"1h","reconnectMax":"1h"}"#;
+        let timeouts = r#""x-limits":"reconnect=1h,reconnectMax=1h""#;
         let gateway = Gateway::start(&format!(
             r#"{{"mcpServers":{{{}}},{timeouts}}}"#,
             entries.join(",")
@@ -231,7 +239,7 @@ async fn server_that_answers_a_trial_is_used_again() {
         answers_no_calls(Era::Modern).await,
         backend(Era::Modern, Transport::Http).await,
     );
-    let entry = bad.entry_with("bad", r#""timeout":"300ms","health":{"timeouts":3}"#);
+    let entry = bad.entry_with("bad", r#""timeout":"300ms""#);
     let gateway = Gateway::start(&config(&[entry, one.entry("one")])).await;
     time_out(&gateway).await;
     server_when(&gateway, "ejected").await;
@@ -257,8 +265,8 @@ async fn server_that_answers_a_trial_is_used_again() {
 async fn server_with_a_slow_tool_is_not_left_out() {
     let server = backend(Era::Modern, Transport::Http).await;
     server.on_target("tools/call", "slow", Reply::fault(Fault::Hang));
-    let health = r#""timeout":"100ms","health":{"timeouts":1}"#;
-    let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
+    let entry = server.entry_with("only", r#""timeout":"100ms""#);
+    let gateway = Gateway::start(&config_with("healthTimeouts=1", &[entry])).await;
     let checks = server.received("server/discover").len();
     for number in 1..4 {
         assert!(
@@ -279,35 +287,4 @@ async fn server_with_a_slow_tool_is_not_left_out() {
             .contains("fanlight_backend_ejections_total{fanlight_backend_name=\"only\"} 0")
     );
     assert!(gateway.terminate().await.success());
-}
-
-#[tokio::test]
-async fn checks_find_a_server_that_does_not_answer_without_any_call() {
-    for (era, transport) in [
-        (Era::Modern, Transport::Http),
-        (Era::Legacy, Transport::Http),
-        (Era::Modern, Transport::Stdio),
-    ] {
-        let server = backend(era, transport).await;
-        let health = r#""health":{"interval":"50ms","timeout":"200ms"}"#;
-        let gateway = Gateway::start(&config(&[server.entry_with("only", health)])).await;
-        server_when(&gateway, "ready").await;
-        let check = if era == Era::Modern {
-            "server/discover"
-        } else {
-            "ping"
-        };
-        let before = server.received(check).len();
-        server.wait_for(check, before + 3).await;
-        hang(&server);
-        server_when(&gateway, "down").await;
-        recover(&server, era);
-        server_when(&gateway, "ready").await;
-        assert!(
-            ask(&gateway, "tools/call", r#""name":"t""#)
-                .await
-                .contains("\"result\"")
-        );
-        assert!(gateway.terminate().await.success());
-    }
 }

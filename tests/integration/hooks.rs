@@ -22,7 +22,7 @@ fn hooked(backend: &Backend, guardrail: &HttpRecorder, more: &str) -> String {
     let servers = config(&[backend.entry("files")]);
     let servers = servers.trim_end().strip_suffix('}').unwrap();
     format!(
-        r#"{servers},"testing":true,"hooks":[{{"url":"http://{}/judge","timeout":"10s"{more}}}]}}"#,
+        r#"{servers},"hooks":[{{"url":"http://{}/judge","timeout":"10s"{more}}}]}}"#,
         guardrail.address
     )
 }
@@ -175,10 +175,8 @@ async fn hook_judges_results_and_can_require_an_approval() {
 
     let asking =
         HttpRecorder::start(|_| says(r#"{"decision":"ask","text":"Is this wise?"}"#)).await;
-    let config = hooked(&backend, &asking, "").replace(
-        r#""testing":true"#,
-        r#""testing":true,"timeouts":{"approval":"10ms"}"#,
-    );
+    let config = hooked(&backend, &asking, "")
+        .replace(r#","hooks""#, r#","timeouts":{"approval":"10ms"},"hooks""#);
     let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
     let waiting = client.request("1", "tools/call", CALL, "").await;
     assert_eq!(

@@ -38,9 +38,9 @@ impl Place {
     fn config(&self, entries: &[String]) -> String {
         let state = self.state();
         let state = state.display();
-        let timeouts = r#"{"processStop":"1s","listSettle":"20ms"}"#;
+        let limits = "processStop=1s,listSettle=20ms";
         format!(
-            r#"{{"mcpServers":{{{}}},"stateDir":"{state}","timeouts":{timeouts}}}"#,
+            r#"{{"mcpServers":{{{}}},"stateDir":"{state}","x-limits":"{limits}"}}"#,
             entries.join(",")
         )
     }
@@ -573,7 +573,7 @@ async fn lists_of_an_earlier_run_are_served_until_the_servers_have_started() {
     let path = files.path().join("fanlight.yaml");
     fs::write(
         &path,
-        json!({ "mcpServers": servers, "timeouts": { "list": "120s" } }).to_string(),
+        json!({ "mcpServers": servers, "x-limits": "list=120s" }).to_string(),
     )
     .unwrap();
     let go = files.path().join("go");

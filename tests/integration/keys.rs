@@ -203,7 +203,7 @@ async fn made_key_works_at_once_until_it_is_revoked() {
 #[tokio::test]
 async fn first_request_with_a_new_key_is_served() {
     // Changes that only the file watcher sees would take effect after the test.
-    let guarded = Guarded::start_with("keys: []\n", "timeouts: {configSettle: 1h}\n").await;
+    let guarded = Guarded::start_with("keys: []\n", "x-limits: configSettle=1h\n").await;
     for name in ["ci", "dev"] {
         let key = keys(guarded.folder.path(), &["new", name]).await.1;
         assert_eq!(guarded.status(Some(key.trim_end())).await, 200, "{name}");

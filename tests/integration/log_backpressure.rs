@@ -111,7 +111,7 @@ async fn unread_standard_error_stops_neither_calls_nor_shutdown() {
 async fn log_says_how_many_lines_were_dropped() {
     let talkative = talkative().await;
     let text = format!(
-        r#"{{"mcpServers":{{{}}},"limits":{{"logBytes":"16KiB"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"logBytes=16KiB"}}"#,
         talkative.entry("b")
     );
     let mut gateway = start(&text, &["--log", "info,fanlight::child=debug"]).await;

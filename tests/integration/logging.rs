@@ -289,9 +289,9 @@ async fn servers_that_are_down_are_logged_once_and_not_with_each_attempt() {
     let config = format!(
         r#"{{"mcpServers":{{
             "refusing":{{"url":"http://127.0.0.1:{}/mcp"}},
-            "missing":{{"command":"no-such-program","env":{{"PATH":"{path}"}},"startAttempts":0,"start":"eager"}},
-            "ending":{{"command":"sh","args":["-c","echo one; echo two >&2; echo three >&2; exit 3"],"startAttempts":0,"start":"eager"}}
-        }},"timeouts":{{"reconnect":"20ms","reconnectMax":"20ms"}}}}"#,
+            "missing":{{"command":"no-such-program","env":{{"PATH":"{path}"}},"start":"eager"}},
+            "ending":{{"command":"sh","args":["-c","echo one; echo two >&2; echo three >&2; exit 3"],"start":"eager"}}
+        }},"x-limits":"startAttempts=0,reconnect=20ms,reconnectMax=20ms"}}"#,
         refusing.address.port()
     );
     let gateway = Gateway::start(&config).await;

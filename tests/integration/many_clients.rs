@@ -50,7 +50,7 @@ async fn idle_streams_leave_connections_for_requests() {
     backend.on("tools/call", Reply::result(r#"{"content":[]}"#));
     let only = backend.entry("only");
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{only}}},"limits":{{"streams":2}}}}"#
+        r#"{{"mcpServers":{{{only}}},"x-limits":"streams=2"}}"#
     ))
     .await;
     let session = LegacySession::open(gateway.mcp).await;

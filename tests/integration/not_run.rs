@@ -223,8 +223,7 @@ async fn call_whose_task_cannot_be_followed_may_have_been_carried_out() {
     let mut door = Door::before(&server).await;
     let config = json!({
         "mcpServers": { "only": { "url": door.url() } },
-        "limits": { "taskPollFailures": 1 },
-        "timeouts": { "taskPollMin": "50ms", "taskPollMax": "100ms" },
+                "x-limits": "taskPollFailures=1,taskPollMin=50ms,taskPollMax=100ms",
     });
     let gateway = Gateway::start(&config.to_string()).await;
     let lost = async {

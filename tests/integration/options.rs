@@ -27,18 +27,10 @@ fn config(server: &Backend, more: &str) -> String {
 /// The server wants an hour. By default the gateway cuts it to a minute, which is longer than any
 /// wait of a test.
 #[tokio::test]
-async fn longest_retry_of_a_server_takes_effect_with_a_reload() {
+async fn longest_retry_of_a_server_is_limited() {
     let server = server().await;
-    let gateway = Gateway::start_with(&config(&server, ""), &["--no-watch"]).await;
-    gateway.configure(&config(
-        &server,
-        r#","timeouts":{"sseRetryMin":"10ms","sseRetryMax":"50ms"}"#,
-    ));
-    let (status, report) = gateway.reload().await;
-    assert!(
-        status == 200 && !report.contains("sseRetry"),
-        "it needs no restart: {report}"
-    );
+    let limits = r#","x-limits":"sseRetryMin=10ms,sseRetryMax=50ms""#;
+    let gateway = Gateway::start(&config(&server, limits)).await;
     let session = LegacySession::open_as(gateway.mcp, REVISION).await;
     let answer = async {
         session
@@ -73,7 +65,7 @@ async fn broken_stream_is_given_up_after_as_many_attempts_as_configured() {
             Reply::fault(Fault::Status(503, "text/plain", "")),
         );
         let more = format!(
-            r#","limits":{{"streamAttempts":{attempts}}},"timeouts":{{"backendResume":"1ms","backendResumeMax":"1ms","stream":"100ms"}}"#
+            r#","x-limits":"streamAttempts={attempts},backendResume=1ms,backendResumeMax=1ms,stream=100ms""#
         );
         let gateway = Gateway::start(&config(&server, &more)).await;
         let session = LegacySession::open_as(gateway.mcp, REVISION).await;
@@ -108,7 +100,7 @@ async fn wait_after_a_refused_request_is_as_configured() {
     let server = Backend::start(Era::Modern, Transport::Http).await;
     server.offers_tools(&["t"]);
     server.on("tools/call", Reply::driven());
-    let gateway = Gateway::start(&config(&server, r#","timeouts":{"refusedRequest":"3s"}"#)).await;
+    let gateway = Gateway::start(&config(&server, r#","x-limits":"refusedRequest=3s""#)).await;
     let request = modern_request("1", "tools/call", CALL, "");
     let answer = async { post_modern(gateway.mcp, &request).await.messages().await.1 };
     let asking = async {
@@ -129,14 +121,13 @@ async fn wait_after_a_refused_request_is_as_configured() {
 #[tokio::test]
 async fn page_learns_its_intervals_from_the_overview() {
     let server = server().await;
-    let more = r#","timeouts":{"adminRefresh":"7s","adminLists":"8s"}"#;
-    let gateway = Gateway::start(&config(&server, more)).await;
+    let gateway = Gateway::start(&config(&server, "")).await;
     let mut connection = Connection::open(gateway.admin).await;
     connection.request("GET", "/api/overview", &[], b"").await;
     let overview = connection.response().await.text().await;
     let overview: serde_json::Value = serde_json::from_str(&overview).unwrap();
     assert_eq!(
         overview["page"],
-        serde_json::json!({ "refreshMs": 7000, "listsMs": 8000 })
+        serde_json::json!({ "refreshMs": 2000, "listsMs": 5000 })
     );
 }

@@ -38,7 +38,7 @@ async fn paging_keeps_entries_of_an_unchanged_backend_while_another_changes() {
                 last.entry("last"),
             ]
             .join(",");
-            let text = format!(r#"{{"mcpServers":{{{servers}}},"limits":{{"pageSize":{PAGE}}}}}"#);
+            let text = format!(r#"{{"mcpServers":{{{servers}}},"x-limits":"pageSize={PAGE}"}}"#);
             let mut client = Client::start(&text, era, front).await;
             let (mut names, mut next) = page(&mut client, "").await;
             let mut pages = 1;

@@ -258,7 +258,7 @@ impl Scene {
         let entries: Vec<_> = names.map(|(name, server)| server.entry(name)).collect();
         let policies = self.folder.path().join("*.cedar");
         format!(
-            r#"{{{auth}"testing":true,"timeouts":{{"approval":"10ms"}},"policy":{{"files":["{}"]}},"endpoints":{{"/mcp":{{}},"/mcp/lead":{{}}}},"mcpServers":{{{}}}}}"#,
+            r#"{{{auth}"timeouts":{{"approval":"10ms"}},"policy":{{"files":["{}"]}},"endpoints":{{"/mcp":{{}},"/mcp/lead":{{}}}},"mcpServers":{{{}}}}}"#,
             policies.display(),
             entries.join(",")
         )

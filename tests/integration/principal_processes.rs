@@ -319,7 +319,7 @@ async fn process_of_a_principal_ends_when_it_is_idle() {
 #[tokio::test]
 async fn process_with_a_subscription_is_not_idle_and_tells_its_principal_alone() {
     let server = server().await;
-    let config = format!("{WITH_KEYS}timeouts: {{backendSessionIdle: 20ms}}");
+    let config = format!("{WITH_KEYS}x-limits: backendSessionIdle=20ms");
     let world = World::start(&config, &[server.entry("s")]).await;
     let filter = r#"{"resourceSubscriptions":["a://r"]}"#;
     let mut ann = world.listen(ANN, filter).await;
@@ -546,7 +546,7 @@ async fn call_after_a_restart_has_the_lists_that_were_kept_compared() {
     );
     let state = TempFile::folder();
     let config = format!(
-        "{WITH_KEYS}stateDir: {}\ntimeouts: {{listSettle: 20ms}}",
+        "{WITH_KEYS}stateDir: {}\nx-limits: listSettle=20ms",
         state.path().join("s").display()
     );
     let world = World::start(&config, &[server.entry("s"), other.entry("other")]).await;

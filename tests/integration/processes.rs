@@ -43,7 +43,7 @@ fn config(server: &Backend, script: &str, folder: &TempFile, more: Value) -> Str
         .as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s", "drain": "1s" } })
+    json!({ "mcpServers": { "only": entry }, "timeouts": { "drain": "1s" }, "x-limits": "processStop=1s" })
         .to_string()
 }
 
@@ -560,7 +560,8 @@ async fn child_that_floods_its_output_is_ended() {
         );
         let mut text: Value =
             serde_json::from_str(&config(&server, &script, &folder, json!({}))).unwrap();
-        text["limits"] = json!({"message": "1MiB", "invalidOutput": "1MiB"});
+        text["limits"] = json!({"message": "1MiB"});
+        text["x-limits"] = json!("processStop=1s,invalidOutput=1MiB");
         let mut gateway = start(&text.to_string(), |_| ()).await;
         let first = server.children(1).await[0];
         fs::write(folder.path().join("go"), "").unwrap();
@@ -581,7 +582,7 @@ async fn child_that_floods_standard_error_is_slowed_down() {
     let folder = TempFile::folder();
     let mut text: Value =
         serde_json::from_str(&config(&server, "yes >&2 &", &folder, json!({}))).unwrap();
-    text["limits"] = json!({"processLog": "64KiB"});
+    text["x-limits"] = json!("processStop=1s,processLog=64KiB");
     let mut gateway = start(&text.to_string(), |_| ()).await;
     let ticks = || {
         let stat =

@@ -16,7 +16,7 @@ use crate::server_lives::text_at;
 /// The configuration of a gateway whose only server has these URLs.
 fn config(urls: &[String], more: &str) -> String {
     let urls: Vec<_> = urls.iter().map(|url| format!("\"{url}\"")).collect();
-    let timeouts = r#""timeouts":{"reconnect":"100ms","reconnectMax":"200ms","connect":"5s"}"#;
+    let timeouts = r#""timeouts":{"connect":"5s"},"x-limits":"healthTimeouts=2,reconnect=100ms,reconnectMax=200ms""#;
     format!(
         r#"{{"mcpServers":{{"pay":{{"urls":[{}]{more}}}}},{timeouts}}}"#,
         urls.join(",")
@@ -321,8 +321,7 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
         "tools/call",
         Reply::fault(Fault::Status(500, "text/plain", "broken")),
     );
-    let health = r#","health":{"timeouts":2}"#;
-    let gateway = Gateway::start(&config(&urls(&[&bad, &good]), health)).await;
+    let gateway = Gateway::start(&config(&urls(&[&bad, &good]), "")).await;
     endpoints_when(&gateway, &["ready", "ready"]).await;
     // A session at the bad endpoint stays there, even if its calls fail.
     let ask = async |session: &LegacySession, tool: &str| {
@@ -379,41 +378,4 @@ async fn endpoint_whose_calls_fail_is_left_alone_and_used_again_once_one_is_answ
     endpoints_when(&gateway, &["ready", "ready"]).await;
     assert!(is_result(&ask(&unlucky, "t").await));
     assert!(gateway.terminate().await.success());
-}
-
-#[tokio::test]
-async fn endpoints_of_the_own_zone_are_preferred() {
-    let (far, near) = (
-        backend(Era::Modern, Transport::Http).await,
-        backend(Era::Modern, Transport::Http).await,
-    );
-    let config = format!(
-        r#"{{"zone":"b","timeouts":{{"reconnect":"100ms","reconnectMax":"200ms"}},
-           "mcpServers":{{"pay":{{"urls":[{{"url":"{}","zone":"a"}},{{"url":"{}","zone":"b"}}]}}}}}}"#,
-        far.url(),
-        near.url()
-    );
-    let gateway = Gateway::start(&config).await;
-    endpoints_when(&gateway, &["ready", "ready"]).await;
-    for number in 0..20 {
-        assert!(is_result(&call(&gateway, "t", number).await));
-    }
-    assert_eq!(
-        (
-            far.received("tools/call").len(),
-            near.received("tools/call").len()
-        ),
-        (0, 20)
-    );
-    drop(near);
-    endpoints_when_called(&gateway, &["ready", "down"]).await;
-    assert!(is_result(&call(&gateway, "t", 21).await));
-    assert!(gateway.terminate().await.success());
-}
-
-/// Calls until the endpoints have these states, since only a call notices a lost endpoint.
-async fn endpoints_when_called(gateway: &Gateway, states: &[&str]) {
-    call(gateway, "t", 1000).await;
-    call(gateway, "t", 1001).await;
-    endpoints_when(gateway, states).await;
 }

@@ -175,7 +175,7 @@ async fn safe_call_that_ends_its_process_is_sent_to_the_next_one() {
     for era in [Era::Modern, Era::Legacy] {
         let server = server_over(Transport::Stdio, era).await;
         let entry = server.entry_with("only", r#""retry":"safe""#);
-        let patient = r#""testing":true,"timeouts":{"connectOnCall":"60s"}"#;
+        let patient = r#""x-limits":"connectOnCall=60s""#;
         let gateway = Gateway::start(&format!(r#"{{"mcpServers":{{{entry}}},{patient}}}"#)).await;
         assert!(
             ask(&gateway, "tools/call", r#""name":"reads""#)

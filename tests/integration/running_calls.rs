@@ -212,7 +212,7 @@ async fn spans_of_a_server_are_shown_and_not_exported() {
 async fn attempts_to_connect_are_one_trace() {
     let entry = r#""gone":{"url":"http://127.0.0.1:9/mcp"}"#;
     let settings = format!(
-        r#"{{"mcpServers":{{{entry}}},"limits":{{"traces":3}},"timeouts":{{"reconnect":"10ms","reconnectMax":"20ms"}}}}"#
+        r#"{{"mcpServers":{{{entry}}},"limits":{{"traces":3}},"x-limits":"reconnect=10ms,reconnectMax=20ms"}}"#
     );
     let gateway = Gateway::start(&settings).await;
     let attempts = async {

@@ -27,9 +27,10 @@ async fn get(gateway: &Gateway, path: &str) -> Value {
 async fn lines_of(script: &str, folder: &TempFile, sandbox: Value) -> Vec<String> {
     let script = format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000");
     let entry = json!({
-        "command": "bash", "args": ["-c", script], "env": { "F": folder.path() }, "sandbox": sandbox, "startAttempts": 1,
+        "command": "bash", "args": ["-c", script], "env": { "F": folder.path() }, "sandbox": sandbox,
     });
-    let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } });
+    let config =
+        json!({ "mcpServers": { "only": entry }, "x-limits": "startAttempts=1,processStop=1s" });
     lines_with(Gateway::start(&config.to_string()).await).await
 }
 
@@ -269,10 +270,11 @@ async fn server_in_a_sandbox_cannot_end_its_guard() {
     );
     let entry = json!({
         "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
-        "sandbox": { "files": 64 }, "startAttempts": 1,
+        "sandbox": { "files": 64 },
     });
     let config =
-        json!({ "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } }).to_string();
+        json!({ "mcpServers": { "only": entry }, "x-limits": "startAttempts=1,processStop=1s" })
+            .to_string();
     let with_landlock = lines_with(Gateway::start(&config).await).await;
     let without = lines_with(Gateway::start_without_landlock(&config, false).await).await;
     for lines in [with_landlock, without] {
@@ -308,9 +310,9 @@ async fn files_of_fanlight_in_a_folder_of_the_system_are_out_of_reach() {
         cat /etc/passwd > /dev/null && echo passwd"#;
     let entry = json!({
         "command": "bash", "args": ["-c", format!("{{ {script}\n}} >&2; echo end >&2; exec sleep 1000")],
-        "env": { "F": folder.path() }, "envFile": "server.env", "sandbox": { "landlock": {} }, "startAttempts": 1,
+        "env": { "F": folder.path() }, "envFile": "server.env", "sandbox": { "landlock": {} },
     });
-    let config = json!({ "envFile": "own.env", "stateDir": "state", "mcpServers": { "only": entry }, "timeouts": { "processStop": "1s" } });
+    let config = json!({ "envFile": "own.env", "stateDir": "state", "mcpServers": { "only": entry }, "x-limits": "startAttempts=1,processStop=1s" });
     fs::write(path("fanlight.yaml"), format!("# s3cret\n{config}")).unwrap();
     let lines = lines_with(Gateway::start_at(path("fanlight.yaml")).await).await;
     if is_refused_by_the_kernel(&lines) {
@@ -367,7 +369,7 @@ async fn server_runs_as_another_user_with_limited_processes() {
         cat "$F/secret"; su -c id root < /dev/null
         (for i in $(seq 30); do sleep 2 & done; wait) || true
         echo "processes $(ulimit -Hu)""#;
-    let sandbox = json!({ "user": "games", "processes": 12, "workingDirectory": "/" });
+    let sandbox = json!({ "user": "games", "processes": 12 });
     let lines = lines_of(script, &folder, sandbox).await;
     assert!(
         has(&lines, "user games groups 60 home /usr/games games"),
@@ -454,7 +456,7 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
             let folder = TempFile::folder();
             let entry = |sandbox: Value| {
                 json!({
-                    "command": "sh", "args": ["-c", "echo started >> \"$F/$0\"; exec sleep 1000", "mark"], "startAttempts": 1,
+                    "command": "sh", "args": ["-c", "echo started >> \"$F/$0\"; exec sleep 1000", "mark"],
                     "env": { "F": folder.path() }, "sandbox": sandbox,
                 })
             };
@@ -464,7 +466,7 @@ async fn server_is_refused_on_a_kernel_without_landlock() {
             unconfined["args"][2] = json!("other");
             let confined = entry(json!({ "landlock": landlock, "files": 64 }));
             let config = json!({
-                "mcpServers": { "confined": confined, "unconfined": unconfined }, "timeouts": { "processStop": "1s", "connect": "5s" },
+                "mcpServers": { "confined": confined, "unconfined": unconfined }, "timeouts": { "connect": "5s" }, "x-limits": "startAttempts=1,processStop=1s",
             });
             let gateway = Gateway::start_without_landlock(&config.to_string(), is_disabled).await;
             let error = within("the refusal", async {

@@ -151,7 +151,7 @@ async fn failure_to_connect_tells_clients_nothing_of_the_configuration() {
     let good = backend(Era::Modern, Transport::Http).await;
     for (case, settings) in cases {
         let bad = format!(r#""bad":{{{settings}}}"#);
-        let limits = r#""timeouts":{"connect":"1s","probe":"300ms","list":"3s"}"#;
+        let limits = r#""timeouts":{"connect":"1s"},"x-limits":"probe=300ms,list=3s""#;
         for entries in [bad.clone(), format!("{bad},{}", good.entry("good"))] {
             let gateway =
                 Gateway::start(&format!(r#"{{"mcpServers":{{{entries}}},{limits}}}"#)).await;
@@ -212,7 +212,7 @@ async fn server_that_keeps_asking_does_not_keep_a_call_for_ever() {
     );
     let entry = server.entry_with("only", r#""timeout":"200ms""#);
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{entry}}},"timeouts":{{"callTotal":"2s"}}}}"#
+        r#"{{"mcpServers":{{{entry}}},"x-limits":"callTotal=2s"}}"#
     ))
     .await;
     let session =

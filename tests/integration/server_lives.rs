@@ -16,7 +16,7 @@ const TOKEN: &str = "0123456789abcdef-s3cret";
 
 /// A configuration whose only server runs this shell script.
 fn script(script: &str) -> Value {
-    json!({ "mcpServers": { "only": { "command": "sh", "args": ["-c", script] } }, "timeouts": { "processStop": "1s" } })
+    json!({ "mcpServers": { "only": { "command": "sh", "args": ["-c", script] } }, "x-limits": "processStop=1s" })
 }
 
 pub(crate) async fn get(gateway: &Gateway, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
@@ -101,7 +101,7 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
         head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\n\\033]0;title\\007 \\342\\200\\256 end\\n' >&2; exec sleep 1000";
     let mut config = script(said);
     config["admin"] = json!({ "token": TOKEN });
-    config["limits"] = json!({ "processLogKept": "64KiB", "processLog": "64MiB" });
+    config["x-limits"] = json!("processStop=1s,processLogKept=64KiB,processLog=64MiB");
     let gateway = Gateway::start(&config.to_string()).await;
     let path = "/api/servers/only/log";
     assert_eq!(get(&gateway, path, &[]).await.0, 401);
@@ -148,7 +148,7 @@ async fn log_of_a_server_is_kept_within_its_bound_and_needs_the_token() {
 /// A configuration with these entries and a short time-out for lists.
 fn with(entries: &[String]) -> String {
     format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"processStop":"1s","list":"5s"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"processStop=1s,list=5s"}}"#,
         entries.join(",")
     )
 }
@@ -556,9 +556,9 @@ async fn process_that_cannot_be_started_is_given_up_until_a_later_call() {
     let start = "echo x >> \"$F/starts\"; [ -e \"$F/good\" ] && exec \"$0\" \"$@\"; exit 1";
     let config = json!({
         "mcpServers": { "only": {
-            "command": "sh", "args": ["-c", start, program, arguments[0]], "env": { "F": folder.path() }, "startAttempts": 3,
+            "command": "sh", "args": ["-c", start, program, arguments[0]], "env": { "F": folder.path() },
         } },
-        "timeouts": { "reconnect": "10ms", "reconnectMax": "20ms", "failedRetry": "300ms" },
+        "x-limits": "startAttempts=3,reconnect=10ms,reconnectMax=20ms,failedRetry=300ms",
     });
     let gateway = Gateway::start(&config.to_string()).await;
     server_when(&gateway, |server| server["state"] == "failed").await;

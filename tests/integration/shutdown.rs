@@ -14,7 +14,7 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 
-const BRIEF: &str = r#""timeouts":{"drain":"500ms","stream":"200ms"}"#;
+const BRIEF: &str = r#""timeouts":{"drain":"500ms"},"x-limits":"stream=200ms""#;
 
 fn config(backend: &Backend, more: &str) -> String {
     format!(

@@ -13,8 +13,8 @@ fn gateway_of(folder: &TempFile, script: &str) -> String {
     // `${` would refer to a variable in a configuration, so it is escaped.
     let script = format!("echo started >> \"$F/starts\"\n{script}").replace("${", "$${");
     let entry = json!({ "command": "sh", "args": ["-c", script], "env": { "F": folder.path() } });
-    let timeouts = json!({ "probe": "100ms", "reconnect": "60s", "processStop": "100ms" });
-    json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string()
+    let limits = "probe=100ms,reconnect=60s,processStop=100ms";
+    json!({ "mcpServers": { "only": entry }, "x-limits": limits }).to_string()
 }
 
 fn starts(folder: &TempFile) -> usize {

@@ -75,9 +75,9 @@ async fn process_that_writes_to_standard_error_is_not_ended() {
             &folder,
             json!({ "startTimeout": "400ms", "era": configured }),
         );
-        let timeouts = json!({ "probe": "100ms", "connect": "200ms" });
+        let timeouts = json!({ "connect": "200ms" });
         let gateway = Gateway::start(
-            &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string(),
+            &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "probe=100ms" }).to_string(),
         )
         .await;
         let starting = server_when(&gateway, "only", |server| {
@@ -132,9 +132,9 @@ async fn initialize_waits_for_the_only_server() {
         TempFile::folder(),
     );
     let entry = entry_after(&server, INSTALL, &folder, json!({}));
-    let timeouts = json!({ "probe": "100ms", "connect": "100ms" });
+    let timeouts = json!({ "connect": "100ms" });
     let gateway = Gateway::start(
-        &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts }).to_string(),
+        &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "probe=100ms" }).to_string(),
     )
     .await;
     let later = async {
@@ -167,8 +167,7 @@ async fn client_gets_available_lists_and_a_notification_about_a_slow_server() {
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry_after(&slow, INSTALL, &folder, json!({}));
     let config =
-        json!({ "mcpServers": servers, "timeouts": { "list": "120s", "listSettle": "20ms" } })
-            .to_string();
+        json!({ "mcpServers": servers, "x-limits": "list=120s,listSettle=20ms" }).to_string();
     let mut gateway = Gateway::stdio(&config);
     let mut client = StdioClient::of(&mut gateway);
     let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
@@ -224,9 +223,12 @@ async fn lists_do_not_wait_for_a_starting_server_and_change_when_it_has_started(
     let entry = entry_after(&slow, INSTALL, &folder, json!({ "startTimeout": "2s" }));
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry;
-    let timeouts = json!({ "list": "300ms", "connect": "300ms", "listSettle": "20ms" });
-    let gateway =
-        Gateway::start(&json!({ "mcpServers": servers, "timeouts": timeouts }).to_string()).await;
+    let timeouts = json!({ "connect": "300ms" });
+    let limits = "list=300ms,listSettle=20ms";
+    let gateway = Gateway::start(
+        &json!({ "mcpServers": servers, "timeouts": timeouts, "x-limits": limits }).to_string(),
+    )
+    .await;
     let list: Value = serde_json::from_str(&ask(&gateway, "tools/list", "").await).unwrap();
     let text = list.to_string();
     assert!(
@@ -266,7 +268,7 @@ async fn process_is_ended_when_it_is_silent_or_writes_for_ever() {
     let endless = json!({ "command": "sh", "args": ["-c", INSTALL], "env": { "F": "/nowhere" }, "startTimeout": "1s" });
     let config = json!({
         "mcpServers": { "silent": silent, "endless": endless },
-        "timeouts": { "processStop": "100ms", "startTotal": "3s" },
+        "x-limits": "processStop=100ms,startTotal=3s",
     });
     let gateway = Gateway::start(&config.to_string()).await;
     for (name, limit, line) in [
@@ -305,7 +307,7 @@ async fn log_of_a_starting_server_can_be_followed() {
         TempFile::folder(),
     );
     let entry = entry_after(&server, INSTALL, &folder, json!({}));
-    let config = json!({ "mcpServers": { "only": entry }, "timeouts": { "adminEvents": "50ms" } });
+    let config = json!({ "mcpServers": { "only": entry }, "x-limits": "adminEvents=50ms" });
     let gateway = Gateway::start(&config.to_string()).await;
     for path in ["/api/backends/only/log?follow", "/api/log?follow"] {
         let mut connection = crate::raw_client::Connection::open(gateway.admin).await;

@@ -48,7 +48,7 @@ async fn session_as(
     backend.offers_tools(&["t"]);
     backend.on("tools/call", Reply::driven());
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"stream":"100ms"{more}}}}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"stream=100ms{more}"}}"#,
         backend.entry("only")
     ))
     .await;
@@ -235,7 +235,7 @@ async fn stream_closed_for_polling_makes_the_client_poll() {
 
 #[tokio::test]
 async fn silent_streams_get_keep_alives_and_end_with_their_session() {
-    let more = r#","keepAlive":"300ms""#;
+    let more = ",keepAlive=300ms";
     let (backend, gateway, session) = session(Era::Legacy, Transport::Http, more).await;
     backend.declares(r#"{"tools":{"listChanged":true}}"#);
     let mut outside = session.stream(None).await;

@@ -65,7 +65,7 @@ impl Files {
         let servers = config(entries);
         let of_clients = format!(r#"{{"cert":"server.pem","key":"server.key"{tls}}}"#);
         let text = format!(
-            r#"{{"listen":"{listen}","tls":{of_clients},"admin":{{"listen":"{ANY}"}},"timeouts":{{"configSettle":"20ms"}},{more}{}"#,
+            r#"{{"listen":"{listen}","tls":{of_clients},"admin":{{"listen":"{ANY}"}},"x-limits":"configSettle=20ms",{more}{}"#,
             &servers[1..]
         );
         self.write("fanlight.yaml", &text);

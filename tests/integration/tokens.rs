@@ -176,11 +176,7 @@ async fn issuer_that_is_down_at_the_start_harms_its_own_tokens_alone() {
 #[tokio::test]
 async fn keys_rotate_under_load() {
     let issuer = Issuer::start().await;
-    let guarded = Guarded::start(
-        &[trusting(&issuer)],
-        r#","timeouts":{"unknownKey":"100ms"}"#,
-    )
-    .await;
+    let guarded = Guarded::start(&[trusting(&issuer)], r#","x-limits":"unknownKey=100ms""#).await;
     let mut old = Vec::new();
     for round in 0..5 {
         let new: Vec<_> = (0..10)
@@ -249,7 +245,7 @@ async fn issuer_is_asked_about_opaque_tokens() {
         CLIENT.0,
         CLIENT.1
     );
-    let guarded = Guarded::start(&[entry], r#","timeouts":{"introspection":0}"#).await;
+    let guarded = Guarded::start(&[entry], r#","x-limits":"introspection=0s""#).await;
     let token = issuer.opaque(issuer.claims("ann", AUDIENCE, "mcp:read"));
     assert_eq!(guarded.status(&token).await, 200);
     issuer.revoke(&token);

@@ -4,7 +4,7 @@ use crate::harness::Gateway;
 use crate::raw_client::{Connection, JSON_HEADERS, initialize, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
-const TRUSTED: &str = r#""trustedProxies":["127.0.0.0/8"],"limits":{"peerSessions":2},"#;
+const TRUSTED: &str = r#""trustedProxies":["127.0.0.0/8"],"x-limits":"peerSessions=2","#;
 
 async fn gateway(options: &str) -> (Gateway, Backend) {
     let backend = Backend::start(Era::Modern, Transport::Http).await;

@@ -72,10 +72,7 @@ async fn proof_of_possession_is_good_at_one_replica_once() {
 /// for it.
 fn asking(backend: &Backend, wait: &str) -> Group {
     let entry = backend.entry_with("only", r#""approval":{"tools":["erase"],"by":"operator"}"#);
-    Group::new(
-        entry,
-        &format!(r#","testing":true,"timeouts":{{"approval":"{wait}"}}"#),
-    )
+    Group::new(entry, &format!(r#","timeouts":{{"approval":"{wait}"}}"#))
 }
 
 fn calls(backend: &Backend) -> usize {

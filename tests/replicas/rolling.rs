@@ -85,10 +85,7 @@ async fn process() -> Backend {
 async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another() {
     let (valkey, backend) = (Valkey::start().await, process().await);
     // A new connection has this long for its first request.
-    let group = LinkedGroup::new(
-        backend.entry("only"),
-        r#","timeouts":{"firstRequest":"30s"}"#,
-    );
+    let group = LinkedGroup::new(backend.entry("only"), r#","x-limits":"firstRequest=30s""#);
     let (ending, other) = group.start_two(&valkey.url()).await;
     let connection = Connection::open(ending.gateway.mcp).await;
     signal(&ending.gateway, Signal::TERM);
@@ -113,10 +110,7 @@ async fn session_that_is_asked_for_at_a_replica_that_ends_is_opened_at_another()
 #[tokio::test]
 async fn session_that_is_asked_for_at_a_replica_that_moves_its_listener_is_opened_there() {
     let (valkey, backend) = (Valkey::start().await, process().await);
-    let group = LinkedGroup::new(
-        backend.entry("only"),
-        r#","timeouts":{"firstRequest":"30s"}"#,
-    );
+    let group = LinkedGroup::new(backend.entry("only"), r#","x-limits":"firstRequest=30s""#);
     let [place, next, _] = Fleet::places();
     let url = valkey.url();
     let (mut moving, mut other) = tokio::join!(group.start_at(&url, place, &[]), group.start(&url));

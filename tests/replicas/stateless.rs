@@ -19,7 +19,7 @@ use crate::valkey::Valkey;
 async fn cursor_is_good_at_every_replica_for_its_client_alone() {
     let (mut valkey, first, second) = (Valkey::start().await, backend().await, backend().await);
     let entries = [first.entry("first"), second.entry("second")].join(",");
-    let group = Group::new(entries, r#","limits":{"pageSize":1}"#);
+    let group = Group::new(entries, r#","x-limits":"pageSize=1""#);
     let (mut one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
     let page = request(&one, "tools/list", "", ANN).await.text().await;
     let cursor = member(&page, "result.nextCursor")

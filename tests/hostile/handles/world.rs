@@ -178,7 +178,7 @@ impl World {
         .concat();
         fs::write(folder.path().join("keys.yaml"), format!("keys:\n{keys}")).unwrap();
         let config = format!(
-            "auth: {{keys: {{file: keys.yaml}}}}\nadmin: {{token: {OPERATOR}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nlimits: {{pageSize: 2}}\nmcpServers: {{{},{}}}\n",
+            "auth: {{keys: {{file: keys.yaml}}}}\nadmin: {{token: {OPERATOR}}}\nendpoints: {{/mcp: {{}}, /mcp/other: {{}}}}\nx-limits: pageSize=2\nmcpServers: {{{},{}}}\n",
             legacy.entry("legacy"),
             modern.entry("modern"),
         );

@@ -102,7 +102,7 @@ async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     server.on("tools/call", Reply::driven());
     let entry = server.entry("a");
     let gateway = Gateway::start(&format!(
-        r#"{{"mcpServers":{{{entry}}},"timeouts":{{"streamOpening":"60s"}}}}"#
+        r#"{{"mcpServers":{{{entry}}},"x-limits":"streamOpening=60s"}}"#
     ))
     .await;
     let session = LegacySession::open_with(gateway.mcp, "2025-11-25", r#"{"roots":{}}"#).await;

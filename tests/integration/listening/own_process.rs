@@ -113,7 +113,7 @@ async fn change_that_every_process_announces_is_told_once() {
         // The time is longer than the test may take, so the client is notified because every
         // process has announced the change.
         let text = format!(
-            r#"{{"mcpServers":{{{}}},"timeouts":{{"listSettle":"60s"}}}}"#,
+            r#"{{"mcpServers":{{{}}},"x-limits":"listSettle=60s"}}"#,
             entries.join(",")
         );
         let gateway = Gateway::start(&text).await;

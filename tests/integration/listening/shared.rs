@@ -252,7 +252,7 @@ async fn slow_reader_loses_only_its_own_messages() {
     const MESSAGES: usize = 400;
     const AGAIN: &str = "\"again\"";
     let announcer = Announcer::start((Era::Modern, Transport::Http), "alpha").await;
-    let limits = r#""limits":{"notifications":8,"replayBytes":65536}"#;
+    let limits = r#""x-limits":"notifications=8,replayBytes=65536""#;
     let gateway = Gateway::start(&format!(
         r#"{{"mcpServers":{{{}}},{limits}}}"#,
         announcer.entry()

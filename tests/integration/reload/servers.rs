@@ -186,15 +186,16 @@ async fn option_that_needs_a_restart_is_named_and_shown_as_in_force() {
         )
     };
     let gateway = Gateway::start_with(&with(r#""limits":{"workers":1}"#), &["--no-watch"]).await;
-    let changed = r#""limits":{"workers":2,"pageSize":7},"allowedOrigins":["https://app.example"]"#;
+    let changed =
+        r#""limits":{"workers":2,"connections":70},"allowedOrigins":["https://app.example"]"#;
     let report = reload(&gateway, &with(changed)).await;
     assert!(
-        report.contains(r#""limits.workers""#) && !report.contains("pageSize"),
+        report.contains(r#""limits.workers""#) && !report.contains("connections"),
         "{report}"
     );
     let shown = admin(&gateway, "/api/config").await;
     assert!(
-        shown.contains(r#""workers": 1"#) && shown.contains(r#""pageSize": 7"#),
+        shown.contains(r#""workers": 1"#) && shown.contains(r#""connections": 70"#),
         "{shown}"
     );
     let mut connection = Connection::open(gateway.mcp).await;
@@ -202,7 +203,11 @@ async fn option_that_needs_a_restart_is_named_and_shown_as_in_force() {
         .request("OPTIONS", "/mcp", &[("Origin", "https://app.example")], b"")
         .await;
     assert_ne!(connection.response().await.status, 403);
-    reload(&gateway, &with(r#""limits":{"workers":2,"pageSize":7}"#)).await;
+    reload(
+        &gateway,
+        &with(r#""limits":{"workers":2,"connections":70}"#),
+    )
+    .await;
     let mut connection = Connection::open(gateway.mcp).await;
     connection
         .request("OPTIONS", "/mcp", &[("Origin", "https://app.example")], b"")

@@ -60,7 +60,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
             backend.once("tools/call", asks_for_roots());
-            let limits = r#","limits":{"suspendedCalls":1},"timeouts":{"clientAnswer":"2s"}"#;
+            let limits = r#","timeouts":{"clientAnswer":"2s"},"x-limits":"suspendedCalls=1""#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_suspended(&left);
@@ -98,7 +98,7 @@ async fn suspended_calls_are_limited() {
     let mut client = client_of(
         &backend,
         Transport::Http,
-        r#","limits":{"suspendedCalls":1}"#,
+        r#","x-limits":"suspendedCalls=1""#,
     )
     .await;
     let suspended = client.request("1", "tools/call", CALL, "").await;

@@ -159,12 +159,6 @@ impl Goals<'_> {
             list("list", "cpu_us_per_call"),
         );
         self.most(
-            named("CPU of a page of 50 of them"),
-            60.0,
-            "us",
-            list("list page", "cpu_us_per_call"),
-        );
-        self.most(
             named("fan-outs for 64 lists at start"),
             1.0,
             "",

@@ -350,7 +350,22 @@ pub fn fanlight_at(program: &Path) -> Command {
     command
 }
 
+/// Sets the limits that the configuration of a command has under `x-limits`, such as `header=1s,batch=3`. The program itself
+/// passes over such a key, and only builds with debug assertions read the variable.
+pub fn set_limits(command: &mut Command) {
+    let arguments = command.as_std().get_args().collect::<Vec<_>>();
+    let config = arguments.windows(2).find(|pair| pair[0] == "--config");
+    let text = config.and_then(|pair| fs::read_to_string(pair[1]).ok());
+    let text = text.unwrap_or_default();
+    if let Some((_, rest)) = text.split_once("x-limits") {
+        let rest = rest.trim_start_matches(['"', ':', ' ']);
+        let end = rest.find(['"', '\n']).unwrap_or(rest.len());
+        command.env("FANLIGHT_TEST_LIMITS", &rest[..end]);
+    }
+}
+
 fn spawn(mut command: Command) -> Child {
+    set_limits(&mut command);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
         .spawn()

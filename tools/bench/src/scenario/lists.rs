@@ -37,8 +37,6 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
             }
         }
         if run.has(Kind::Fanlight10) {
-            let paged = pages(run, era, &fakes).await;
-            run.value_or_failure("lists in pages", paged);
             let fanned = fan_outs(run, era, &fakes).await;
             run.value_or_failure("lists at the same time", fanned);
         }
@@ -49,48 +47,6 @@ pub(super) async fn measure(run: &mut Run) -> Result<()> {
 
 fn lists(system: &System, era: Era, messages: Vec<Message>, connections: usize) -> Load {
     Load::on(system, era, connections, messages)
-}
-
-/// The merged list in pages of 50, with every page equally often.
-async fn pages(run: &mut Run, era: Era, fakes: &Fakes) -> Result<()> {
-    let config = FanlightConfig {
-        page_size: Some(TOOLS),
-        ..FanlightConfig::default()
-    };
-    let system = System::start(&run.bench, Kind::Fanlight10, &fakes.addresses, &config).await?;
-    let walked = walk(&system, era).await;
-    if let Some(messages) = run.value_or_failure("walking the pages", walked) {
-        let load = lists(&system, era, messages, run.plan.connections);
-        for round in 0..run.plan.rounds {
-            run.put_on(
-                &format!("list page {}", era.as_str()),
-                round,
-                &system,
-                &load,
-                Pace::Closed,
-            )
-            .await;
-        }
-    }
-    system.stop().await
-}
-
-/// The requests for all pages, found by requesting each.
-async fn walk(system: &System, era: Era) -> Result<Vec<Message>> {
-    let mut client = Client::open(system.address, era).await?;
-    let mut messages = vec![Message::list(era, None, TOOLS)];
-    while let Some(message) = messages.last() {
-        let answer = client.once(message).await?;
-        let page: serde_json::Value =
-            serde_json::from_slice(&answer).map_err(|_| BenchError::Wrong(shown(&answer)))?;
-        match page["result"]["nextCursor"].as_str() {
-            Some(cursor) if messages.len() < 100 => {
-                messages.push(Message::list(era, Some(cursor), TOOLS))
-            }
-            _ => break,
-        }
-    }
-    Ok(messages)
 }
 
 /// The number of list requests to each server when many clients request the merged list at once:

@@ -19,8 +19,6 @@ use crate::error::{BenchError, Doing as _, Result};
 pub(crate) struct FanlightConfig {
     /// The number of possible clients, sessions and streams, if it exceeds the defaults.
     pub(crate) clients: Option<usize>,
-    /// Entries on one page of a merged list.
-    pub(crate) page_size: Option<usize>,
 }
 
 /// The endpoint of [`Kind::FanlightRewriting`] that has a filter and shows all servers.
@@ -41,12 +39,8 @@ impl FanlightConfig {
         if let Some(clients) = self.clients {
             // Streams may take three quarters of the connections.
             limits.push(format!("connections: {}", clients + clients.div_ceil(2)));
-            limits.extend(
-                ["streams", "sessions", "backendSessions", "concurrency"]
-                    .map(|key| format!("{key}: {clients}")),
-            );
+            limits.extend(["sessions", "concurrency"].map(|key| format!("{key}: {clients}")));
         }
-        limits.extend(self.page_size.map(|size| format!("pageSize: {size}")));
         limits.extend((kind == Kind::FanlightNoSpans).then(|| "traces: 0".to_owned()));
         // The audit log is off: valgrind would count the instructions of hashes for which
         // processors have a single one.
@@ -241,13 +235,9 @@ mod tests {
             plain,
             "audit: { keepFor: off }\nlimits: {  }\nmcpServers:\n  s0: { type: http, url: \"http://127.0.0.1:7/mcp\" }\n"
         );
-        let more = FanlightConfig {
-            clients: Some(9),
-            page_size: Some(5),
-        }
-        .text(Kind::FanlightNoSpans, &[server], None);
+        let more = FanlightConfig { clients: Some(9) }.text(Kind::FanlightNoSpans, &[server], None);
         assert!(more.starts_with(
-            "audit: { keepFor: off }\nlimits: { connections: 14, streams: 9, sessions: 9, backendSessions: 9, concurrency: 9, pageSize: 5, traces: 0 }\nmcp"
+            "audit: { keepFor: off }\nlimits: { connections: 14, sessions: 9, concurrency: 9, traces: 0 }\nmcp"
         ));
         let exporting = FanlightConfig::default().text(Kind::FanlightExporting, &[server], None);
         assert!(exporting.contains("telemetry: { endpoint: \"http://127.0.0.1:7\" }"));
