@@ -156,7 +156,7 @@ async fn hook_judges_results_and_can_require_an_approval() {
         })
         .await;
     let mut client = Client::start(
-        &hooked(&backend, &guardrail, r#","on":["call","result"]"#),
+        &hooked(&backend, &guardrail, r#","when":["call","result"]"#),
         Era::Modern,
         Transport::Http,
     )
@@ -219,7 +219,7 @@ async fn result_of_a_task_is_judged_whichever_way_it_comes() {
         false => says(r#"{"decision":"allow"}"#),
     })
     .await;
-    let config = hooked(&backend, &guardrail, r#","on":["result"]"#);
+    let config = hooked(&backend, &guardrail, r#","when":["result"]"#);
     let mut client = Client::start_with(TASKS, &config, Era::Modern, Transport::Http).await;
     let begun = client.request("1", "tools/call", CALL, "").await;
     let about = format!(r#""taskId":{}"#, begun.member("result.taskId"));

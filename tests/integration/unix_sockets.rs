@@ -113,8 +113,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-const BOTH: &str =
-    r#""listen":"unix:clients.sock","admin":{"listen":"unix:admin.sock","socketMode":"0600"},"#;
+const BOTH: &str = r#""listen":"unix:clients.sock","admin":{"listen":"unix:admin.sock"},"#;
 
 #[tokio::test]
 async fn clients_and_operators_are_served_on_unix_sockets() {
@@ -129,7 +128,7 @@ async fn clients_and_operators_are_served_on_unix_sockets() {
         .log
         .line_with(&format!("admin on unix:{}", operators.display()))
         .await;
-    assert_eq!((mode(&clients), mode(&operators)), (0o660, 0o600));
+    assert_eq!((mode(&clients), mode(&operators)), (0o660, 0o660));
     assert!(
         call(&clients, "localhost")
             .await

@@ -90,7 +90,7 @@ pub struct OAuthLimits {
 impl Default for OAuthLimits {
     fn default() -> Self {
         Self {
-            failures: 20,
+            failures: limit("authFailures", 20),
             introspections: 32,
             request: Duration::from_secs(5),
             refresh: Duration::from_secs(15 * 60),

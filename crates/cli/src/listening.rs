@@ -64,11 +64,14 @@ pub fn of_clients(config: &Config) -> BindOptions {
     }
 }
 
+/// The permissions of the operators' socket file. Users who may write to it may connect.
+const OPERATORS_MODE: u32 = 0o660;
+
 /// The options of the operators' socket.
 pub fn of_operators(config: &Config) -> BindOptions {
     BindOptions {
         reuse_port: config.reuse_port,
-        mode: config.admin.socket_mode,
+        mode: OPERATORS_MODE,
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) enum Form {
     /// A number from 0 to 1.
     Share,
     Choice(Vec<&'static str>),
+    /// `off`, or a value of this form.
+    OrOff(Box<Form>),
     /// A list of texts.
     Texts(Visible),
     /// A text, or a list of texts.

@@ -93,7 +93,7 @@ fn is_asked(hook: &HookOptions, moment: HookMoment) -> bool {
     } else {
         HookTime::Result
     };
-    hook.on.contains(&time)
+    hook.when.contains(&time)
 }
 
 impl Hooks {

@@ -17,7 +17,7 @@ options! {
         "url" => url: String = String::new(), URI, example "http://127.0.0.1:9090/judge";
         /// The time of the question: before a `call` runs, before the client gets its `result`, or
         /// both.
-        "on" => on: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
+        "when" => when: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
         /// The time limit for its answer.
         "timeout" => timeout: Duration = Duration::from_millis(200), time(Duration::from_millis(1), Duration::from_secs(60));
         /// The decision if it does not answer in time, or answers wrongly.

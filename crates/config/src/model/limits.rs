@@ -48,9 +48,6 @@ options! {
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
         /// Bytes of one message of a server: a line, an SSE event or a JSON body.
         "message" => message: usize = 64 * MIB, size(KIB, GIB);
-        /// Requests per second of one peer with wrong credentials. Above that, the peer's
-        /// credentials are refused without verification unless they are cached.
-        "authFailures" => auth_failures: usize = 20, count(1, 1_000_000);
         /// Traces kept in memory; 0 for none.
         "traces" => traces: usize = 500, count(0, 100_000);
     }
@@ -84,12 +81,8 @@ options! {
         "call" [live] => call: Duration = seconds(300), TIME;
         /// A client's answer to a server request during a call. `call` is paused in the meantime.
         "clientAnswer" => client_answer: Duration = seconds(600), TIME;
-        /// Waiting for the end of a task, and remembering a task that no client asks about.
-        "task" [live] => task: Duration = seconds(3600), LONG_TIME;
         /// A legacy session without a request.
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
-        /// A client connection without a request.
-        "idleConnection" [live] => idle_connection: Duration = seconds(75), TIME;
         /// Finishing running requests on shutdown.
         "drain" => drain: Duration = seconds(10), time(Duration::ZERO, seconds(86_400));
     }

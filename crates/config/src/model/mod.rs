@@ -99,7 +99,7 @@ options! {
         "policy" [live] => policy: PolicyOptions = PolicyOptions::defaults(), Nested::<PolicyOptions>::KIND;
         /// Your own guardrails: programs that decide about calls of tools. All of them have to
         /// agree.
-        "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", on: [call, result], timeout: 200ms, onFailure: deny}]";
+        "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", when: [call, result], timeout: 200ms, onFailure: deny}]";
         /// The treatment of definitions that nobody has approved.
         "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
         /// The audit log.

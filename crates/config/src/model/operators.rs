@@ -5,7 +5,7 @@ pub(crate) mod access;
 use crate::settings::{ListenAddress, Secret};
 use serde_json::json;
 
-use super::listener::{ADDRESS, Mode, Tls};
+use super::listener::{ADDRESS, Tls};
 use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
@@ -20,9 +20,6 @@ options! {
         /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight
         /// stdio` has one only if this or `--admin` is set.
         "listen" => listen: Option<ListenAddress> = Some(loopback(8081).into()), OrOff(ADDRESS);
-        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the
-        /// file may connect.
-        "socketMode" => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of this listener. Default: none.
         "tls" => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// Secret with which operators sign in to the page, and which programs send as

@@ -216,9 +216,9 @@ impl<E: Copy + PartialEq> Kind for Choice<E> {
                 .find(|(known, _)| *known == word)
                 .map(|(_, value)| *value)
         };
-        // YAML reads a bare `true` as a boolean.
+        // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `off` as one.
         if let Value::Bool(flag) = entry.value.value
-            && let Some(value) = find(if flag { "true" } else { "false" })
+            && let Some(value) = find(if flag { "true" } else { "off" })
         {
             return Some(value);
         }
@@ -320,12 +320,13 @@ impl<K: Kind> Kind for OrOff<K> {
     const READS_NULL: bool = true;
 
     fn form(&self) -> Form {
-        self.0.form()
+        Form::OrOff(Box::new(self.0.form()))
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<Self::Value> {
         let is_off = match &entry.value.value {
-            Value::Null => true,
+            // YAML 1.1 reads a bare `off` as false.
+            Value::Null | Value::Bool(false) => true,
             Value::String(text) => text == "off",
             _ => false,
         };

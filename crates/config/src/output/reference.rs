@@ -146,6 +146,7 @@ fn value(form: &Form, key: &str, anchors: &Anchors) -> String {
         Form::Size { min, max } => format!("size, {} to {}", format_size(*min), format_size(*max)),
         Form::Count { min, max } => format!("number, {min} to {max}"),
         Form::Share => "number, 0 to 1".to_owned(),
+        Form::OrOff(inner) => format!("{}, or `off`", value(inner, key, anchors)),
         Form::Choice(words) => words
             .iter()
             .map(|word| format!("`{word}`"))

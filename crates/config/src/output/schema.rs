@@ -80,8 +80,8 @@ fn describe(option: &Definition, definitions: &mut Map<String, Value>) -> Value 
 }
 
 /// The schema of an option's value. Null stands for an absent option everywhere.
-fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
-    match form {
+fn form(of: Form, definitions: &mut Map<String, Value>) -> Value {
+    match of {
         Form::Text(_) => json!({ "type": ["string", "null"] }),
         Form::Flag => any_of([json!({ "type": "boolean" })]),
         Form::Duration { max, .. } => any_of([
@@ -97,11 +97,16 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
         }
         Form::Share => any_of([json!({ "type": "number", "minimum": 0, "maximum": 1 })]),
         Form::Choice(words) => {
-            // YAML reads a bare `true` as a boolean.
-            let booleans = words.contains(&"true").then_some(json!(true));
+            // YAML reads a bare `true` as a boolean, and YAML 1.1 reads `off` as one.
+            let booleans = [("true", true), ("off", false)].into_iter();
+            let booleans = booleans.filter(|(word, _)| words.contains(word));
+            let booleans = booleans.map(|(_, flag)| json!(flag));
             any_of([
                 json!({ "enum": words.iter().map(|word| json!(word)).chain(booleans).collect::<Vec<_>>() }),
             ])
+        }
+        Form::OrOff(inner) => {
+            json!({ "anyOf": [form(*inner, definitions), { "enum": ["off", false] }] })
         }
         Form::Texts(_) => json!({ "type": ["array", "null"], "items": { "type": "string" } }),
         Form::TextOrTexts(_) => {
@@ -142,7 +147,7 @@ fn form(form: Form, definitions: &mut Map<String, Value>) -> Value {
             })
         }
         Form::Map(inner) => {
-            json!({ "type": ["object", "null"], "additionalProperties": self::form(*inner, definitions) })
+            json!({ "type": ["object", "null"], "additionalProperties": form(*inner, definitions) })
         }
         Form::Json([], _) | Form::Any => json!({}),
         Form::Json(types, _) => json!({ "type": types }),

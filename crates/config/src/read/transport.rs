@@ -87,7 +87,6 @@ pub(crate) fn read(
                     "cwd",
                     "start",
                     "idle",
-                    "startAttempts",
                     "sandbox",
                 ],
                 "command",

@@ -166,6 +166,7 @@ fn is_shown(form: &Form) -> bool {
         | Form::TextOrTexts(visible)
         | Form::FlagOrTexts(visible)
         | Form::Json(_, visible) => *visible == Visible::All,
+        Form::OrOff(inner) => is_shown(inner),
         Form::Flag
         | Form::Duration { .. }
         | Form::Size { .. }

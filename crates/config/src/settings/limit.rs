@@ -41,6 +41,7 @@ mod given {
         "adminEvents",
         "adminFollowers",
         "answerMemory",
+        "authFailures",
         "backendIdleConnection",
         "backendResume",
         "backendResumeMax",

@@ -17,7 +17,7 @@ fn all_problems_of_a_file_are_reported_at_once_in_its_order() {
 lissten: 127.0.0.1:8080
 path: mcp
 limits:
-  nesting: 4000
+  traces: 400000
   requestBody: 1 lot
 timeouts: {call: 5 minutes}
 mcpServers:
@@ -40,7 +40,7 @@ admin: {listen: 8081}
         [
             "1:1 unknown field `lissten`",
             "2:7 `mcp` is not the path of an endpoint",
-            "4:12 `nesting` is out of range: at least 8, at most 1024",
+            "4:11 `traces` is out of range: at least 0, at most 100000",
             "5:16 `1 lot` is not a size",
             "6:18 `5 minutes` is not a duration",
             "10:5 both `command` and `url` are given (first on line 9)",
@@ -100,7 +100,7 @@ fn unknown_field_has_a_hint_at_what_was_meant() {
         ),
         (
             with_server("admin: {xyzzy: 1}"),
-            "the fields known in `admin`: listen, socketMode, tls, token, publicUrl, roles",
+            "the fields known in `admin`: listen, tls, token, publicUrl, roles",
         ),
     ] {
         assert_eq!(help_of(&text), help, "{text}");

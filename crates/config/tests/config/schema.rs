@@ -219,7 +219,7 @@ fn schema_and_parser_agree_on_values() {
         top("listen", json!("127.0.0.1:1")),
         top(
             "limits",
-            json!({ "message": "64 kib", "header": 2048, "nesting": null }),
+            json!({ "message": "64 kib", "requestBody": 2048, "traces": null }),
         ),
         top("admin", json!({ "listen": null })),
         top("ssePath", Value::Null),

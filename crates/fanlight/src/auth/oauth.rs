@@ -29,16 +29,8 @@ pub(super) fn settings(
     Ok(Some(OAuthSettings {
         issuers: issuers.iter().map(issuer).collect(),
         public_url: config.public_url.clone(),
-        limits: limits(config),
+        limits: OAuthLimits::default(),
     }))
-}
-
-/// Limits on requests to issuers, and on the cache of their answers.
-fn limits(config: &Config) -> OAuthLimits {
-    OAuthLimits {
-        failures: config.limits.auth_failures,
-        ..OAuthLimits::default()
-    }
 }
 
 fn issuer(issuer: &Issuer) -> IssuerSettings {
