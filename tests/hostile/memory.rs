@@ -93,7 +93,7 @@ async fn unfinished_bodies_are_bounded_and_leave_memory_to_others() {
                         ("Transfer-Encoding", "chunked"),
                         &chunk,
                     )
-                    .await
+                    .await;
                 }
             }
             assert_busy(connection.response().await).await;

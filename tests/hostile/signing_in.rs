@@ -382,7 +382,7 @@ async fn sign_in_that_has_begun_before_the_server_or_its_client_changed_is_not_r
             true => {
                 setting
                     .reconfigure(&setting.backend.url(), &other.url())
-                    .await
+                    .await;
             }
             false => setting.reconfigure("client-1", "client-2").await,
         }

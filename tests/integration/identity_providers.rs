@@ -181,7 +181,7 @@ async fn browser_is_known_no_longer_than_users_sign_in_there() {
             "AUDIENCE" => {
                 setting
                     .reconfigure(provider.url(), "https://id.example.com")
-                    .await
+                    .await;
             }
             _ => setting.reconfigure(from, to).await,
         }

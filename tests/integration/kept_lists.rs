@@ -345,10 +345,10 @@ async fn store_that_cannot_be_trusted_is_not_served_from() {
         }),
         ("empty", true, |file| fs::write(file, "").unwrap()),
         ("no store", true, |file| {
-            fs::write(file, "fanlight-lists/1 0 0").unwrap()
+            fs::write(file, "fanlight-lists/1 0 0").unwrap();
         }),
         ("open to others", false, |file| {
-            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap()
+            fs::set_permissions(file, fs::Permissions::from_mode(0o644)).unwrap();
         }),
         ("a link", false, |file| {
             let elsewhere = file.with_extension("elsewhere");

@@ -361,7 +361,7 @@ async fn authentication_can_begin_and_end_while_clients_are_served() {
             &path,
             format!("{auth}mcpServers: {{{}}}\n", backend.entry("only")),
         )
-        .unwrap()
+        .unwrap();
     };
     fs::write(
         folder.path().join("keys.yaml"),

@@ -164,7 +164,7 @@ fn canonical_form_reaches_no_http_and_no_edge() {
 fn gateway_reaches_no_http_and_no_edge() {
     assert_layer(
         "fanlight-gateway",
-        &[CORE, &["fanlight-fair"]].concat(),
+        &[CORE, &["fanlight-config", "fanlight-fair"]].concat(),
         &[HTTP, &["process-wrap"]].concat(),
     );
 }

@@ -62,7 +62,8 @@ impl ListeningClient {
                 let filter = filter(uris);
                 match transport {
                     Transport::Http => {
-                        listener.stream = Some(listen(listener.client.address(), ID, &filter).await)
+                        listener.stream =
+                            Some(listen(listener.client.address(), ID, &filter).await);
                     }
                     Transport::Stdio => {
                         let params = format!(r#""notifications":{filter}"#);

@@ -346,7 +346,7 @@ async fn unknown_notifications_are_harmless() {
             match (transport, era) {
                 (Transport::Stdio, _) => client.stdio().send(odd).await,
                 (Transport::Http, Era::Legacy) => {
-                    assert_eq!(client.session().post(odd).await.status, 202, "{odd}")
+                    assert_eq!(client.session().post(odd).await.status, 202, "{odd}");
                 }
                 (Transport::Http, Era::Modern) => {
                     let address = client.address();

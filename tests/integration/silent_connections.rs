@@ -67,7 +67,7 @@ impl Relay {
                     match acceptor {
                         None => relay(client, target, silence).await,
                         Some(acceptor) => {
-                            relay(acceptor.accept(client).await.unwrap(), target, silence).await
+                            relay(acceptor.accept(client).await.unwrap(), target, silence).await;
                         }
                     }
                 });

@@ -81,7 +81,7 @@ impl Caller {
             self.stream.read_line(&mut line).await.unwrap();
             match line.trim_end().split_once(": ") {
                 Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.parse().unwrap()
+                    length = value.parse().unwrap();
                 }
                 None if line.trim_end().is_empty() => break,
                 _ => {}

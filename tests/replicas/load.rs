@@ -192,7 +192,7 @@ impl Outcomes {
             match call.outcome {
                 Outcome::Answered => assert_eq!(of(call), 1, "call {} was answered", call.number),
                 Outcome::NoSession => {
-                    assert_eq!(of(call), 0, "call {} had no session", call.number)
+                    assert_eq!(of(call), 0, "call {} had no session", call.number);
                 }
                 Outcome::Failed(_) => assert!(
                     of(call) <= 1,

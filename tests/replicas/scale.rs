@@ -130,7 +130,7 @@ impl Setting {
             bytes: [0.0, 0.0],
         };
         self.cost(SECONDS, NOTHING, async || {
-            sleep(Duration::from_secs(SECONDS.into())).await
+            sleep(Duration::from_secs(SECONDS.into())).await;
         })
         .await
     }

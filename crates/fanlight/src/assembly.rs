@@ -122,7 +122,7 @@ impl Assembly {
         match policy::of(config, self.policies.as_ref()) {
             Ok(policies) => self.policies = policies,
             Err(wrong) => {
-                error!("policies not replaced; the previous ones stay in force:\n{wrong}")
+                error!("policies not replaced; the previous ones stay in force:\n{wrong}");
             }
         }
         match pins::of(config, self.pins.load().as_ref(), &self.record) {

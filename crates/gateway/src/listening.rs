@@ -220,7 +220,7 @@ impl ListenRequest<'_> {
         match timeout_at(self.deadline, asked).await {
             Ok(Ok(listening)) => return (backend, Some((subscription, listening))),
             Ok(Err(error)) => {
-                debug!(backend = member.name(), %error, "a client cannot listen to this server")
+                debug!(backend = member.name(), %error, "a client cannot listen to this server");
             }
             Err(_) => debug!(
                 backend = member.name(),
@@ -302,12 +302,12 @@ impl ListenRequest<'_> {
                     Some(Place::At(at, original))
                         if *at == backend && !view.permits_subscription(backend, original) => {}
                     Some(Place::At(at, original)) if *at == backend => {
-                        add(&mut own, original.as_str().into(), uri)
+                        add(&mut own, original.as_str().into(), uri);
                     }
                     // With a filter on resources, an unlisted resource does not exist.
                     Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
                     Some(Place::Unlisted) | None if is_reader(backend) => {
-                        add(&mut own, Arc::clone(uri), uri)
+                        add(&mut own, Arc::clone(uri), uri);
                     }
                     _ => {}
                 }

@@ -133,7 +133,7 @@ impl Notices {
                 }
             }
             Ok(None) => {
-                drop(join_all(view.backends().map(|backend| send(backend, &notification))).await)
+                drop(join_all(view.backends().map(|backend| send(backend, &notification))).await);
             }
             Err(error) => {
                 debug!(method = %notification.method, error = error.message, "notification of a client dropped");

@@ -127,7 +127,7 @@ fn walk(value: &Json, start: usize, path: &[Step], at_end: &mut dyn FnMut(&Json,
             start + range.start,
             rest,
             at_end,
-        )
+        );
     };
     match (step, value.kind()) {
         (Key(name), Kind::Object) => {

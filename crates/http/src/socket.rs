@@ -197,7 +197,7 @@ impl ListeningSocket {
             Socket::Tcp(socket) => socket,
             Socket::Unix(socket) => {
                 return socket.close(|stream, user| {
-                    begin(ClientStream::Unix(stream), ConnectionPeer::User(user))
+                    begin(ClientStream::Unix(stream), ConnectionPeer::User(user));
                 });
             }
         };

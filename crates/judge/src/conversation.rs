@@ -346,7 +346,7 @@ impl Said {
             )) => {}
             Ok((Answer::Error { code, .. }, _)) => {
                 self.observed
-                    .warn("unknown-method", what, format!("error {code}"))
+                    .warn("unknown-method", what, format!("error {code}"));
             }
             Ok((Answer::Result(_), _)) => self.observed.error("unknown-method", what, "a result"),
             Err(broken) => self

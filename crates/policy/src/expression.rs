@@ -71,7 +71,7 @@ impl Reads {
         match (&mut self.arguments, &other.arguments) {
             (_, None) => {}
             (Some(Arguments::Named(all)), Some(Arguments::Named(more))) => {
-                all.extend(more.iter().cloned())
+                all.extend(more.iter().cloned());
             }
             (arguments, Some(more)) => {
                 *arguments = if arguments.is_none() {
@@ -125,10 +125,10 @@ impl Reads {
                     }
                     Expr::Var(Var::Context) => {}
                     Expr::Var(Var::Resource) => {
-                        self.resource |= attrs.next().is_none_or(|first| !is_of_server(first))
+                        self.resource |= attrs.next().is_none_or(|first| !is_of_server(first));
                     }
                     inner if is_arguments(inner) => {
-                        self.argument(attrs.next().map(|name| name.as_str()))
+                        self.argument(attrs.next().map(|name| name.as_str()));
                     }
                     inner => self.add(inner),
                 }

@@ -165,7 +165,7 @@ impl LineDecoder {
         match &mut self.dropped {
             Some(dropped) => dropped.extend(&self.buffer),
             None if self.buffer.len() > self.limit => {
-                self.dropped = Some(Dropped::new(&self.buffer))
+                self.dropped = Some(Dropped::new(&self.buffer));
             }
             None => return,
         }

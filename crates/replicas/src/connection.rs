@@ -401,7 +401,7 @@ impl Shared {
                 self.lost(None, "the connection broke");
             }
             PushKind::Message | PushKind::Subscribe => {
-                self.0.changes.send_modify(|count| *count += 1)
+                self.0.changes.send_modify(|count| *count += 1);
             }
             _ => {}
         }

@@ -30,7 +30,7 @@ pub(crate) fn record_arguments(
     };
     span.update(|fields| match method {
         Method::GetPrompt => {
-            fields.optional().variables = redact::redacted_members(&arguments, MAX_BYTES)
+            fields.optional().variables = redact::redacted_members(&arguments, MAX_BYTES);
         }
         _ => fields.optional().arguments = Some(redact::redacted(&arguments, MAX_BYTES)),
     });

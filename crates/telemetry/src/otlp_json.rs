@@ -29,7 +29,7 @@ fn resource_spans(out: &mut String, resource: &Resource, spans: &[Arc<SpanData>]
     out.push_str(r#"{"resource":{"attributes":["#);
     let attributes = resource.iter().map(|(key, value)| (key.as_str(), value));
     list(out, attributes, |out, (key, value)| {
-        key_value(out, key, value)
+        key_value(out, key, value);
     });
     out.push_str(r#"]},"scopeSpans":[{"scope":{"name":"#);
     let scope = spans.first().map(|span| &span.instrumentation_scope);
@@ -175,7 +175,7 @@ fn kind(kind: &SpanKind) -> u8 {
 
 fn attributes(out: &mut String, attributes: &[KeyValue]) {
     list(out, attributes, |out, attribute| {
-        key_value(out, attribute.key.as_str(), &attribute.value)
+        key_value(out, attribute.key.as_str(), &attribute.value);
     });
 }
 

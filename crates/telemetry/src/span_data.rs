@@ -148,7 +148,9 @@ impl Record {
             match self.is_failure(fields) {
                 true => out.push(KeyValue::new(ERROR_TYPE, error.as_text())),
                 false => {
-                    out.extend(message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message)))
+                    out.extend(
+                        message(fields).map(|message| KeyValue::new(ERROR_MESSAGE, message)),
+                    );
                 }
             }
             out.extend(

@@ -492,7 +492,7 @@ impl World {
         match kind {
             // Another session of the principal knows the task.
             Kind::LegacyTask | Kind::Task => {
-                assert!(answer.contains("working"), "{kind:?}: {answer}")
+                assert!(answer.contains("working"), "{kind:?}: {answer}");
             }
             Kind::Cursor => assert!(answer.contains("legacy__url"), "the next page: {answer}"),
             Kind::StatelessState => assert_eq!(

@@ -29,7 +29,7 @@ impl Announcer {
             (Era::Modern, _) => backend.on("subscriptions/listen", Reply::listening()),
             (Era::Legacy, Transport::Http) => backend.serves_get(),
             (Era::Legacy, Transport::Stdio) => {
-                backend.on("notifications/initialized", Reply::driven())
+                backend.on("notifications/initialized", Reply::driven());
             }
         }
         let announcer = Self {

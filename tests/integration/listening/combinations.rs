@@ -40,7 +40,7 @@ async fn expect_unsubscribed(announcer: &Announcer, listener: &mut ListeningClie
             );
         }
         (Era::Modern, Era::Modern) if announcer.transport == Transport::Http => {
-            backend.stream(0).await.closed().await
+            backend.stream(0).await.closed().await;
         }
         (Era::Modern, Era::Modern) => {
             let cancelled = backend.wait_for("notifications/cancelled", 1).await;

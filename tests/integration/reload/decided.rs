@@ -259,7 +259,7 @@ async fn nothing_runs_but_what_was_allowed(change: Change) {
     match change {
         Change::Rename => assert_eq!(by(&answer).as_deref(), Some("b"), "{answer}"),
         Change::Deny | Change::Remove => {
-            assert!(member(&answer, "error.code").is_some(), "{answer}")
+            assert!(member(&answer, "error.code").is_some(), "{answer}");
         }
         Change::Swap => assert_eq!(by(&answer).as_deref(), Some("c"), "{answer}"),
     }

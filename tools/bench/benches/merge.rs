@@ -69,7 +69,7 @@ fn walk_entries(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a list of 50");
     group.throughput(Throughput::Elements(TOOLS as u64));
     group.bench_function("walk its entries", |bencher| {
-        bencher.iter(|| black_box(&tools).elements().count())
+        bencher.iter(|| black_box(&tools).elements().count());
     });
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn check(data: &[u8]) {
             }
         }
         Ok(Message::Request(request)) => {
-            assert!(request.params.is_none_or(|params| params.is_object()))
+            assert!(request.params.is_none_or(|params| params.is_object()));
         }
         Err(_) => {}
     }

@@ -126,7 +126,7 @@ impl Introspection {
                 tracing::warn!(issuer = self.issuer, %error, "cannot ask an issuer about tokens");
             }
             Ok(_) if had_failed => {
-                tracing::info!(issuer = self.issuer, "an issuer answers about tokens again")
+                tracing::info!(issuer = self.issuer, "an issuer answers about tokens again");
             }
             _ => {}
         }

@@ -561,7 +561,7 @@ impl Supervisor {
             Some(idle) => {
                 connection
                     .retire_when_unused(idle, || self.registry.needs_more_than_lists())
-                    .await
+                    .await;
             }
             None => pending().await,
         }

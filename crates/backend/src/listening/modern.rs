@@ -201,7 +201,7 @@ impl<'a> SharedSubscription<'a> {
                 }
             }
             SubscriptionEvent::Notification(notification) => {
-                self.registry.deliver(&Origin::Base, notification, None)
+                self.registry.deliver(&Origin::Base, notification, None);
             }
             SubscriptionEvent::Ended(end) => {
                 let generation = self.next.take().map(|(_, _, generation)| generation);
@@ -232,7 +232,7 @@ impl<'a> SharedSubscription<'a> {
         match event {
             SubscriptionEvent::Acknowledged(_) => {}
             SubscriptionEvent::Notification(notification) => {
-                self.registry.deliver(&Origin::Base, notification, None)
+                self.registry.deliver(&Origin::Base, notification, None);
             }
             SubscriptionEvent::Ended(end) => {
                 tracing::debug!(

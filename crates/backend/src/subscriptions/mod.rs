@@ -251,7 +251,7 @@ impl SubscriptionRegistry {
     }
 
     pub(crate) fn recorded(&self) -> &SessionSubscriptions {
-        &*self.records
+        &self.records
     }
 
     /// Whether a session may subscribe to one more resource on its own connection.
@@ -446,7 +446,7 @@ impl SubscriptionRegistry {
             },
         ) {
             Admission::Deliver(Announcement { notification, .. }) => {
-                self.deliver_now(origin, &notification, except)
+                self.deliver_now(origin, &notification, except);
             }
             Admission::Merged => {}
             Admission::Waits(until) => {

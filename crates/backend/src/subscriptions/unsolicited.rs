@@ -66,7 +66,7 @@ impl UnsolicitedSender {
         match (&notification.method, &self.origin) {
             (Method::Progress, _) => {
                 self.registry
-                    .deliver_progress(self.process, notification, None)
+                    .deliver_progress(self.process, notification, None);
             }
             (Method::ResourceUpdated, Origin::Pooled(principal) | Origin::Request(principal)) => {
                 self.registry

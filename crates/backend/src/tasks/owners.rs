@@ -197,7 +197,7 @@ mod tests {
             .map(|name| Caller::session_of(Principal::named("issuer", name), SessionKey::fresh()));
         let is_foreign = |task, caller: &Caller| owners.is_foreign(task, caller);
         let add = |task, caller, is_maker| {
-            owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9))
+            owners.add(task, caller, &Peer::Local, is_maker, Duration::from_secs(9));
         };
         add("asked", &ann, false);
         assert!(!is_foreign("asked", &bob) && !is_foreign("unknown", &bob));

@@ -120,7 +120,7 @@ async fn notifications_are_delivered_before_the_answer() {
     .await;
     let backend = start(settings(server.transport()));
     let (call, mut inbox) = listening(call("tools/call", r#"{"name":"a"}"#), |context| {
-        context.wants_progress = true
+        context.wants_progress = true;
     });
     assert_eq!(send(&backend, call).await.unwrap(), r#"{"n":1.0}"#);
     for n in ["1", "2"] {
@@ -241,7 +241,7 @@ async fn log_level_of_a_legacy_server_follows_the_lowest_of_all_calls() {
         let seen = server.next().await;
         match seen.method().as_str() {
             "logging/setLevel" => {
-                methods.push(seen.params().get("level").unwrap().as_text().to_owned())
+                methods.push(seen.params().get("level").unwrap().as_text().to_owned());
             }
             "x/y" => methods.push("x/y".into()),
             _ => {}

@@ -296,7 +296,7 @@ async fn deadline_is_paused_while_the_client_answers() {
     let backend = in_a_hurry(&server).await;
     let (call, mut inbox) = asker(ALL);
     let (outcome, ()) = tokio::join!(send(&backend, call), async {
-        answer(inbox.question().await, "{}")
+        answer(inbox.question().await, "{}");
     });
     assert!(
         matches!(outcome, Err(BackendError::Timeout { sent: true, .. })),

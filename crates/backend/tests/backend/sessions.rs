@@ -384,7 +384,7 @@ async fn lists_are_read_with_all_capabilities() {
     assert_eq!(of(list).await.unwrap(), r#"{"of":"asks"}"#);
     // A client's call must not lead to requests that the client has not declared.
     let (plain, _inbox) = listening(call("tools/call", "{}"), |context| {
-        context.caller = crate::support::client(7)
+        context.caller = crate::support::client(7);
     });
     assert_eq!(of(plain).await.unwrap(), r#"{"of":"plain"}"#);
 }

@@ -151,7 +151,7 @@ async fn progress_is_delivered_to_the_call_that_asked_for_it() {
     child.on("test/work", Reply::result("{}").after(&progress));
     let backend = start(settings(child.transport()));
     let (asking, mut inbox) = listening(call("test/work", ""), |context| {
-        context.wants_progress = true
+        context.wants_progress = true;
     });
     let (silent, mut quiet) = listening(call("test/work", ""), |_| {});
     send(&backend, silent).await.unwrap();

@@ -1,8 +1,8 @@
 //! The identity and rights of a client, which are the same for every listener, the core and the
 //! server edge.
 
-mod identity;
+mod client_identity;
 mod principal;
 
-pub use identity::{Claims, Identity, Scopes, Source, Validity};
+pub use client_identity::{Claims, Identity, Scopes, Source, Validity};
 pub use principal::Principal;

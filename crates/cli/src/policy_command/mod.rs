@@ -61,7 +61,7 @@ async fn listed(admin: &Admin) -> Result<Vec<Listed>, Failure> {
         Failure::other(format!("the gateway's lists cannot be read: {error}"))
     };
     let answer = admin.get("/api/catalogue", &[]).await?;
-    let answer = Json::parse(answer.into(), MAX_NESTING).map_err(|error| broken(&error))?;
+    let answer = Json::parse(answer, MAX_NESTING).map_err(|error| broken(&error))?;
     let mut found = Vec::new();
     for list in ListKind::ALL {
         let kind = list.policy_kind();

@@ -97,7 +97,7 @@ fn collect_others(node: &Node, key: &str, taken: &HashSet<Span>, spans: &mut Vec
                 }
             };
             entries.iter().for_each(|entry| {
-                collect_others(&entry.value, &inherited(&entry.key), taken, spans)
+                collect_others(&entry.value, &inherited(&entry.key), taken, spans);
             });
         }
         Value::List(items) => items
@@ -132,7 +132,7 @@ fn collect_option(node: &Node, form: Option<&Form>, source: &Source, spans: &mut
     match (form, &node.value) {
         (Some(Form::WordOr(..)), Value::String(_)) => {}
         (Some(Form::Section(section) | Form::WordOr(_, section)), _) => {
-            collect(node, section, source, spans)
+            collect(node, section, source, spans);
         }
         (Some(Form::Sections(section)), Value::List(items)) => {
             items

@@ -55,13 +55,13 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
         "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
         "override" => file["mcpServers"]["a"]["override"] = json!({ "t": { name: value } }),
         "argument" => {
-            file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } })
+            file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } });
         }
         "auth" => file["auth"] = json!({ name: value }),
         "issuer" => file["auth"]["oauth"] = json!([{ name: value }]),
         "claims" | "introspection" => file["auth"]["oauth"] = json!([{ section: { name: value } }]),
         "keys" | "certificates" | "proxy" | "socket" | "scopes" => {
-            file["auth"][section] = json!({ name: value })
+            file["auth"][section] = json!({ name: value });
         }
         section => file[section] = json!({ name: value }),
     }

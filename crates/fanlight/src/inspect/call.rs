@@ -71,8 +71,8 @@ pub(crate) async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), F
     let answer = admin
         .post_json("/api/call", request.finish().as_text().to_owned())
         .await?;
-    let answer = Json::parse(answer.into(), MAX_NESTING)
-        .map_err(|error| Failure::other(error.to_string()))?;
+    let answer =
+        Json::parse(answer, MAX_NESTING).map_err(|error| Failure::other(error.to_string()))?;
     let (result, error) = (answer.get("result"), answer.get("error"));
     let is_failed = result
         .as_ref()

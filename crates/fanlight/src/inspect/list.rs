@@ -64,8 +64,8 @@ pub(crate) async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Resul
                 .map(|path| ("endpoint", path.to_owned())),
         );
         let answer = admin.get("/api/catalogue", &query).await?;
-        let answer = Json::parse(answer.into(), MAX_NESTING)
-            .map_err(|error| Failure::other(error.to_string()))?;
+        let answer =
+            Json::parse(answer, MAX_NESTING).map_err(|error| Failure::other(error.to_string()))?;
         lists.push((
             *kind,
             List::read(&answer.get(kind.member()).unwrap_or_else(Json::null)),

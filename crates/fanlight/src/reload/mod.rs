@@ -279,7 +279,7 @@ impl Keeper {
                 let _ = answer.map(|answer| answer.send(outcome));
             }
             Request::Switch(name, enabled, answer) => {
-                drop(answer.send(self.switch(name, enabled).await))
+                drop(answer.send(self.switch(name, enabled).await));
             }
             Request::Restart(name, answer) => drop(answer.send(self.restart(&name).await)),
             Request::LookForKeys(shown) => {
@@ -536,7 +536,7 @@ impl Keeper {
             self.switched.clone(),
         );
         self.show(|state| {
-            (state.config, state.effective, state.switched) = (config, effective, switched)
+            (state.config, state.effective, state.switched) = (config, effective, switched);
         });
     }
 

@@ -185,7 +185,7 @@ impl ChannelConnection {
             while let Some(item) = call.next().await {
                 match item {
                     ResponseItem::Message(text) => {
-                        connection.out.send(text.into_bytes(), None).await
+                        connection.out.send(text.into_bytes(), None).await;
                     }
                     ResponseItem::Stream(_) => {}
                     ResponseItem::Response(Answer {

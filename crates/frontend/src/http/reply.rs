@@ -201,7 +201,7 @@ pub(crate) fn describe(response: &mut Response<ReplyBody>, mut spare: HeaderMap)
     match form {
         Form::Empty | Form::PassedOn => {}
         Form::Json => {
-            drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json")))
+            drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json")));
         }
         Form::Page => drop(headers.insert(
             CONTENT_TYPE,

@@ -353,7 +353,7 @@ impl Ingress {
                     drop(self.notification(transport, origin, &notification).await);
                 }
                 Ok(Message::Response(response)) => {
-                    drop(self.response(transport, origin, response).await)
+                    drop(self.response(transport, origin, response).await);
                 }
                 Err(error) => requests.push(Err(self.not_a_message(error))),
             }

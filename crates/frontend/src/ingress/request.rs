@@ -372,7 +372,7 @@ impl Ingress {
             sent_to: None,
             once: OnceLock::new(),
         });
-        let resolved = self.subscriptions.resolve(&**core, request, &context);
+        let resolved = self.subscriptions.resolve(core, request, &context);
         let own = OwnRequest(&request.method);
         let asked: &dyn Decidable = resolved.as_ref().map_or(&own, |operation| operation);
         let turn = self.admit_in_turn(origin, asked).await?;

@@ -83,10 +83,10 @@ impl NotificationStream {
         self.state = State::Opening {
             opening: Box::pin(async move {
                 let listening =
-                    listen_until_accepted(&*core, context, sender.clone(), &settings, &answered)
+                    listen_until_accepted(&core, context, sender.clone(), &settings, &answered)
                         .await;
                 moved.iter().for_each(|subscriptions| {
-                    announce(&listening.honoured, subscriptions, &sender)
+                    announce(&listening.honoured, subscriptions, &sender);
                 });
                 listening
             }),

@@ -114,7 +114,7 @@ impl ResponseStream<Response> for SuspendableCall {
                     }
                 }
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Refused(missing)))) => {
-                    call.note_missing(missing)
+                    call.note_missing(missing);
                 }
                 Poll::Ready(Some(
                     ResponseItem::Message(

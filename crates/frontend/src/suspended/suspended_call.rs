@@ -263,7 +263,7 @@ impl SuspendedCall {
                     self.add_server_request(request, max_requests);
                 }
                 Some(ResponseItem::Message(ServerMessage::Refused(missing))) => {
-                    self.note_missing(missing)
+                    self.note_missing(missing);
                 }
                 Some(
                     ResponseItem::Message(

@@ -222,9 +222,9 @@ async fn slow_reader_loses_nothing() {
     while answers < 100 {
         let message = stdio.message().await;
         if message.get("id").is_some() {
-            answers += 1
+            answers += 1;
         } else {
-            progress += 1
+            progress += 1;
         }
     }
     assert_eq!(progress, 100 * 50);

@@ -19,7 +19,7 @@ impl Catalogue {
     pub(crate) fn mark_stale(&self) {
         match &self.own {
             Some(own) if own.parts(&self.topology.load()).is_empty() => {
-                own.shared.mark_parts_stale()
+                own.shared.mark_parts_stale();
             }
             _ => self.mark_parts_stale(),
         }
@@ -193,7 +193,7 @@ impl Catalogue {
                     catalogue
                         .current(&View::everything(&topology), &Parent::default())
                         .await,
-                )
+                );
             };
             drop(self.background.spawn(taking));
         }

@@ -214,10 +214,10 @@ fn contribution(name: &str, description: &Result<ServerDescription, BackendError
         Err(error) => {
             match error {
                 BackendError::Starting { .. } => {
-                    info!(backend = name, %error, "described without this server")
+                    info!(backend = name, %error, "described without this server");
                 }
                 _ => {
-                    warn!(backend = name, %error, "the merged description is without this server")
+                    warn!(backend = name, %error, "the merged description is without this server");
                 }
             }
             (

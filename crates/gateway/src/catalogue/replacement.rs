@@ -83,7 +83,7 @@ impl Catalogues {
     pub(crate) fn retain(&self, old: &Topology, new: &Topology) {
         let is_in = |backend| old.get(backend).is_some() || new.get(backend).is_some();
         let retain = |catalogue: &Catalogue| {
-            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)))
+            catalogue.with(|state| state.parts.retain(|backend, _| is_in(*backend)));
         };
         self.all.iter().for_each(|catalogue| retain(catalogue));
         self.own.for_each(retain);

@@ -342,7 +342,7 @@ impl ListWatcher {
                     continue;
                 }
                 Ok(Err(error)) => {
-                    debug!(backend = client.name(), %error, "not listening for changes of lists")
+                    debug!(backend = client.name(), %error, "not listening for changes of lists");
                 }
                 Err(_) => debug!(
                     backend = client.name(),

@@ -72,7 +72,7 @@ pub fn compare(approved: &Value, now: &Value) -> Difference {
         let known = found.0.len();
         match name.as_str() {
             "title" | "description" | "icons" => {
-                found.add(Change::Text, format!("{name} has changed"))
+                found.add(Change::Text, format!("{name} has changed"));
             }
             "annotations" => found.annotations(before, after),
             "inputSchema" => {
@@ -217,7 +217,7 @@ impl Found {
             }
             match name.as_str() {
                 word if WORDS.contains(&word) => {
-                    self.add(Change::Text, format!("{place}: {word} has changed"))
+                    self.add(Change::Text, format!("{place}: {word} has changed"));
                 }
                 "properties" => self.properties(place, before, after, nesting),
                 "required" => self.required(place, before, after),
@@ -256,7 +256,7 @@ impl Found {
             match new.get(name) {
                 None => self.add(Change::Breaking, format!("{place}.{name} is gone")),
                 Some(other) if other != schema => {
-                    self.schema(&format!("{place}.{name}"), schema, other, nesting)
+                    self.schema(&format!("{place}.{name}"), schema, other, nesting);
                 }
                 Some(_) => {}
             }

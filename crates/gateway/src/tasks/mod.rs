@@ -369,7 +369,7 @@ impl Tasks {
             {
                 Some(owner) => drop(owners.insert(Arc::clone(task), owner.backend)),
                 None if unknown.len() < view.limits().unknown_tasks => {
-                    unknown.push(Arc::clone(task))
+                    unknown.push(Arc::clone(task));
                 }
                 None => {}
             }

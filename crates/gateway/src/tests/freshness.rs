@@ -277,7 +277,7 @@ async fn lists_with_too_many_bytes_or_entries_are_cut_off() {
         endless.answer(
             &format!(r#"tools/list {{"cursor":"{n}"}}"#),
             page(&(n + 1).to_string()),
-        )
+        );
     });
     let entries = vec!["{}"; 101].join(",");
     let many = fake("many", &[]);

@@ -166,7 +166,7 @@ async fn damaged_file_is_set_aside() {
         &|file| file.write_all(&[0; 8192]).unwrap(),
         &|file| {
             file.write_all(&vec![0xff; usize::try_from(length).unwrap()])
-                .unwrap()
+                .unwrap();
         },
         &|file| file.set_len(5000).unwrap(),
         &|file| {

@@ -128,7 +128,7 @@ async fn idle_connection_that_ended_or_got_bytes_is_not_reused() {
                 .0
                 .write_all(b"!")
                 .await
-                .unwrap()
+                .unwrap();
         };
         tokio::join!(beside, server);
         tokio::join!(answered(&listener), called(&client, &target));

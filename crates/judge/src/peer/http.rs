@@ -322,7 +322,7 @@ impl Http {
         let mut request = self.message_to(self.url.clone(), message);
         match (self.era, &self.session) {
             (Era::Legacy, Some(session)) => {
-                request = request.header(header::SESSION_ID, session.clone())
+                request = request.header(header::SESSION_ID, session.clone());
             }
             (Era::Modern, _) => {
                 let method = message

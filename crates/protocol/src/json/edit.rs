@@ -203,7 +203,7 @@ fn remove_elements(
             true if kept_any => remove(previous_end..element.end),
             // Together with the comma behind it, if there is one.
             true => {
-                remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start))
+                remove(element.start..elements.peek().map_or(element.end, |(_, next)| next.start));
             }
         }
         previous_end = element.end;

@@ -3,8 +3,7 @@
 //! Fanlight reads members by their exact names. Servers may be more lenient:
 //!
 //! - Go's `encoding/json` ignores case by simple folding (`ſ` is `s`, the Kelvin sign is `k`), and
-//!   its second version
-//! ignores separators too.
+//!   its second version ignores separators too.
 //! - C# and Jackson can be configured to ignore case. Java's `equalsIgnoreCase` takes `ı` and `İ`
 //!   for `i`.
 //! - pydantic accepts `task_id` for `taskId`.

@@ -71,7 +71,7 @@ fn confusable_members_of_a_clients_envelope_are_refused_under_its_id() {
         let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"ping","{other}":{{}}}}"#);
         match parse(&text) {
             Err(MessageError::Confusable { id, .. }) => {
-                assert_eq!(id.unwrap().as_text(), "7", "{text}")
+                assert_eq!(id.unwrap().as_text(), "7", "{text}");
             }
             other => panic!("{text}: {other:?}"),
         }

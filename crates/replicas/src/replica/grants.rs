@@ -232,10 +232,10 @@ impl CommonEntries for GrantsInCommon {
                 match self.shared.replicated(REPLICATED).await {
                     Ok(true) => {}
                     Ok(false) => {
-                        tracing::warn!("no replica of Valkey has confirmed a user's grant yet")
+                        tracing::warn!("no replica of Valkey has confirmed a user's grant yet");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot tell whether a replica of Valkey has a user's grant")
+                        tracing::warn!(%error, "cannot tell whether a replica of Valkey has a user's grant");
                     }
                 }
             }

@@ -186,7 +186,7 @@ impl Metrics {
             let total = all.entry((key.backend, name)).or_default();
             match key.error {
                 Some(ErrorType::Abandoned | ErrorType::Cancelled) => {
-                    total.given_up += durations.count()
+                    total.given_up += durations.count();
                 }
                 error => {
                     total.errors += error.map_or(0, |_| durations.count());

@@ -59,7 +59,7 @@ fn put_answer(rpc: &Rpc, line: &[u8], answers: &mut BytesMut) {
         Outcome::Nothing => return,
         // Nothing changes here, so no notification follows.
         Outcome::Subscribed => {
-            answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes())
+            answers.extend_from_slice(acknowledgement(id, &message.params).as_bytes());
         }
         Outcome::Result(result) | Outcome::Opened(result) | Outcome::Progress(_, result) => {
             put_response(answers, id.get(), &result);

@@ -291,10 +291,10 @@ fn parse_head(received: &[u8]) -> Result<Option<(Head, usize)>> {
         match header.name.to_ascii_lowercase().as_str() {
             "content-length" => {
                 framing =
-                    Framing::Length(value.parse().map_err(|_| wrong("Content-Length".into()))?)
+                    Framing::Length(value.parse().map_err(|_| wrong("Content-Length".into()))?);
             }
             "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => {
-                framing = Framing::Chunked
+                framing = Framing::Chunked;
             }
             "content-type" => events = value.starts_with("text/event-stream"),
             "mcp-session-id" => session = Some(value.to_owned()),

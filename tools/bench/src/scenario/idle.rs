@@ -39,7 +39,6 @@ async fn hold(run: &Run, era: Era, kind: Kind) -> Result<Values> {
     let fakes = Fakes::start(&run.bench, era, 10, 5, 0).await?;
     let config = FanlightConfig {
         clients: Some(streams + 1000),
-        ..FanlightConfig::default()
     };
     let system = System::start(&run.bench, kind, &fakes.addresses, &config).await?;
     let held = hold_on(&system, era, streams, &fakes).await;

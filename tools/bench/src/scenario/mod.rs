@@ -102,7 +102,7 @@ impl Run {
         eprintln!("  {text}");
         match error {
             BenchError::Unsupported(_) | BenchError::Missing { .. } => {
-                self.results.skipped.push(text)
+                self.results.skipped.push(text);
             }
             _ => self.results.failures.push(text),
         }

@@ -26,7 +26,7 @@ fn tamed(text: &str) -> String {
         match first {
             '"' => push_string(&mut tamed, token),
             '-' | '0'..='9' if token.parse().is_ok_and(|number: f64| number.is_infinite()) => {
-                tamed.push('1')
+                tamed.push('1');
             }
             _ => tamed.push_str(token),
         }

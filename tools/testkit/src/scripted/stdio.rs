@@ -79,7 +79,7 @@ async fn answer(reply: Reply, request: Arc<Received>, output: Arc<Output>, share
         End::Fault(Fault::Huge(size)) => {
             output
                 .line(&response(&request, "result", &huge_result(size)))
-                .await
+                .await;
         }
         End::Fault(Fault::Hang) => {}
         End::Fault(fault) => panic!("{fault:?} is a fault of HTTP"),

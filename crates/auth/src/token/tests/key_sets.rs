@@ -76,7 +76,7 @@ async fn tokens_without_key_identifier_need_a_single_suitable_key() {
 async fn unknown_keys_are_asked_for_once_in_a_while() {
     let issuer = FakeIssuer::start().await;
     let tokens = impatient(&issuer, |limits| {
-        limits.unknown_key = Duration::from_secs(3600)
+        limits.unknown_key = Duration::from_secs(3600);
     });
     show(&tokens, &issuer.token("ann", AUDIENCE, ""))
         .await
@@ -283,7 +283,7 @@ async fn slow_issuer_is_waited_for_as_long_as_configured() {
     let issuer = FakeIssuer::start().await;
     issuer.conduct_all(&Conduct::Slow);
     let tokens = impatient(&issuer, |limits| {
-        limits.request = Duration::from_millis(200)
+        limits.request = Duration::from_millis(200);
     });
     assert!(is_unavailable(
         &show(&tokens, &issuer.token("ann", AUDIENCE, "")).await

@@ -266,7 +266,7 @@ impl HttpTransport {
         let limit = self.context.timeouts.own_message;
         self.endpoint
             .spawn_detached(&self.context.tasks, async move {
-                drop(timeout(limit, post).await)
+                drop(timeout(limit, post).await);
             });
         if let Some(suppressed) = self.endpoint.warnings.admit() {
             let (backend, method) = (
@@ -313,7 +313,7 @@ impl HttpTransport {
                     Ok(()) => requests.add(pending),
                     Err(_) => {
                         self.reply_to_server(cannot_ask_text(&asked.id, "it does not keep up"))
-                            .await
+                            .await;
                     }
                 }
             }

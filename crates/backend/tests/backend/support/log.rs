@@ -62,7 +62,7 @@ impl io::Write for Caught {
         CAUGHT.with_borrow_mut(|caught| {
             caught
                 .iter_mut()
-                .for_each(|caught| caught.extend_from_slice(text))
+                .for_each(|caught| caught.extend_from_slice(text));
         });
         Ok(text.len())
     }

@@ -26,7 +26,7 @@ fn server(entry: &Entry) -> Entry {
             "disabled_tools" => members.push(renamed(member, "disabledTools")),
             "tool_timeout_sec" => members.extend(time_limit(member, "timeout", Unit::Seconds)),
             "startup_timeout_sec" => {
-                members.extend(time_limit(member, "startTimeout", Unit::Seconds))
+                members.extend(time_limit(member, "startTimeout", Unit::Seconds));
             }
             "startup_timeout_ms" if find(&entry.value, "startup_timeout_sec").is_none() => {
                 members.extend(time_limit(member, "startTimeout", Unit::Milliseconds));

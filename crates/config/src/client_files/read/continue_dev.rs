@@ -52,7 +52,7 @@ fn one(entry: &Entry) -> Entry {
         match member.key.as_str() {
             "name" => {}
             "connectionTimeout" => {
-                members.extend(time_limit(member, "startTimeout", Unit::Milliseconds))
+                members.extend(time_limit(member, "startTimeout", Unit::Milliseconds));
             }
             "apiKey" => {
                 let token =

@@ -60,20 +60,20 @@ fn one(entry: &Entry) -> Entry {
                 for limit in limits {
                     match limit.key.as_str() {
                         "startup" => {
-                            members.extend(time_limit(limit, "startTimeout", Unit::Milliseconds))
+                            members.extend(time_limit(limit, "startTimeout", Unit::Milliseconds));
                         }
                         "request" => {
-                            members.extend(time_limit(limit, "timeout", Unit::Milliseconds))
+                            members.extend(time_limit(limit, "timeout", Unit::Milliseconds));
                         }
                         _ => {}
                     }
                 }
             }
             ("timeout", _) => {
-                members.extend(time_limit(member, "startTimeout", Unit::Milliseconds))
+                members.extend(time_limit(member, "startTimeout", Unit::Milliseconds));
             }
             ("command" | "url" | "headers" | "enabled" | "disabled" | "cwd", _) => {
-                members.push(member.clone())
+                members.push(member.clone());
             }
             _ => {}
         }

@@ -42,7 +42,7 @@ fn one(entry: &Entry) -> Entry {
                         "path" => members.push(renamed(part, "command")),
                         "args" | "env" if !part.value.is_null() => members.push(part.clone()),
                         "timeout" => {
-                            members.push(replaced(part, "timeout", part.value.value.clone()))
+                            members.push(replaced(part, "timeout", part.value.value.clone()));
                         }
                         _ => {}
                     }

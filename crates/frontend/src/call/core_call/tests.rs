@@ -117,7 +117,7 @@ async fn notifications_arrive_in_order_before_the_response() {
         match call.next().await {
             Some(ResponseItem::Response(response)) => break response,
             Some(ResponseItem::Message(ServerMessage::Notification(note))) => {
-                seen.push(note.text.as_text().to_owned())
+                seen.push(note.text.as_text().to_owned());
             }
             Some(other) => panic!("{other:?}"),
             None => panic!("cancelled"),

@@ -63,7 +63,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> ListenOnly<I> {
             };
             match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.unwritten = frame.into_data().map(chunk).unwrap_or_default()
+                    self.unwritten = frame.into_data().map(chunk).unwrap_or_default();
                 }
                 Poll::Ready(None) => {
                     self.unwritten.push(Bytes::from_static(b"0\r\n\r\n"));

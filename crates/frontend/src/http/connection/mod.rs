@@ -125,7 +125,7 @@ impl<S: Serve> HttpConnection<S> {
             Ok(true) => Box::pin(self.serve_http2(stream, facts, &activity, &mut ending)).await,
             Ok(false) => {
                 self.serve_http1(stream, facts, &activity, &mut ending)
-                    .await
+                    .await;
             }
             Err(_) => {}
         }

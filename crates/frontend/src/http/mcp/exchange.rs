@@ -152,7 +152,7 @@ impl Transport for Exchange<'_> {
         let limit = self.endpoint.settings.stream_after;
         // If the core takes longer, the request continues; until then, messages wait at the server.
         Some(Box::pin(async move {
-            drop(timeout(limit, opened.cancelled()).await)
+            drop(timeout(limit, opened.cancelled()).await);
         }))
     }
 }

@@ -142,7 +142,7 @@ impl Endpoint {
                 }
                 // Repeating the same replica once makes sense: its address may not have been known.
                 Ok(Keeper::Another(next)) if moves < MOVES && (next != asked || moves == 1) => {
-                    asked = next
+                    asked = next;
                 }
                 Ok(Keeper::Another(_) | Keeper::Nobody) => {
                     return Err(failed(Failure::Replica(ForwardError::Gone), asked, refusal));
