@@ -56,7 +56,7 @@ async fn tasks_of_one_address_do_not_make_those_of_others_forgotten() {
         let mut entries = vec![server.entry("a")];
         entries.extend(several.then(|| other.entry("b")));
         let text = format!(
-            r#"{{"mcpServers":{{{}}},"limits":{{"tasks":8}}}}"#,
+            r#"{{"mcpServers":{{{}}},"x-limits":"tasks=8"}}"#,
             entries.join(",")
         );
         let gateway = Gateway::start(&text).await;

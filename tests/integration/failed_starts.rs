@@ -401,7 +401,7 @@ async fn server_that_cannot_be_reached_shows_cause_and_remedy() {
             "",
             &[
                 "it wants a client certificate",
-                "put a proxy that has one in between",
+                "put a proxy with one in between",
             ],
         ),
         url(

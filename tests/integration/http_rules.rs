@@ -412,7 +412,7 @@ async fn resource_not_found_has_the_code_of_the_client_revision() {
 async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let config = format!(
-        r#"{{"mcpServers":{{{}}},"limits":{{"requestBody":100000}}}}"#,
+        r#"{{"mcpServers":{{{}}},"limits":{{"requestBody":100000}},"x-limits":"headerBytes=16KiB"}}"#,
         backend.entry("only")
     );
     let gateway = Gateway::start(&config).await;
@@ -450,7 +450,7 @@ async fn large_bodies_and_heads_are_refused_without_effect_on_others() {
 async fn endless_body_times_out_without_delaying_others() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let config = format!(
-        r#"{{"mcpServers":{{{}}},"timeouts":{{"body":"1s"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"body=1s"}}"#,
         backend.entry("only")
     );
     let gateway = Gateway::start(&config).await;

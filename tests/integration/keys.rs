@@ -449,11 +449,11 @@ async fn check_shows_authentication_and_likely_mistakes() {
     assert!(places.is_sorted(), "{shown}");
     for warning in [
         "warning: all clients share one session with \"old\"",
-        "new: each principal has a process of its own beside one for lists",
+        "new: each principal has a process of its own, besides one for lists",
         "warning: the key of ci expired at 2020-01-01T00:00:00Z",
         "warning: the key of ci is for the endpoint /nowhere, which does not exist",
         "warning: `auth.proxy.from` has 0.0.0.0/0",
-        "warning: access tokens are accepted, and `publicUrl` is no https URL",
+        "warning: `auth.oauth` needs an https URL in `publicUrl`",
     ] {
         assert!(shown.contains(warning), "{warning}: {shown}");
     }

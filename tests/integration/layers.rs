@@ -121,15 +121,22 @@ fn protocol_does_no_io_and_reaches_no_other_crate_of_ours() {
 
 #[test]
 fn leaves_reach_no_other_crate_of_ours() {
-    assert_layer("fanlight-config", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-demo", &[], &[HTTP, &["tokio"]].concat());
     assert_layer("fanlight-fair", &[], HTTP);
-    assert_layer("fanlight-judge", &["fanlight-protocol"], &[]);
+}
+
+#[test]
+fn config_reaches_limits_alone_and_does_no_io() {
+    assert_layer("fanlight-config", &["fanlight-fair"], &["hyper", "reqwest"]);
 }
 
 #[test]
 fn http_and_child_guard_reach_only_leaves() {
-    assert_layer("fanlight-child-guard", &["fanlight-config"], HTTP);
+    assert_layer(
+        "fanlight-child-guard",
+        &["fanlight-config", "fanlight-fair"],
+        &["hyper", "reqwest"],
+    );
     assert_layer(
         "fanlight-http",
         &["fanlight-config", "fanlight-fair"],
@@ -146,7 +153,12 @@ fn telemetry_reaches_no_http_and_of_ours_only_protocol() {
 fn otlp_reaches_only_telemetry_protocol_and_config() {
     assert_layer(
         "fanlight-otlp",
-        &["fanlight-config", "fanlight-protocol", "fanlight-telemetry"],
+        &[
+            "fanlight-config",
+            "fanlight-fair",
+            "fanlight-protocol",
+            "fanlight-telemetry",
+        ],
         &[],
     );
 }
@@ -164,7 +176,7 @@ fn canonical_form_reaches_no_http_and_no_edge() {
 fn gateway_reaches_no_http_and_no_edge() {
     assert_layer(
         "fanlight-gateway",
-        &[CORE, &["fanlight-config", "fanlight-fair"]].concat(),
+        &[CORE, &["fanlight-fair"]].concat(),
         &[HTTP, &["process-wrap"]].concat(),
     );
 }
@@ -193,14 +205,20 @@ fn policy_reaches_the_core_alone() {
 }
 
 #[test]
-fn record_reaches_no_edge_and_no_http() {
-    let ours = [CORE, &["fanlight-fair"]].concat();
-    assert_layer("fanlight-record", &ours, HTTP);
+fn credentials_reach_the_core_alone_and_do_no_io() {
+    assert_layer("fanlight-credentials", CORE, &["hyper", "reqwest", "axum"]);
+}
+
+#[test]
+fn record_reaches_no_edge() {
+    let ours = [CORE, &["fanlight-credentials", "fanlight-fair"]].concat();
+    assert_layer("fanlight-record", &ours, &["hyper", "reqwest", "axum"]);
 }
 
 #[test]
 fn grants_and_authentication_reach_no_edge() {
-    let ours = [CORE, &["fanlight-config", "fanlight-fair"]].concat();
+    let below = &["fanlight-config", "fanlight-credentials", "fanlight-fair"];
+    let ours = [CORE, below].concat();
     assert_layer("fanlight-grants", &ours, &["axum"]);
     assert_layer(
         "fanlight-auth",
@@ -212,6 +230,7 @@ fn grants_and_authentication_reach_no_edge() {
 /// The crates below both the front end and the operators' page.
 const BELOW_FRONTEND: &[&str] = &[
     "fanlight-config",
+    "fanlight-credentials",
     "fanlight-fair",
     "fanlight-gateway",
     "fanlight-http",

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tokio::process::Child;
 
 use crate::faults::backend;
-use crate::harness::{Log, ShownLog, TempFile, fanlight, signal_and_wait};
+use crate::harness::{Log, ShownLog, TempFile, fanlight, set_limits, signal_and_wait};
 use crate::raw_client::{Connection, modern_request, post_modern};
 use crate::scripted::{Backend, Era, Reply, Transport, config};
 
@@ -38,6 +38,7 @@ async fn start(config_text: &str, more: &[&str]) -> Unread {
         .args(["run", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .args(more);
     command.arg("--config").arg(config.path());
+    set_limits(&mut command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -198,6 +199,7 @@ async fn trace_file_has_only_whole_lines_after_a_full_disk() {
         ])
         .arg(&file);
     command.arg("--config").arg(config.path());
+    set_limits(&mut command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use fanlight_testkit::signing_in::{ANN, BOB, KEYS};
 use fanlight_tests::slicer::member;
+use serde_json::{Value, json};
 
 use crate::faults::backend;
 use crate::harness::{Gateway, TempFile, fanlight, within};
@@ -249,10 +250,9 @@ async fn shown_configuration_has_neither_token() {
     .await;
     assert!(!shown.contains(TOKEN) && !shown.contains(VIEWER), "{shown}");
     assert_eq!(member(&shown, "admin.token"), Some(r#""***""#));
-    assert_eq!(
-        member(&shown, "admin.roles.viewer"),
-        Some(r#"["user:key#bob"]"#)
-    );
+    let viewers = member(&shown, "admin.roles.viewer").unwrap_or_default();
+    let viewers: Value = serde_json::from_str(viewers).unwrap();
+    assert_eq!(viewers, json!(["user:key#bob"]));
 }
 
 /// Operators and callers are the same identities: a key that may call may still not look at the
@@ -279,8 +279,7 @@ async fn client_without_a_role_reaches_nothing_of_the_admin_listener() {
         let text = answer.text().await;
         assert_eq!(answer.status, 403, "{method} {path}: {text}");
         assert!(
-            text.contains("ann is known, and has no role here")
-                && text.contains("neither `user:key#ann` nor"),
+            text.contains("ann has no role") && text.contains("neither `user:key#ann` nor"),
             "{text}"
         );
     }

@@ -419,7 +419,7 @@ async fn replaced(gateway: &Running, server: &Backend, starts: usize) -> String 
 fn impatient(server: &Backend, script: &str, folder: &TempFile) -> String {
     let mut text: Value =
         serde_json::from_str(&config(server, script, folder, json!({"timeout": "500ms"}))).unwrap();
-    text["timeouts"]["ping"] = json!("500ms");
+    text["x-limits"] = json!("processStop=1s,ping=500ms");
     text.to_string()
 }
 

@@ -396,7 +396,10 @@ async fn user_deposits_a_key() {
     let done = browser
         .submit(&page, &[("credential", ANN), ("key", "of ann")])
         .await;
-    assert!(done.status == 200 && done.text.contains("kept"), "{done:?}");
+    assert!(
+        done.status == 200 && done.text.contains("is stored"),
+        "{done:?}"
+    );
     assert!(
         is_result(&setting.call(Some(ANN)).await),
         "{}",

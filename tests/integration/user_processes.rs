@@ -174,7 +174,7 @@ async fn user_deposits_a_key_for_a_process() {
     let more = r#""auth":{"type":"userKey"},"env":{"TOKEN":"${user:own}"}"#;
     let setting = beside_notes(&own, more).await;
     let (_, done) = agree(&setting, ANN, &[("key", "key-of-ann")]).await;
-    assert!(done.text.contains("kept"), "{done:?}");
+    assert!(done.text.contains("is stored"), "{done:?}");
     let answer = call(&setting, ANN).await;
     assert!(
         is_result(&answer),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
-use fanlight_canonical::credentials::{Authenticate, ConnectionFacts, SignIn, SocketPeer};
+use fanlight_credentials::{Authenticate, ConnectionFacts, SignIn, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_http::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
@@ -41,9 +41,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use connections::{GrantedConnection, GrantedConnections};
 pub use operations::{OperationError, Operations, RateLimit, RateUse, Reloaded};
-pub use operator::{Member, Role, Roles};
+pub use operator::{Member, Role, Roles, SignInIssuer};
 pub use replicas::{ReplicaView, Replicas, ReplicasView, ValkeyView};
-pub use settings::{AdminSettings, LiveSettings, SignInIssuer};
+pub use settings::{AdminSettings, LiveSettings};
 
 use access::OperatorConnection;
 use api::call::RunningCalls;

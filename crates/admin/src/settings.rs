@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::credentials::ConnectionFacts;
-use fanlight_config::settings::limit;
+use fanlight_credentials::ConnectionFacts;
+use fanlight_fair::limit;
 use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits};
+use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits, SignInIssuer};
 
 /// Connections beyond [`AdminSettings::max_connections`] that serve only health checks. Otherwise
 /// an orchestrator would get no answer and restart the gateway. Orchestrators ask one at a time.
@@ -115,15 +114,6 @@ impl fmt::Debug for AdminSettings {
             .field("token", &token)
             .finish_non_exhaustive()
     }
-}
-
-/// An issuer at which operators sign in, and the client that is configured for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SignInIssuer {
-    /// The issuer's identifier.
-    pub issuer: String,
-    /// The client's identifier. `None` if Fanlight registers the client.
-    pub client_id: Option<String>,
 }
 
 /// The settings of the listener, which can change while it serves.

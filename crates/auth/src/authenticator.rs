@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::credentials::{
+use fanlight_canonical::identity::Identity;
+use fanlight_credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
 };
-use fanlight_canonical::identity::Identity;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::{Bearer, Scheme};
@@ -318,8 +318,8 @@ fn at_endpoint(
 mod tests {
     use std::net::SocketAddr;
 
-    use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
     use fanlight_canonical::identity::Source;
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::{HeaderMap, HeaderValue};
 
     use super::*;

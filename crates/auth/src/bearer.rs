@@ -5,7 +5,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fanlight_canonical::credentials::Denial;
+use fanlight_credentials::Denial;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::credentials::{Credentials, Denial};
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_credentials::{Credentials, Denial};
 use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;

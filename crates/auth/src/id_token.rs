@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use fanlight_canonical::credentials::{Denial, IdToken, SignInError};
 use fanlight_canonical::identity::{Identity, Validity};
+use fanlight_credentials::{Denial, IdToken, SignInError};
 use fanlight_protocol::Json;
 
 use tokio_util::sync::CancellationToken;

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest as hash};
 use aws_lc_rs::rand;
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_credentials::Denial;
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::KEY_PREFIX;

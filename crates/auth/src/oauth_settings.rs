@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fanlight_config::settings::{Secret, limit};
+use fanlight_config::settings::Secret;
+use fanlight_fair::limit;
 
 /// The settings for access tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::credentials::{Credentials, Denial};
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_credentials::{Credentials, Denial};
 use http::{HeaderMap, HeaderName};
 use tokio_util::sync::CancellationToken;
 
@@ -145,7 +145,7 @@ fn groups(list: &str) -> Result<Arc<[Arc<str>]>, Denial> {
 mod tests {
     use std::net::{IpAddr, SocketAddr};
 
-    use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderValue;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::credentials::{Credentials, Denial};
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_credentials::{Credentials, Denial};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::{SocketSettings, scopes};
@@ -65,7 +65,7 @@ impl SocketUsers {
 mod tests {
     use std::net::SocketAddr;
 
-    use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
     use http::HeaderMap;
 
     use super::*;

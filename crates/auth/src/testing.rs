@@ -1,6 +1,6 @@
 //! Helpers for tests of several methods.
 
-use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
+use fanlight_credentials::{ConnectionFacts, Credentials};
 use http::{HeaderMap, Method};
 
 /// The credentials of a request with these headers to the endpoint `/mcp`.

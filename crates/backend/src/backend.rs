@@ -11,7 +11,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
     Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
 };
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, Revision};

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use fanlight_canonical::HandleSeal;
 pub use fanlight_canonical::RetryDelays;
-use fanlight_config::settings::limit;
 pub(crate) use fanlight_config::settings::origin_of;
 pub use fanlight_config::settings::{
     EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
     Transport as TransportSettings,
 };
+use fanlight_fair::limit;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Revision};
@@ -392,7 +392,7 @@ impl Default for BackendLimits {
             subscriptions: 10_000,
             message_bytes: 64 << 20,
             spare_bytes: 32 << 20,
-            tasks: 10_000,
+            tasks: limit("tasks", 10_000),
             task_bytes: 64 << 20,
         }
     }

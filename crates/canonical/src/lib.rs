@@ -10,7 +10,6 @@ mod call;
 mod caller;
 mod canary;
 mod client;
-pub mod credentials;
 mod endpoint;
 mod error;
 mod failure;

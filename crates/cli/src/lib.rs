@@ -14,6 +14,7 @@ pub mod inputs;
 pub mod instance;
 pub mod interruption;
 pub mod invocation;
+pub mod judge;
 pub mod keys;
 pub mod list_state;
 pub mod listening;

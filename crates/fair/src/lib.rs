@@ -10,12 +10,16 @@
 //! needs any. A newcomer takes from the largest share first.
 
 mod budget;
+mod limit;
 mod log_limit;
 mod rate;
 mod semaphore;
 mod table;
 
 pub use budget::{Budget, Part, Reservation, Spent};
+#[cfg(debug_assertions)]
+pub use limit::check_limits;
+pub use limit::limit;
 pub use log_limit::LogLimit;
 pub use rate::{Charge, Quota, Rate, TooMany};
 pub use semaphore::{Claim, Full, Member, Permit, PermitLimits, Semaphore};

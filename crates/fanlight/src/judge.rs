@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fanlight_cli::judge::{
+    EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page,
+};
 use fanlight_config::written_moment;
-use fanlight_judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
 use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::Value;

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
     #[cfg(debug_assertions)]
-    fanlight_config::settings::check_limits().map_err(Failure::usage)?;
+    fanlight_fair::check_limits().map_err(Failure::usage)?;
     let common = &cli.common;
     match &cli.command {
         Some(Command::DemoServer { era }) => return demo::serve(*era),

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use fanlight_admin::Subject;
 use fanlight_auth::{Authenticator, UnknownKeys};
-use fanlight_canonical::credentials::Authenticate;
 use fanlight_config::{Config, Loaded};
+use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits,
     LiveListener, LiveProtection, SessionRecords, SocketReceiver, serve_http_observed,

@@ -12,11 +12,11 @@ use fanlight_backend::credentials::{
     CredentialSource, Credentials, MessageTarget, NoCredentials, PendingCredentials,
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
-use fanlight_canonical::credentials::{PageRequest, Pages, PendingPage};
 use fanlight_canonical::{Principal, SignInWish};
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
+use fanlight_credentials::{PageRequest, Pages, PendingPage};
 use fanlight_frontend::LiveGuard;
 use fanlight_grants::fetch::Trust;
 use fanlight_grants::oauth::{OAuthError, Scopes};

@@ -12,8 +12,8 @@ use fanlight_backend::{
     MessageMemory, ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::HandleSeal;
-use fanlight_config::settings::limit;
 use fanlight_config::{Config, StartChoice, TrustChoice};
+use fanlight_fair::limit;
 use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
     PublicUrl, TrustedProxies, max_suspended_calls,
@@ -117,6 +117,7 @@ pub(crate) fn backend_settings(
             }),
             call: server.timeout,
             question: config.timeouts.client_answer,
+            session_idle: limit("backendSessionIdle", config.timeouts.session_idle),
             ..BackendTimeouts::default()
         },
         limits: BackendLimits {
@@ -206,6 +207,7 @@ pub(crate) fn frontend_settings(
         max_sessions: config.limits.sessions,
         description_memory: ByteBudget::new(memory.descriptions),
         replay_total_bytes: memory.replay,
+        session_idle: config.timeouts.session_idle,
         input_timeout: config.timeouts.client_answer,
         drain: config.timeouts.drain,
         give_up: backends_end.clone(),

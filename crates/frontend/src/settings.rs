@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::forwarding::Replicas;
 use fanlight_canonical::Endpoint;
-use fanlight_canonical::credentials::{Authenticate, Pages};
-use fanlight_config::settings::limit;
+use fanlight_credentials::{Authenticate, Pages};
+use fanlight_fair::limit;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_http::{Guard, LiveGuard, Origins};
 use fanlight_protocol::input::MAX_INPUT_ROUNDS;
@@ -181,7 +181,7 @@ impl FrontendSettings {
             max_body: 16 << 20,
             request_memory: ByteBudget::new(1 << 30),
             answer_memory: ByteBudget::new(1 << 30),
-            max_header: 64 << 10,
+            max_header: limit("headerBytes", 64 << 10),
             workers: Vec::new(),
             max_connections: 16_384,
             max_waiting_connections: 128,
@@ -203,7 +203,7 @@ impl FrontendSettings {
             input_timeout: Duration::from_secs(10 * 60),
             max_line: 16 << 20,
             header_timeout: limit("header", Duration::from_secs(10)),
-            body_timeout: Duration::from_secs(30),
+            body_timeout: limit("body", Duration::from_secs(30)),
             idle_connection: limit("idleConnection", Duration::from_secs(75)),
             write_timeout: limit("write", Duration::from_secs(60)),
             session_idle: Duration::from_secs(30 * 60),
@@ -239,7 +239,7 @@ impl Default for FrontendSettings {
         Self {
             guard: LiveGuard::new(Guard::new(&[], origins)),
             ..Self::new(
-                Arc::new(fanlight_canonical::credentials::Open::default()),
+                Arc::new(fanlight_credentials::Open::default()),
                 Arc::new(fanlight_record::AuditLog::default()),
             )
         }

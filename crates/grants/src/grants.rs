@@ -31,7 +31,7 @@ mod exchanged;
 
 pub use exchanged::ExchangedAccess;
 
-pub(crate) use exchanged::{SubjectToken, UserSubject};
+use exchanged::UserSubject;
 
 /// Users' grants for servers.
 #[derive(Clone, Debug)]
@@ -277,7 +277,8 @@ impl Grants {
             issuer,
             looked,
         });
-        let machine = MachineAccess::of_user(settings.as_ref().clone(), Arc::clone(&user));
+        let machine =
+            MachineAccess::of_user(settings.as_ref().clone(), Arc::<UserSubject>::clone(&user));
         let access = ExchangedAccess { machine, user };
         tables.exchanged.insert(owner, access.clone());
         Some(access)

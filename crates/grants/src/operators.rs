@@ -10,10 +10,8 @@ use crate::oauth::{
     AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
 };
 use arc_swap::ArcSwap;
-use fanlight_canonical::credentials::{
-    Authenticate, Begun, SignIn, SignInError as NotSignedIn, Signing,
-};
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::{Authenticate, Begun, SignIn, SignInError as NotSignedIn, Signing};
 use tokio::sync::Mutex;
 use tracing::{info, warn};
 use url::Url;

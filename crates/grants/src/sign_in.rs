@@ -9,8 +9,8 @@ use crate::oauth::{
     ClientRegistration, Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
     authorization_request, register,
 };
-use fanlight_canonical::credentials::{Authenticate, IdToken, SignInError as Unidentified};
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::{Authenticate, IdToken, SignInError as Unidentified};
 use tracing::{info, warn};
 use url::Url;
 

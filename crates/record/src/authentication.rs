@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 
 use crate::event::{AuditEvent, Record};
 
@@ -58,8 +58,8 @@ impl Authenticate for AuditedAuthentication {
 
 #[cfg(test)]
 mod tests {
-    use fanlight_canonical::credentials::ConnectionFacts;
     use fanlight_canonical::identity::Identity;
+    use fanlight_credentials::ConnectionFacts;
     use http::HeaderMap;
 
     use super::*;

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::ledger::{Acknowledgement, NotWritten};
-use fanlight_canonical::credentials::{Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, SentTo, Verdict};
+use fanlight_credentials::{Credentials, Denial};
 use fanlight_protocol::{Json, Method, Response};
 
 /// Records decisions in the audit log.

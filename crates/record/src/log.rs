@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::ledger::Written;
 use arc_swap::ArcSwapOption;
-use fanlight_canonical::credentials::{Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{Decidable, Endpoint, Item};
+use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};

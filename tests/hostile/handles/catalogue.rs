@@ -29,6 +29,22 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "admin::operator",
         "knows whose client an operator would be, so that nobody approves their own call",
     ),
+    (
+        "frontend::forwarding::client",
+        "says to another replica who the client of a forwarded request is",
+    ),
+    (
+        "gateway::approvals::answer",
+        "an operator's answer, which only the admin listener takes",
+    ),
+    (
+        "gateway::approvals::call",
+        "the call that an approval is about, with its principal",
+    ),
+    (
+        "gateway::approvals::table",
+        "approvals are found by their call and principal; operators alone see their ids",
+    ),
     ("backend::backend", "passes the end of a session on"),
     (
         "backend::concurrency",

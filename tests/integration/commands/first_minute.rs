@@ -128,7 +128,7 @@ async fn server_that_lacks_a_value_is_left_out_and_others_are_used() {
     }
     let ran = run_in(folder.path(), &["validate", "mcp.json"]).await;
     assert!(
-        ran.out.contains("does without process, url, file,"),
+        ran.out.contains("leaves out process, url, file,"),
         "{}",
         ran.text()
     );

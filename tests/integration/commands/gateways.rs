@@ -277,7 +277,7 @@ async fn gateway_that_wants_a_client_certificate_is_shown_one() {
     )
     .await;
     assert!(
-        plain.status == 2 && plain.err.contains("--admin-ca is for TLS"),
+        plain.status == 2 && plain.err.contains("--admin-ca needs TLS"),
         "{}",
         plain.text()
     );

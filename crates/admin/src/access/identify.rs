@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use fanlight_canonical::credentials::{ConnectionFacts, Credentials};
 use fanlight_canonical::identity::Source;
+use fanlight_credentials::{ConnectionFacts, Credentials};
 use fanlight_http::peer_of;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_record::AuditEvent;
 use http::header::{CONTENT_TYPE, ORIGIN};
 use http::request::Parts;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_record::AuditEvent;
 use http::{HeaderMap, StatusCode};

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use fanlight_canonical::credentials::{ConnectionFacts, SignInError};
+use fanlight_credentials::{ConnectionFacts, SignInError};
 use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -25,9 +25,9 @@ use super::Answer;
 use super::session::{sign_in, texts};
 use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
-use crate::operator::{Denied, Digest, Proof, Purpose, Shown};
+use crate::operator::{Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
 use crate::reply::{Refusal, answer};
-use crate::settings::{InForce, SignInIssuer, set_cookie};
+use crate::settings::{InForce, set_cookie};
 
 /// The limit of sign-ins that wait for the issuer at the same time. There is no option: an issuer
 /// answers in less than a second, and operators are few.

@@ -364,6 +364,7 @@ fn sign_out() {}
 #[utoipa::path(post, path = "/api/session/issuer", request_body = requests::Issuer,
     responses(
         (status = 200, description = "Where the browser goes", body = sign_in::Location),
+        (status = 400, description = "`issuer` is not a string", body = Error),
         (status = 404, description = "Operators do not sign in at this issuer", body = Error),
     ))]
 fn begin_sign_in() {}
@@ -372,6 +373,7 @@ fn begin_sign_in() {}
 #[utoipa::path(post, path = "/api/session/issuer/answer", request_body = requests::IssuerAnswer,
     responses(
         (status = 200, description = "Signed in", body = session::Session),
+        (status = 400, description = "`query` is not a string", body = Error),
         (status = 401, description = "This browser did not begin the sign-in, or the issuer's answer is invalid", body = Error),
     ))]
 fn finish_sign_in() {}

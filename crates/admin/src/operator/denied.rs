@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fanlight_canonical::credentials::Denial;
+use fanlight_credentials::Denial;
 use fanlight_record::DeniedOperator;
 
 use super::{Known, Worthless};

@@ -18,6 +18,7 @@ use fanlight_record::Actor;
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
 pub(crate) use proof::Proof;
+pub use proof::SignInIssuer;
 pub use role::{Member, Role, Roles};
 pub(crate) use sessions::{SessionInForce, SessionLimits, Sessions};
 pub(crate) use throttle::Throttle;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fanlight_canonical::identity::Identity;
+use serde::{Deserialize, Serialize};
 
 use super::token::Digest;
-use crate::settings::SignInIssuer;
 
 /// A proof of an operator's identity. Each request judges it again, because settings change and
 /// identities end.
@@ -20,4 +20,13 @@ pub(crate) enum Proof {
         at: SignInIssuer,
         identity: Arc<Identity>,
     },
+}
+
+/// An issuer at which operators sign in, and the client that is configured for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignInIssuer {
+    /// The issuer's identifier.
+    pub issuer: String,
+    /// The client's identifier. `None` if Fanlight registers the client.
+    pub client_id: Option<String>,
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fanlight_admin::{AdminSettings, SignInIssuer};
-use fanlight_canonical::credentials::{Begun, SignIn, SignInError, Signing};
 use fanlight_canonical::identity::{Identity, Principal, Source};
+use fanlight_credentials::{Begun, SignIn, SignInError, Signing};
 use http::{Method, StatusCode};
 
 use crate::people::{People, identity, roles};

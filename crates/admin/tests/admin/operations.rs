@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fanlight_admin::AdminSettings;
-use fanlight_canonical::credentials::Open;
+use fanlight_credentials::Open;
 use fanlight_record::{AuditEvent, NotRecorded, Record};
 use http::{Method, StatusCode};
 

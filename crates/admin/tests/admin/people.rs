@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fanlight_admin::{AdminSettings, Member, Roles};
-use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use http::header::AUTHORIZATION;
 
 pub(crate) const TOKEN: &str = "token-of-operators";

@@ -10,12 +10,12 @@ use fanlight_admin::{
     AdminSettings, GrantedConnection, GrantedConnections, LiveSettings, OperationError, Operations,
     Reloaded, Subject, serve_admin,
 };
-use fanlight_canonical::credentials::{Authenticate, Begun, Open, SignIn, SignInError, Signing};
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
     SessionKey,
 };
+use fanlight_credentials::{Authenticate, Begun, Open, SignIn, SignInError, Signing};
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings,

@@ -1,4 +1,4 @@
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use http::HeaderMap;
 use proptest::prelude::*;
 use rcgen::string::Ia5String;

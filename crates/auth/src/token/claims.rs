@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
+use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
 

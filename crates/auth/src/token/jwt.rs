@@ -1,7 +1,7 @@
 //! A strict parser of JSON Web Tokens (RFC 7515, 7519; best practices of RFC 8725), used before a
 //! library sees them.
 
-use fanlight_canonical::credentials::Denial;
+use fanlight_credentials::Denial;
 use fanlight_protocol::Json;
 use jsonwebtoken::crypto;
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::Denial;
 use quick_cache::sync::Cache;
 
 use super::claims::Binding;

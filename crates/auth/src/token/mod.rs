@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::Peer;
-use fanlight_canonical::credentials::{Authentication, Credentials, Denial, resource_url};
 use fanlight_canonical::identity::{Identity, Principal, Validity};
+use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
 use fanlight_protocol::Json;
 use tokio::sync::Semaphore;
 

@@ -1,7 +1,7 @@
 //! Limits how many wrong tokens of one peer are verified.
 
 use fanlight_canonical::Peer;
-use fanlight_canonical::credentials::Denial;
+use fanlight_credentials::Denial;
 use fanlight_fair::{Quota, Rate};
 
 /// The limit of peers counted separately at the same time.

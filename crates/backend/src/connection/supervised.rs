@@ -17,7 +17,7 @@ use fanlight_protocol::result::ServerDescription;
 /// How long a call waits for an attempt to connect to a server that could not be reached before. Calls that find an attempt in
 /// progress wait only until a quarter of this time has passed since it began.
 fn connect_on_call() -> Duration {
-    fanlight_config::settings::limit("connectOnCall", Duration::from_secs(1))
+    fanlight_fair::limit("connectOnCall", Duration::from_secs(1))
 }
 
 pub(crate) struct SupervisedConnection {

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Revision};
 use fanlight_telemetry::{ConnectSpan, ErrorType, Outcome, Parent};
@@ -509,7 +509,7 @@ impl Supervisor {
         let loss = loop {
             tokio::select! {
                 loss = connection.lost() => break loss,
-                () = connection.doubted() => Box::pin(connection.prove(PING)).await,
+                () = connection.doubted() => Box::pin(connection.prove(limit("ping", PING))).await,
                 Some(()) = OptionFuture::from(base.as_mut().map(Pin::as_mut)) => {}
             }
         };

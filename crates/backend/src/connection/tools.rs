@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, code};

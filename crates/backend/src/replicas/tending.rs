@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use futures_util::FutureExt as _;
 use futures_util::future::{pending, select_all};
 use tokio::sync::watch;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Call, CallContext, Pending};
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::Response;
 use tokio_util::sync::CancellationToken;
 

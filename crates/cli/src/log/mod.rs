@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::visible::{escaped_line, escaped_lines};
 use tracing::{Event, Subscriber, error, warn};
 use tracing_subscriber::EnvFilter;

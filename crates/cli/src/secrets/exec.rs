@@ -125,7 +125,7 @@ mod tests {
             (&["true"], "wrote nothing"),
             (&["no-such-program"], "cannot be started"),
             (&["head", "-c", "70000", "/dev/zero"], "wrote more than"),
-            (&["printf", "\\377"], "no UTF-8"),
+            (&["printf", "\\377"], "not UTF-8"),
         ] {
             let error = of(command).await.unwrap_err();
             assert!(error.contains(why) && !error.contains("s3cret"), "{error}");

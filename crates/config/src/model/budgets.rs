@@ -1,6 +1,6 @@
 //! The shares of `limits.memory`.
 
-use crate::settings::limit;
+use fanlight_fair::limit;
 
 use super::limits::Limits;
 

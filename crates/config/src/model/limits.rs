@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::limit;
+use fanlight_fair::limit;
 
 use super::rates::RateRule;
 use crate::option::kind::{LONG_TIME, Maybe, Range, TIME, count, size, time};

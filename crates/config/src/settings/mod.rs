@@ -4,7 +4,6 @@
 
 mod algorithm;
 mod endpoints;
-mod limit;
 mod listen;
 mod loopback;
 mod own_variables;
@@ -17,9 +16,6 @@ mod valkey;
 
 pub use algorithm::Algorithm;
 pub use endpoints::{EndpointUrl, Endpoints};
-#[cfg(debug_assertions)]
-pub use limit::check_limits;
-pub use limit::limit;
 pub use listen::{ListenAddress, NotAnAddress};
 pub use loopback::is_loopback;
 pub use own_variables::is_own_variable;

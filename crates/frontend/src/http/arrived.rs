@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::forwarding::Opened;
 use bytes::Bytes;
 use fanlight_canonical::Peer;
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_telemetry::metrics::Direction;
 use fanlight_telemetry::{Headers, Moment, Network};
 use http::StatusCode;

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use crate::forwarding::{ENVELOPE, Replicas};
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_fair::LogLimit;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::activity::ActiveRequest;
-use super::listener::Serve;
 use super::mcp::Endpoint;
 use super::reply::{self, ReplyBody};
+use super::serve::Serve;
 
 /// Answers forwarded requests as if they had arrived at `endpoint`.
 pub(super) struct ForwardedRequests {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::forwarding::{LARGEST_WINDOW, LONGEST_ENVELOPE};
 use arc_swap::ArcSwap;
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_http::{AcceptLimits, Admissions};
 
 use super::events::listeners::ListenOnlyStreams;

@@ -5,21 +5,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_http::{
     AcceptedTogether, Admission, ClientStream, Endable, Ends, LiveTls, SocketReceiver, Usage,
     accept,
 };
-use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{ActiveRequest, Activity};
+use super::activity::Activity;
 use super::connection::HttpConnection;
 use super::limits::LiveLimits;
-use super::reply::ReplyBody;
+use super::serve::Serve;
 use super::workers::Workers;
 use crate::settings::{FrontendSettings, LAST_ANSWERS};
 
@@ -136,33 +133,5 @@ async fn clean_up_periodically(endpoint: &impl Serve) -> std::convert::Infallibl
     loop {
         ticks.tick().await;
         endpoint.clean_up();
-    }
-}
-
-/// Answers the requests of a listener.
-pub(crate) trait Serve: Send + Sync + 'static {
-    /// Answers one request of this connection; `active` is its guard there. The future is dropped
-    /// when the connection ends.
-    fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        connection: Arc<ConnectionFacts>,
-        active: &ActiveRequest,
-    ) -> impl Future<Output = Response<ReplyBody>> + Send;
-
-    /// Whether a load balancer is in front. It sends the next request on any open connection.
-    fn has_balancer(&self) -> bool {
-        false
-    }
-
-    /// Removes expired entries. Called periodically.
-    fn clean_up(&self) {}
-
-    /// Ends streams without an end of their own. Called once no more connections are accepted.
-    fn drain(&self) {}
-
-    /// Waits for work that has outlived its connection.
-    fn finished(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
     }
 }

@@ -18,6 +18,7 @@ mod negotiate;
 mod page;
 mod passed_on;
 mod reply;
+mod serve;
 mod sse_transport;
 mod workers;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fanlight_canonical::credentials::{Denial, escaped_html as escaped};
+use fanlight_credentials::{Denial, escaped_html as escaped};
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;

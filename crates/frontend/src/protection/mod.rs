@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::credentials::resource_url;
+use fanlight_credentials::resource_url;
 use fanlight_http::PublicUrl;
 use tokio::sync::watch;
 

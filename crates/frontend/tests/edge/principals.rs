@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials};
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{Listen, Principal};
+use fanlight_credentials::{Authenticate, Authentication, Credentials};
 use fanlight_frontend::FrontendSettings;
 
 use crate::client::{Client, Server, legacy_call, modern_headers, modern_request};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Principal;
-use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Scopes, Source};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::{
     FrontendSettings, Guard, LiveGuard, LiveProtection, Origins, ProtectionSettings, PublicUrl,
     RefusedBody, ScopeSettings, ToolScopes,

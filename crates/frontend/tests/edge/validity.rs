@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::Principal;
-use fanlight_canonical::credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_canonical::identity::{Identity, Source, Validity};
+use fanlight_credentials::{Authenticate, Authentication, Credentials, Denial};
 use fanlight_frontend::FrontendSettings;
 
 use crate::client::{

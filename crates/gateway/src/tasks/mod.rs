@@ -19,6 +19,7 @@ use std::time::Duration;
 use fanlight_canonical::{
     BackendError, Call, CallContext, HandleSeal, PolicyKind, PolicySubject, ServerMessages,
 };
+use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -50,7 +51,7 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) fn new(common: Option<Arc<dyn CommonTaskOwners>>, lists: &Arc<ListWatcher>) -> Self {
         Self {
-            owners: MemoryOwners::new(owners::OWNERS),
+            owners: MemoryOwners::new(limit("tasks", owners::OWNERS)),
             common,
             lists: Arc::downgrade(lists),
         }

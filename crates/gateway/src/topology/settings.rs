@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard};
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 
 use super::BackendId;
 use super::rewriting::Rewriting;

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::grants::SubjectToken;
-use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN};
+use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
 use fanlight_config::settings::Secret;
 
 use super::held::Held;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fanlight_config::settings::Secret;
+use futures_util::future::BoxFuture;
 
 use super::{Grants, Shared};
 use crate::access::{Looked, UserAccess};
-use crate::oauth::{ClientRegistration, MachineAccess, OAuthError, Provider};
+use crate::oauth::{MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 
 /// The access of one user to one server. Clones share it.
 #[derive(Clone)]
@@ -17,18 +18,8 @@ pub struct ExchangedAccess {
     pub(super) user: Arc<UserSubject>,
 }
 
-/// A user's token and its origin.
-pub(crate) struct SubjectToken {
-    /// The token.
-    pub(crate) token: Secret,
-    /// The identity provider that issued it.
-    pub(crate) provider: Provider,
-    /// The client that it was issued to.
-    pub(crate) registration: ClientRegistration,
-}
-
 /// A user with a sign-in at an identity provider, now or later.
-pub(crate) struct UserSubject {
+pub(super) struct UserSubject {
     pub(super) grants: Weak<Shared>,
     pub(super) principal: Vec<u8>,
     pub(super) issuer: String,
@@ -97,18 +88,17 @@ impl UserSubject {
     fn access(&self) -> Option<UserAccess> {
         Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
     }
+}
 
-    /// The user's valid token of this type. It differs from the `refused` one, if possible.
-    ///
-    /// # Errors
-    ///
-    /// [`OAuthError::NoSubject`] if the user has to sign in.
-    pub(crate) async fn token(
-        &self,
+impl SubjectTokens for UserSubject {
+    fn token<'a>(
+        &'a self,
         kind: &'static str,
-        refused: Option<&Secret>,
-    ) -> Result<SubjectToken, OAuthError> {
-        let access = self.access().ok_or(OAuthError::NoSubject)?;
-        access.subject(kind, refused).await
+        refused: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Result<SubjectToken, OAuthError>> {
+        Box::pin(async move {
+            let access = self.access().ok_or(OAuthError::NoSubject)?;
+            access.subject(kind, refused).await
+        })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use url::Url;
 
-use crate::fetch::FetchError;
+use crate::fetch::{Answer, FetchError, shown, visible};
 
 /// The reason why there are no credentials. The texts are for operators, since they contain
 /// addresses.
@@ -147,5 +148,28 @@ impl OAuthError {
 
     pub(crate) fn malformed(url: &Url, reason: impl ToString) -> Self {
         Self::Fetch(FetchError::malformed(url, reason))
+    }
+}
+
+/// The answer of an endpoint that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
+#[derive(Deserialize)]
+pub(crate) struct Refusal {
+    pub(crate) error: String,
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+/// The refusal in an answer.
+pub(crate) fn refusal(answer: &Answer, url: &Url) -> OAuthError {
+    match answer.json::<Refusal>(url) {
+        Ok(Refusal {
+            error,
+            error_description,
+        }) => OAuthError::Refused {
+            url: shown(url),
+            code: visible(&error, 64),
+            explanation: error_description.map(|text| visible(&text, 200)),
+        },
+        Err(_) => FetchError::status(url, answer.status).into(),
     }
 }

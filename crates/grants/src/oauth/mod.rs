@@ -29,6 +29,7 @@ pub use machine::{
     Headers, IdentityProvider, MachineAccess, MachineGrant, MachineSettings, PendingHeaders,
     RefusedMessage, Subject, TokenFile,
 };
+pub(crate) use machine::{SubjectToken, SubjectTokens};
 pub use proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 pub use provider::{Provider, metadata};
 pub use registration::{

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-use crate::fetch::{Answer, FORM, FetchError, Requests, shown, visible};
+use crate::fetch::{Answer, FORM, Requests};
 use crate::oauth::authorization::{AuthorizationRequest, CallbackParameters, TokenTarget};
-use crate::oauth::error::OAuthError;
+use crate::oauth::error::{OAuthError, Refusal, refusal};
 use crate::oauth::proof::{PROOF, PROOF_NONCE, ProofKey, ProvenRequest};
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::{ClientAuthentication, ClientRegistration};
@@ -143,14 +143,6 @@ struct Ending {
 struct Named {
     iss: String,
     sub: String,
-}
-
-/// The answer of an endpoint that refuses (RFC 6749, 5.2; RFC 7591, 3.2.2).
-#[derive(Deserialize)]
-struct Refusal {
-    error: String,
-    #[serde(default)]
-    error_description: Option<String>,
 }
 
 impl Client<'_> {
@@ -582,21 +574,6 @@ fn granted(answer: &Answer, url: &Url) -> Result<Granted, OAuthError> {
         return Err(OAuthError::malformed(url, "its token is empty"));
     }
     Ok(granted)
-}
-
-/// The refusal in an answer.
-pub(crate) fn refusal(answer: &Answer, url: &Url) -> OAuthError {
-    match answer.json::<Refusal>(url) {
-        Ok(Refusal {
-            error,
-            error_description,
-        }) => OAuthError::Refused {
-            url: shown(url),
-            code: visible(&error, 64),
-            explanation: error_description.map(|text| visible(&text, 200)),
-        },
-        Err(_) => FetchError::status(url, answer.status).into(),
-    }
 }
 
 /// The claims of a token; `None` if it is not a JWT with these claims.

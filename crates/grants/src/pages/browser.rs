@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fanlight_canonical::credentials::{Credentials, Denial, PageRequest};
 use fanlight_canonical::identity::{Identity, Source};
+use fanlight_credentials::{Credentials, Denial, PageRequest};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};

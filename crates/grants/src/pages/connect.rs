@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use crate::oauth::CallbackParameters;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::Denial;
 use http::{Response, StatusCode};
 
 use super::html::{Page, redirect};

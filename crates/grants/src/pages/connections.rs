@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::Denial;
 use http::{Response, StatusCode};
 
 use super::connect::IDENTIFY;

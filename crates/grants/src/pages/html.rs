@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fanlight_canonical::credentials::escaped_html as escaped;
+use fanlight_credentials::escaped_html as escaped;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,

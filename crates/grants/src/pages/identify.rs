@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
-use fanlight_canonical::credentials::Denial;
 use fanlight_canonical::identity::{Identity, Source};
+use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
 use http::Response;
 use serde::{Deserialize, Serialize};

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::oauth::ClientMetadata;
-use fanlight_canonical::credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
+use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_fair::{Budget, Part};
 use fanlight_protocol::seal::Seal;
 use http::{Method, Response, StatusCode};

@@ -13,7 +13,7 @@ const COLLECTOR: &str = include_str!("../../../../deploy/otel-collector.yaml");
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
 const METRICS: &str = include_str!("../../../../docs/reference/metrics.md");
 const PROMETHEUS: &str = include_str!("../../../../deploy/prometheus.yaml");
-const SCHEMA: &str = include_str!("../../../../config/schema.json");
+const FRONTEND: &str = include_str!("../../../frontend/src/settings.rs");
 
 fn checker() -> Checker {
     Checker {
@@ -109,10 +109,11 @@ fn queries_of_the_reference_use_exposed_metrics() {
 }
 
 #[test]
-fn suspended_calls_alert_uses_the_default_limit() {
-    let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
-    let limit = &schema["$defs"]["limits"]["properties"]["suspendedCalls"]["default"];
-    assert!(limit.is_u64(), "no default in the schema: {limit}");
+fn suspended_calls_alert_uses_the_limit() {
+    let limits = between(FRONTEND, "limit(\"suspendedCalls\", ", ")");
+    let [limit] = limits[..] else {
+        panic!("the front end has one such limit, not {limits:?}");
+    };
     assert!(
         ALERTS.contains(&format!("fanlight_calls_suspended > 0.8 * {limit}")),
         "the limit is {limit}"

@@ -200,9 +200,14 @@ mod tests {
             r#"{"method":"tools/call","params":[]}"#,
             r#"{"method":"tools/call","params":{"name":7}}"#,
             r#"{"method":"resources/read","params":{"name":"a"}}"#,
-            r#"{"method":"tools/call","params":{"name":"a","x":[[[[[[[[[]]]]]]]]]}}"#,
         ] {
             assert!(!ok(bad), "{bad}");
         }
+        let nested = |depth| {
+            let arrays = "[".repeat(depth) + &"]".repeat(depth);
+            let text = format!(r#"{{"method":"tools/call","params":{{"name":"a","x":{arrays}}}}}"#);
+            parse(text.into()).is_ok()
+        };
+        assert!(nested(DEFAULT_NESTING - 2) && !nested(DEFAULT_NESTING + 1));
     }
 }

@@ -7,7 +7,7 @@ mod proofs;
 
 use std::time::Duration;
 
-use fanlight_canonical::credentials::ConnectionFacts;
+use fanlight_credentials::ConnectionFacts;
 use fanlight_testkit::issuer::{
     Conduct, Issuer as FakeIssuer, Place, SigningKey, seconds_from_now,
 };

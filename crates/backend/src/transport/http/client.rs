@@ -26,7 +26,7 @@ use tokio::time::sleep;
 
 use super::authorities::Authorities;
 use super::connecting::{Connecting, ConnectingLayer, WatchedRequest};
-use super::problem::is_refused_handshake;
+use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
 use crate::log::excerpt;
 

@@ -14,6 +14,7 @@ mod notification_stream;
 mod problem;
 mod sse_transport;
 mod streamed_answer;
+mod tls_error;
 
 use std::future::poll_fn;
 use std::pin::Pin;

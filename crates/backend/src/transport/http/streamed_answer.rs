@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use futures_util::future::OptionFuture;

@@ -1,7 +1,7 @@
 //! Reads a process's standard output line by line.
 
 use fanlight_canonical::ProcessStream;
-use fanlight_config::settings::limit;
+use fanlight_fair::limit;
 use fanlight_protocol::line::{Line, LineDecoder};
 use fanlight_telemetry::metrics::Direction;
 use tokio::io::{AsyncRead, AsyncReadExt as _};

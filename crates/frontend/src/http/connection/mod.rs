@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use fanlight_canonical::credentials::{ConnectionFacts, SocketPeer};
+use fanlight_credentials::{ConnectionFacts, SocketPeer};
 use fanlight_http::{
     BoxedStream, ClientStream, TlsServer, UsageKind, accept_tls, client_certificate,
 };
@@ -31,8 +31,8 @@ use self::tracked_io::{TrackedIo, TrackedSocket};
 use super::activity::{ActiveRequest, Activity};
 use super::http2::{self, StreamExecutor};
 use super::limits::ConnectionLimits;
-use super::listener::Serve;
 use super::reply::ReplyBody;
+use super::serve::Serve;
 
 /// The connection preface of a client with prior knowledge of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fanlight_canonical::Item;
-use fanlight_canonical::credentials::{Denial, resource_url};
+use fanlight_credentials::{Denial, resource_url};
 use fanlight_protocol::{Json, Method as McpMethod, RpcError, code, partial};
 use http::header::{EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Response, StatusCode};

@@ -15,8 +15,8 @@ mod well_known;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::credentials::ConnectionFacts;
 use fanlight_canonical::{Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
+use fanlight_credentials::ConnectionFacts;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::{RpcError, code};
@@ -35,8 +35,8 @@ use super::connection;
 use super::fields::Fields;
 
 use super::limits::LiveLimits;
-use super::listener::Serve;
 use super::reply::{self, Refusal, Reply, ReplyBody};
+use super::serve::Serve;
 use super::sse_transport::SseTransport;
 use super::{body, cors, negotiate};
 use crate::call::DetachedCalls;

@@ -2,7 +2,7 @@
 //! answers them.
 
 use bytes::Bytes;
-use fanlight_canonical::credentials::{ConnectionFacts, PageRequest, Pages};
+use fanlight_credentials::{ConnectionFacts, PageRequest, Pages};
 use fanlight_http::peer_of;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;

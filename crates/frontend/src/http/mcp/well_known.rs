@@ -3,8 +3,8 @@
 //!
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
-use fanlight_canonical::credentials::resource_url;
 use fanlight_config::settings::Algorithm;
+use fanlight_credentials::resource_url;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
 use fanlight_protocol::{Json, RpcError, code};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};

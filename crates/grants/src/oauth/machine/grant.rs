@@ -4,8 +4,8 @@ use fanlight_config::settings::Secret;
 use serde::Deserialize;
 
 use super::settings::{IdentityProvider, MachineGrant, MachineSettings, Subject};
+use super::subject::{SubjectToken, SubjectTokens};
 use crate::fetch::Requests;
-use crate::grants::{SubjectToken, UserSubject};
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::discovery::Discovered;
 use crate::oauth::error::OAuthError;
@@ -21,7 +21,7 @@ pub(super) struct Asking<'a> {
     pub(super) authority: &'a Discovered,
     pub(super) proof_key: Option<&'a ProofKey>,
     /// The user that the token is for.
-    pub(super) user: Option<&'a UserSubject>,
+    pub(super) user: Option<&'a dyn SubjectTokens>,
 }
 
 /// A token to exchange, and its origin if it is a user's.

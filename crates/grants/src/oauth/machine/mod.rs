@@ -6,6 +6,7 @@ mod held;
 mod plan;
 mod progress;
 mod settings;
+mod subject;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,8 +19,8 @@ use url::Url;
 
 pub use progress::RefusedMessage;
 pub use settings::{IdentityProvider, MachineGrant, MachineSettings, Subject, TokenFile};
+pub(crate) use subject::{SubjectToken, SubjectTokens};
 
-use crate::grants::UserSubject;
 use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProvenRequest;
 use crate::oauth::scopes::Scopes;
@@ -38,7 +39,7 @@ pub type PendingHeaders = BoxFuture<'static, Result<HeaderMap, OAuthError>>;
 pub struct MachineAccess {
     settings: Mutex<Arc<Sender>>,
     /// The user that the access is for, if any.
-    user: Option<Arc<UserSubject>>,
+    user: Option<Arc<dyn SubjectTokens>>,
     held: ArcSwapOption<Held>,
     progress: Mutex<Progress>,
 }
@@ -59,11 +60,11 @@ impl MachineAccess {
     }
 
     /// A user's access with these settings.
-    pub(crate) fn of_user(settings: MachineSettings, user: Arc<UserSubject>) -> Arc<Self> {
+    pub(crate) fn of_user(settings: MachineSettings, user: Arc<dyn SubjectTokens>) -> Arc<Self> {
         Self::of(settings, Some(user))
     }
 
-    fn of(settings: MachineSettings, user: Option<Arc<UserSubject>>) -> Arc<Self> {
+    fn of(settings: MachineSettings, user: Option<Arc<dyn SubjectTokens>>) -> Arc<Self> {
         let settings = Mutex::new(Arc::new(Sender::new(settings)));
         Arc::new(Self {
             settings,

@@ -6,8 +6,8 @@ use super::grant::Asking;
 use super::held::Held;
 use super::progress::Obtained;
 use super::settings::MachineSettings;
+use super::subject::SubjectTokens;
 use crate::fetch::Requests;
-use crate::grants::UserSubject;
 use crate::oauth::authorization::TokenTarget;
 use crate::oauth::challenge::Challenge;
 use crate::oauth::discovery::{Discovered, protected_resource};
@@ -24,7 +24,7 @@ pub(super) struct Sender {
 /// The data that an attempt needs.
 pub(super) struct Plan {
     pub(super) sender: Arc<Sender>,
-    pub(super) user: Option<Arc<UserSubject>>,
+    pub(super) user: Option<Arc<dyn SubjectTokens>>,
     pub(super) challenge: Option<Challenge>,
     pub(super) authority: Option<Arc<Discovered>>,
     pub(super) issuer: Option<String>,

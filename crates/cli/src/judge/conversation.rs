@@ -5,15 +5,15 @@ use std::time::Duration;
 use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
-use crate::client::{Client, declared};
-use crate::list::List;
-use crate::lists;
-use crate::mask::Mask;
-use crate::observed::Observed;
-use crate::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
-use crate::report::{EraReport, Finding, Pings, Timing, Who};
-use crate::shape::{Shape, check_shape};
-use crate::{Patience, Step, Target};
+use crate::judge::client::{Client, declared};
+use crate::judge::list::List;
+use crate::judge::lists;
+use crate::judge::mask::Mask;
+use crate::judge::observed::Observed;
+use crate::judge::peer::{Answer, Broken, JudgedServer, METHOD_NOT_FOUND};
+use crate::judge::report::{EraReport, Finding, Pings, Timing, Who};
+use crate::judge::shape::{Shape, check_shape};
+use crate::judge::{Patience, Step, Target};
 
 /// The number of small requests whose time is measured.
 const PINGS: usize = 20;
@@ -101,7 +101,7 @@ impl Said {
         if !last_words.is_empty() {
             let words: Vec<String> = last_words
                 .iter()
-                .map(|line| crate::observed::shortened(&mask.hide(line)))
+                .map(|line| crate::judge::observed::shortened(&mask.hide(line)))
                 .collect();
             reason = format!(
                 "{reason}; the last lines of its standard error:\n{}",

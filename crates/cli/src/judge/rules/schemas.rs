@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::observed::shortened;
+use crate::judge::observed::shortened;
 
 /// Checks a schema. The error tells why it is invalid or unusable.
 pub(super) fn check(schema: &Value) -> Result<(), String> {

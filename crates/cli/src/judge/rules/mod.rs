@@ -7,9 +7,9 @@ use fanlight_protocol::param_header::{self, MAX_MIRRORED};
 use fanlight_protocol::{Era, Json};
 use serde_json::Value;
 
-use crate::list::List;
-use crate::observed::{Observed, shortened};
-use crate::shape;
+use crate::judge::list::List;
+use crate::judge::observed::{Observed, shortened};
+use crate::judge::shape;
 
 /// The longest name of a tool (2025-11-25 server/tools, Tool Names).
 const LONGEST_NAME: usize = 128;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{Broken, LONGEST, is_answer, observe};
-use crate::Patience;
-use crate::observed::{Observed, shortened};
+use crate::judge::Patience;
+use crate::judge::observed::{Observed, shortened};
 
 /// The time limit for reading the metadata of a server that requires credentials.
 const METADATA: Duration = Duration::from_secs(5);

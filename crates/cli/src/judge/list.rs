@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::report::ListReport;
-use crate::shape::Shape;
+use crate::judge::report::ListReport;
+use crate::judge::shape::Shape;
 
 /// A list that servers may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

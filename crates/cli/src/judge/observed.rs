@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fanlight_protocol::Era;
 
-use crate::mask::Mask;
-use crate::report::{Finding, Severity};
+use crate::judge::mask::Mask;
+use crate::judge::report::{Finding, Severity};
 
 /// The most examples that are kept for one finding.
 const EXAMPLES: usize = 3;

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::credentials::Credentials;
-use crate::credentials::sign_in::{IdToken, SignInError, Signing};
-use crate::identity::Identity;
+use crate::Credentials;
+use crate::sign_in::{IdToken, SignInError, Signing};
+use fanlight_canonical::identity::Identity;
 
 /// A client's identity, which is known at once or needs requests to an issuer.
 pub enum Authentication<'a> {

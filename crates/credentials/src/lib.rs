@@ -2,11 +2,11 @@
 //! which verifies the credentials.
 
 mod access;
+mod credentials;
 mod pages;
-mod shown;
 mod sign_in;
 
 pub use access::{Authenticate, Authentication, Denial, Open};
+pub use credentials::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use pages::{PageRequest, Pages, PendingPage, escaped_html};
-pub use shown::{ConnectionFacts, Credentials, SocketPeer, resource_url};
 pub use sign_in::{Begun, IdToken, SignIn, SignInError, Signing};

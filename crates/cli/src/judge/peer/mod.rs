@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use self::http::Http;
 use self::sse::Sse;
 use self::stdio::Process;
-use crate::mask::Mask;
-use crate::observed::{Observed, shortened};
-use crate::{Patience, Target};
+use crate::judge::mask::Mask;
+use crate::judge::observed::{Observed, shortened};
+use crate::judge::{Patience, Target};
 
 /// The JSON-RPC code `Method not found`.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;

@@ -3,7 +3,7 @@
 mod markup;
 
 use self::markup::Markup;
-use crate::report::{EraReport, Finding, ListReport, Report, Severity};
+use crate::judge::report::{EraReport, Finding, ListReport, Report, Severity};
 
 /// The page loads and runs nothing, whatever a server has written.
 const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::observed::{Observed, shortened};
+use crate::judge::observed::{Observed, shortened};
 
 /// The most violations that are reported for one value.
 const MOST: usize = 3;

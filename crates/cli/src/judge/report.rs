@@ -3,7 +3,7 @@
 use fanlight_protocol::Era;
 use serde::Serialize;
 
-use crate::Target;
+use crate::judge::Target;
 
 /// The results of judging a server.
 #[derive(Clone, Debug, Serialize)]

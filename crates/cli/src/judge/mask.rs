@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Target;
+use crate::judge::Target;
 
 /// The replacement for hidden text.
 const HIDDEN: &str = "•••";

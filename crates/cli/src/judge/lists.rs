@@ -6,13 +6,13 @@ use std::time::Duration;
 use fanlight_protocol::Era;
 use serde_json::{Map, Value};
 
-use crate::client::Client;
-use crate::list::List;
-use crate::observed::{Observed, shortened};
-use crate::peer::{Answer, Broken};
-use crate::report::{EntryReport, ListReport, tokens};
-use crate::rules;
-use crate::shape::{Shape, check_shape};
+use crate::judge::client::Client;
+use crate::judge::list::List;
+use crate::judge::observed::{Observed, shortened};
+use crate::judge::peer::{Answer, Broken};
+use crate::judge::report::{EntryReport, ListReport, tokens};
+use crate::judge::rules;
+use crate::judge::shape::{Shape, check_shape};
 
 /// The most pages of a list that are read.
 const PAGES: usize = 1000;

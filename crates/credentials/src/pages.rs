@@ -8,7 +8,7 @@ use std::pin::Pin;
 use http::Response;
 use http::request::Parts;
 
-use crate::credentials::ConnectionFacts;
+use crate::ConnectionFacts;
 
 /// The future of a page: HTML or JSON as its header says, or an empty body.
 pub type PendingPage<'a> = Pin<Box<dyn Future<Output = Response<String>> + Send + 'a>>;

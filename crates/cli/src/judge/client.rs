@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use fanlight_protocol::{Era, Revision, capability, meta};
 use serde_json::{Map, Value, json};
 
-use crate::Patience;
-use crate::mask::Mask;
-use crate::observed::Observed;
-use crate::peer::{Answer, Broken, JudgedServer};
+use crate::judge::Patience;
+use crate::judge::mask::Mask;
+use crate::judge::observed::Observed;
+use crate::judge::peer::{Answer, Broken, JudgedServer};
 
 /// All capabilities that a client can declare, because servers may hide entries from clients that
 /// cannot use them.

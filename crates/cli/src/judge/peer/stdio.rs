@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Broken, LONGEST, is_answer, observe};
-use crate::Patience;
-use crate::observed::Observed;
+use crate::judge::Patience;
+use crate::judge::observed::Observed;
 
 /// The most lines that wait to be read.
 const LINES: usize = 64;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::http::{EventStream, Http, broken, media_type, message_in};
 use super::{Broken, is_answer, observe};
-use crate::observed::Observed;
+use crate::judge::observed::Observed;
 
 /// The time limit for the answer to a notification or reply.
 const ACCEPTED: Duration = Duration::from_secs(10);

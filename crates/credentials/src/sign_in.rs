@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::identity::Identity;
+use fanlight_canonical::identity::Identity;
 
 /// The future of an issuer's answer.
 pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + Send + 'a>>;
