@@ -144,8 +144,8 @@ impl Admin {
 }
 
 /// Serves on `sockets` until `shutdown` is cancelled. Running responses then have
-/// [`AdminSettings::drain`] to end. Responses on an earlier socket have at least a second, since
-/// one of them may answer the request that exchanged it.
+/// a second to end, also those on an earlier socket: one of them may answer the request
+/// that exchanged it.
 pub async fn serve_admin(
     sockets: SocketReceiver,
     subject: Subject,

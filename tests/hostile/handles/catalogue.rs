@@ -131,10 +131,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "tells principals that their own lists have changed",
     ),
     (
-        "admin::api::versions",
-        "says what stays at one version of a server; keeps nothing",
-    ),
-    (
         "gateway::topology",
         "asks which version of a server serves a caller; keeps nothing",
     ),

@@ -63,7 +63,7 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         state: &'a Json,
     ) -> Pending<'a, Option<String>>;
 
-    /// Records an approver's answer, as [`Approvals::decide`](crate::Approvals::decide) does.
+    /// Records an approver's answer, as [`Approvals::decide`](crate::approvals::Approvals::decide) does.
     fn decide<'a>(
         &'a self,
         id: &'a str,

@@ -173,7 +173,7 @@ impl Provider {
         }
     }
 
-    /// Whether it binds tokens to clients' keys with an algorithm of [`crate::ProofKey`].
+    /// Whether it binds tokens to clients' keys with an algorithm of [`crate::oauth::ProofKey`].
     #[must_use]
     pub fn has_dpop(&self) -> bool {
         self.dpop_signing_alg_values_supported
