@@ -98,7 +98,7 @@ class Gateway:
         path.write_text(
             f"""
 listen: 127.0.0.1:{self.port}
-admin: off
+admin: {{listen: "127.0.0.1:0"}}
 stateDir: off
 mcpServers:
   wiki: {{url: "http://127.0.0.1:{server}/mcp", headers: {{X-Key: "${{{reference}}}"}}}}
