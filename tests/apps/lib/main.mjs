@@ -7,6 +7,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import { build } from "esbuild";
@@ -48,9 +49,13 @@ async function startFanlight(folder, origin) {
     await ended;
   };
   const late = setTimeout(() => child.kill("SIGKILL"), PATIENCE);
+  let url;
   for await (const line of createInterface({ input: child.stdout })) {
-    const url = line.match(/^listening on (http:\/\/\S+)/)?.[1];
-    if (!url) continue;
+    url ??= line.match(/^listening on (http:\/\/\S+)/)?.[1];
+    const admin = line.match(/^admin on (http:\/\/\S+)/)?.[1];
+    if (!url || !admin) continue;
+    // Lists wait three seconds for starting servers, which is too short for Node on a busy machine.
+    while ((await fetch(`${admin}/readyz`)).status !== 200) await sleep(50);
     clearTimeout(late);
     child.stdout.resume();
     return { url, stop };
