@@ -210,7 +210,7 @@ export async function signIn({ page, goTo, accessible }, token) {
   const field = page.getByLabel("Token");
   await field.fill("not-the-token-at-all");
   await page.keyboard.press("Enter");
-  await page.getByText("this token is not accepted").waitFor();
+  await page.getByText("credentials of this kind are not accepted").waitFor();
   await field.fill(token);
   await page.keyboard.press("Enter");
   await page.locator("tbody tr", { hasText: "workshop" }).waitFor();

@@ -111,7 +111,7 @@ export const traceChecks = {
     await call(fanlight, "own_spans", {});
     await open(under, "own_spans");
     await page.locator("button.span", { hasText: "read <img src=x>" }).filter({ hasText: "by traced" }).click();
-    await page.getByText("What traced says of its own work").waitFor();
+    await page.getByText("Reported by traced itself").waitFor();
     assert.equal(await page.locator("button.span", { hasText: "by traced" }).count(), 2, "a span below the other; none of those that cannot be drawn");
     await page.getByText("Log of traced in that time").click();
     await page.getByRole("region", { name: "Lines of traced" }).getByText("called: own_spans").waitFor();
