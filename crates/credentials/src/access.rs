@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::identity::Identity;
+
 use crate::Credentials;
 use crate::sign_in::{IdToken, SignInError, Signing};
-use fanlight_canonical::identity::Identity;
 
 /// A client's identity, which is known at once or needs requests to an issuer.
 pub enum Authentication<'a> {

@@ -5,10 +5,18 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::list_state::list_limits;
+use fanlight_cli::memory::budgets;
+use fanlight_cli::pins::{self, Pins};
+use fanlight_cli::policy;
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings};
 use fanlight_policy::Policies;
 use fanlight_record::Record;
+use fanlight_replicas::Replicas;
+use fanlight_replicas::keys;
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -20,14 +28,6 @@ use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
 use crate::users::Users;
 use crate::wiring::identity_json;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::list_state::ListState;
-use fanlight_cli::list_state::list_limits;
-use fanlight_cli::memory::budgets;
-use fanlight_cli::pins::{self, Pins};
-use fanlight_cli::policy;
-use fanlight_replicas::Replicas;
-use fanlight_replicas::keys;
 
 /// The running servers and the gateway core in front of them.
 pub(crate) struct Assembly {

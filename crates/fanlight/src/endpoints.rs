@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
+use fanlight_cli::cli::EndpointArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::suggestions::did_you_mean;
 use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
 
 use crate::rewriting::servers_of_rules;
-use fanlight_cli::cli::EndpointArgs;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
 pub(crate) fn settings(config: &Config) -> EndpointSettings {

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use fanlight_cli::pins::locked_lists;
+use fanlight_cli::show::plain;
 use fanlight_gateway::pins::{Flag, ItemKey, LockedKind, flags, skeleton};
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;
-use fanlight_cli::pins::locked_lists;
-use fanlight_cli::show::plain;
 
 /// The limit of reported definitions. There is no option for this, since nobody reads more.
 const TOLD: usize = 50;

@@ -4,9 +4,15 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fanlight_cli::cli::CheckArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
 use fanlight_cli::judge::{
     EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page,
 };
+use fanlight_cli::observe::style::Style;
+use fanlight_cli::out::{self, complain, counted, say};
+use fanlight_cli::show::plain;
 use fanlight_config::written_moment;
 use http::header::AUTHORIZATION;
 use serde::Serialize;
@@ -14,12 +20,6 @@ use serde_json::Value;
 
 use crate::inspect::{SignIn, sign_in_at};
 use crate::login::Browser;
-use fanlight_cli::cli::CheckArgs;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::interruption::interruptible;
-use fanlight_cli::observe::style::Style;
-use fanlight_cli::out::{self, complain, counted, say};
-use fanlight_cli::show::plain;
 
 /// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::HandleSeal;
+use fanlight_cli::list_state::ListState;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
 use fanlight_protocol::Json;
+use fanlight_replicas::keys;
 use fanlight_telemetry::Telemetry;
 
 use crate::wiring::backend_settings;
-use fanlight_cli::list_state::ListState;
-use fanlight_replicas::keys;
 
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]

@@ -4,6 +4,12 @@
 use std::path::Path;
 
 use fanlight_canonical::Endpoint;
+use fanlight_cli::cli::{CommonArgs, PinArgs, PinCommand};
+use fanlight_cli::configuration;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::pins;
+use fanlight_cli::show::plain;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::pins::{Difference, ItemKey, Lock};
@@ -11,12 +17,6 @@ use serde_json::json;
 
 use crate::flagged::{Definitions, flagged};
 use crate::inspect::with_assembly;
-use fanlight_cli::cli::{CommonArgs, PinArgs, PinCommand};
-use fanlight_cli::configuration;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::out::{self, counted, say};
-use fanlight_cli::pins;
-use fanlight_cli::show::plain;
 
 /// Runs `fanlight pin`. It starts the servers or connects to them.
 pub(crate) async fn command(args: &PinArgs, common: &CommonArgs) -> Result<(), Failure> {

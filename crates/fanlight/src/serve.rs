@@ -17,6 +17,16 @@ use std::time::Duration;
 
 use fanlight_admin::Subject;
 use fanlight_auth::{Authenticator, UnknownKeys};
+use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
+use fanlight_cli::configuration;
+use fanlight_cli::demo;
+use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::listening;
+use fanlight_cli::log::Log;
+use fanlight_cli::record::Recorder;
+use fanlight_cli::starts;
+use fanlight_cli::telemetry;
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
@@ -29,6 +39,7 @@ use fanlight_gateway::approvals::Approvals;
 use fanlight_otlp::Guard;
 use fanlight_record::{AuditLog, AuditedAuthentication};
 use fanlight_replicas::WITHIN;
+use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas};
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
@@ -52,17 +63,6 @@ use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
-use fanlight_cli::configuration;
-use fanlight_cli::demo;
-use fanlight_cli::failure::{Failure, Unusable};
-use fanlight_cli::list_state::ListState;
-use fanlight_cli::listening;
-use fanlight_cli::log::Log;
-use fanlight_cli::record::Recorder;
-use fanlight_cli::starts;
-use fanlight_cli::telemetry;
-use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(

@@ -13,6 +13,7 @@ use fanlight_canonical::{
     ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal,
     Sticky,
 };
+use fanlight_cli::list_state::{ListState, ServerLists};
 use fanlight_config::{
     ApproverChoice, CanaryOptions, Config, EraChoice, Server, ServerAuth, SessionPolicy,
     StickyChoice, Transport,
@@ -29,7 +30,6 @@ use crate::server_credentials::{ServerCredentials, are_same};
 use crate::users::Users;
 use crate::versions::{MirrorSettings, VersionSettings, Versions};
 use crate::wiring::backend_settings;
-use fanlight_cli::list_state::{ListState, ServerLists};
 
 /// The running servers.
 pub(crate) struct Servers {

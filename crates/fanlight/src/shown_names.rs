@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fanlight_cli::show::plain;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{NamedServer, Naming, NamingPolicy, namings};
@@ -11,7 +12,6 @@ use tracing::warn;
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::naming_policy;
-use fanlight_cli::show::plain;
 
 /// The limit of reported names; the rest is only counted. There is no option: comparing lists shows
 /// all.

@@ -13,6 +13,8 @@ use fanlight_backend::credentials::{
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::secrets::SystemKeyring;
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
@@ -28,6 +30,8 @@ use fanlight_grants::{
 use fanlight_policy::Policies;
 use fanlight_protocol::seal::Keys;
 use fanlight_record::AuditLog;
+use fanlight_replicas::Replicas;
+use fanlight_replicas::keys;
 use http::HeaderName;
 use tokio::task::spawn_blocking;
 use url::Url;
@@ -36,10 +40,6 @@ use crate::grant_record::RecordOfGrants;
 use crate::own_credentials as own;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
-use fanlight_cli::list_state::ListState;
-use fanlight_cli::secrets::SystemKeyring;
-use fanlight_replicas::Replicas;
-use fanlight_replicas::keys;
 
 /// Users with credentials of their own. Their store is opened when the first server needs it.
 #[derive(Clone)]

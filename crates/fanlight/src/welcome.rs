@@ -6,14 +6,14 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::thread;
 
-use fanlight_config::{Config, ListenAddress, Loaded};
-
-use crate::admin::page;
 use fanlight_cli::cli::CommonArgs;
 use fanlight_cli::configuration::DEFAULT_FILES;
 use fanlight_cli::demo;
 use fanlight_cli::invocation::Invocation;
 use fanlight_cli::listening::scheme;
+use fanlight_config::{Config, ListenAddress, Loaded};
+
+use crate::admin::page;
 
 /// The addresses of a gateway.
 pub(crate) struct Addresses<'a> {

@@ -12,6 +12,8 @@ use fanlight_backend::{
     MessageMemory, ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::HandleSeal;
+use fanlight_cli::listening::scheme;
+use fanlight_cli::memory::budgets;
 use fanlight_config::{Config, StartChoice, TrustChoice};
 use fanlight_fair::limit;
 use fanlight_frontend::{
@@ -26,8 +28,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::guard;
 use crate::protection;
-use fanlight_cli::listening::scheme;
-use fanlight_cli::memory::budgets;
 
 /// The default time limit for a process that starts silently, since a first start may install it.
 const PROCESS_START: Duration = Duration::from_secs(90);

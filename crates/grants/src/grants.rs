@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::oauth::{Discovered, MachineAccess, OAuthError};
 use fanlight_canonical::identity::Principal;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -13,6 +12,7 @@ use url::Url;
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
 use crate::error::{SignInError, unkept};
+use crate::oauth::{Discovered, MachineAccess, OAuthError};
 use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};

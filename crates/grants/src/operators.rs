@@ -6,9 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::oauth::{
-    AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
-};
 use arc_swap::ArcSwap;
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::{Authenticate, Begun, SignIn, SignInError as NotSignedIn, Signing};
@@ -18,6 +15,9 @@ use url::Url;
 
 use crate::access::Wanted;
 use crate::error::{SignInError, unsealed, unusable};
+use crate::oauth::{
+    AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
+};
 use crate::server::{Server, ServerSettings};
 use crate::sign_in::Offer;
 

@@ -4,11 +4,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::oauth::{
-    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientMetadata,
-    ClientRegistration, Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
-    authorization_request, register,
-};
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::{Authenticate, IdToken, SignInError as Unidentified};
 use tracing::{info, warn};
@@ -18,6 +13,11 @@ use crate::access::Wanted;
 use crate::audit::GrantChangeKind;
 use crate::error::{SignInError, failed, unkept};
 use crate::grants::Grants;
+use crate::oauth::{
+    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientMetadata,
+    ClientRegistration, Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
+    authorization_request, register,
+};
 use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
 use crate::store::Owner;

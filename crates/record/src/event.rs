@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::ledger::{Acknowledgement, NotWritten};
 use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, SentTo, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_protocol::{Json, Method, Response};
+
+use crate::ledger::{Acknowledgement, NotWritten};
 
 /// Records decisions in the audit log.
 pub trait Record: fmt::Debug + Send + Sync {

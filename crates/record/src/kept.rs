@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
@@ -13,6 +12,7 @@ use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
     RecordedRequest, RequestEnd,
 };
+use crate::ledger::{Arguments, Entry, Ledger, LedgerFiles, cut};
 use crate::masked::masked;
 
 /// The most bytes of arguments that are kept in full. Longer ones are kept as a digest.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ledger::Written;
 use arc_swap::ArcSwapOption;
 use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{Decidable, Endpoint, Item};
@@ -21,6 +20,7 @@ use crate::event::{
     PinnedDefinition, Record, RecordedRequest, RequestEnd,
 };
 use crate::kept::{ArgumentsKept, KeptRecord};
+use crate::ledger::Written;
 
 /// The most lines about refusals in ten seconds. The next line tells how many were omitted. No
 /// option: metrics count all.

@@ -26,6 +26,7 @@ use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
+use fanlight_replicas::keys;
 use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +36,6 @@ use tracing::{debug, info, warn};
 use crate::failure::Failure;
 use crate::memory::budgets;
 use definition::Definition;
-use fanlight_replicas::keys;
 use record::{Contents, KeptNames, Unusable};
 
 /// The limits of lists that are kept and merged.

@@ -1,8 +1,13 @@
 //! `fanlight call`: one tool call through the gateway.
 
-use fanlight_canonical::{Detail, ServerMessages};
 use std::io::IsTerminal as _;
 
+use fanlight_canonical::{Detail, ServerMessages};
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::observe::Admin;
+use fanlight_cli::out::{self, say};
+use fanlight_cli::show;
 use fanlight_config::Config;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
@@ -10,11 +15,6 @@ use fanlight_protocol::result::CallToolResult;
 
 use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
-use fanlight_cli::cli::CallArgs;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::observe::Admin;
-use fanlight_cli::out::{self, say};
-use fanlight_cli::show;
 
 /// Prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
 /// JSON-RPC error or a result with `isError`.

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::show::plain;
 use fanlight_grants::fetch;
 use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
@@ -16,8 +18,6 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::check::sign_in::wanted_at;
 use crate::login::ServerByUrl;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::show::plain;
 
 /// The environment variable with the client's key or access token.
 const TOKEN: &str = "FANLIGHT_TOKEN";

@@ -6,6 +6,11 @@
 use std::sync::Arc;
 
 use fanlight_canonical::{Call, Endpoint, ServerMessages, Unresolved};
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::difference;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::out::{self, say};
+use fanlight_cli::show;
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_gateway::catalogue::{Entry, ListView};
@@ -21,11 +26,6 @@ use super::{arguments, looked_through, no_such_tool, tool_call, tools, with_asse
 use crate::assembly::Assembly;
 use crate::auth;
 use crate::wiring::frontend_settings;
-use fanlight_cli::cli::CallArgs;
-use fanlight_cli::difference;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::out::{self, say};
-use fanlight_cli::show;
 
 /// Prints the configured changes of the tool, and the differences of the two results. Fails if the
 /// results differ.

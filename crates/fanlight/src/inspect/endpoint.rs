@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use fanlight_cli::cli::CallArgs;
+use fanlight_cli::failure::Failure;
+use fanlight_cli::interruption::interruptible;
+use fanlight_cli::show::plain;
 use fanlight_config::Timeouts;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Json;
@@ -14,10 +18,6 @@ use super::client::Client;
 use super::list::{List, Shown, Wanted, print_all};
 use super::{arguments, call, trace_test};
 use crate::login::{Browser, ServerByUrl};
-use fanlight_cli::cli::CallArgs;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::interruption::interruptible;
-use fanlight_cli::show::plain;
 
 /// The time for one list.
 const LIST: Duration = Duration::from_secs(10);

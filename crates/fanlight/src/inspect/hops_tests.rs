@@ -1,5 +1,6 @@
-use super::*;
 use fanlight_cli::observe::spans;
+
+use super::*;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SENT: Sent<'_> = Sent {

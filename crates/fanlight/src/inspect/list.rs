@@ -2,12 +2,6 @@
 
 use std::sync::Arc;
 
-use fanlight_config::Config;
-use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
-
-use super::with_assembly;
 use fanlight_cli::cli::{EndpointArgs, Listed};
 use fanlight_cli::failure::Failure;
 use fanlight_cli::observe::Admin;
@@ -15,6 +9,12 @@ use fanlight_cli::observe::columns::{self, Column};
 use fanlight_cli::observe::style::Style;
 use fanlight_cli::out::{self, say};
 use fanlight_cli::show;
+use fanlight_config::Config;
+use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+
+use super::with_assembly;
 
 const LONGEST_DESCRIPTION: usize = 100;
 

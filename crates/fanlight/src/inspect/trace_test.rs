@@ -9,6 +9,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_cli::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::observe::spans::{self, Kind, Span};
+use fanlight_cli::observe::style::{Style, duration};
+use fanlight_cli::observe::{Admin, waterfall};
+use fanlight_cli::out::say;
+use fanlight_cli::show::plain;
+use fanlight_cli::suggestions::did_you_mean;
 use fanlight_config::Config;
 use fanlight_frontend::{FrontendSettings, serve_http};
 use fanlight_protocol::json::ObjectBuilder;
@@ -27,14 +35,6 @@ use super::hops::{Hop, Sent, judge};
 use super::{arguments, looked_through, with_traced_assembly};
 use crate::auth;
 use crate::wiring::frontend_settings;
-use fanlight_cli::cli::{CommonArgs, EndpointArgs, TraceTestArgs};
-use fanlight_cli::failure::Failure;
-use fanlight_cli::observe::spans::{self, Kind, Span};
-use fanlight_cli::observe::style::{Style, duration};
-use fanlight_cli::observe::{Admin, waterfall};
-use fanlight_cli::out::say;
-use fanlight_cli::show::plain;
-use fanlight_cli::suggestions::did_you_mean;
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);

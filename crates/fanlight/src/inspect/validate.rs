@@ -3,6 +3,11 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use fanlight_cli::cli::{CommonArgs, ValidateArgs};
+use fanlight_cli::configuration;
+use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::show::plain;
 use fanlight_config::{Environment, Problem, Server, Severity, Transport, load_all, load_usable};
 use serde_json::{Value, json};
 
@@ -11,11 +16,6 @@ use super::refused_listeners;
 use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::unmatched;
-use fanlight_cli::cli::{CommonArgs, ValidateArgs};
-use fanlight_cli::configuration;
-use fanlight_cli::failure::{Failure, Unusable};
-use fanlight_cli::out::{self, counted, say};
-use fanlight_cli::show::plain;
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.

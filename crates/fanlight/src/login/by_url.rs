@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::user_state_of;
+use fanlight_cli::out::complain;
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::{Requests, Trust};
 use fanlight_grants::oauth::Challenge;
@@ -15,9 +18,6 @@ use url::Url;
 
 use super::{Browser, other, sign_in, user};
 use crate::users::{Clients, Users, auth_of_users};
-use fanlight_cli::failure::Failure;
-use fanlight_cli::list_state::user_state_of;
-use fanlight_cli::out::complain;
 
 /// The name of the folder with these grants.
 const FOLDER: &str = "by-url";

@@ -8,11 +8,16 @@
 use std::sync::Arc;
 
 use fanlight_admin::LiveSettings;
+use fanlight_cli::failure::Unusable;
+use fanlight_cli::listening;
+use fanlight_cli::listening::scheme;
 use fanlight_config::Config;
 use fanlight_frontend::{
     BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits,
     LiveProtection, LiveTls, SocketReceiver, SocketSender, sockets,
 };
+use fanlight_http::{LoadedTls, TlsMarks};
+use fanlight_replicas::{Renewed, ReplicaCertificates};
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -21,11 +26,6 @@ use crate::admin;
 use crate::files;
 use crate::protection;
 use crate::wiring::{client_guard, frontend_settings};
-use fanlight_cli::failure::Unusable;
-use fanlight_cli::listening;
-use fanlight_cli::listening::scheme;
-use fanlight_http::{LoadedTls, TlsMarks};
-use fanlight_replicas::{Renewed, ReplicaCertificates};
 
 /// The listeners for clients and operators.
 pub(crate) struct Listeners {

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fanlight_cli::connect::Target;
+use fanlight_cli::failure::Unusable;
 use fanlight_config::{Config, ConfigErrors, ConfigFile};
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
@@ -12,8 +14,6 @@ use tracing::{info, warn};
 use super::listeners::Moved;
 use crate::servers::Difference;
 use crate::shown_names::ChangedNames;
-use fanlight_cli::connect::Target;
-use fanlight_cli::failure::Unusable;
 
 /// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! The operators' listener: opened before anything runs, served until the end.
 
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::listening;
 use fanlight_config::Config;
 use fanlight_frontend::{ListenAddress, ListeningSocket, SocketReceiver};
 use tokio::task::JoinHandle;
@@ -8,8 +10,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::reload::Listener;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::listening;
 
 /// The operators' listener, open but not yet served.
 pub(super) struct Operators {

@@ -1,12 +1,12 @@
 //! SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGXFSZ is ignored.
 
+use fanlight_cli::failure::Failure;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::service_manager;
-use fanlight_cli::failure::Failure;
 
 /// The tokens that SIGTERM and SIGINT cancel.
 pub(super) struct Signals {

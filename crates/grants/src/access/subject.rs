@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
 use fanlight_config::settings::Secret;
 
 use super::held::Held;
 use super::{NoAccess, UserAccess, Wanted, finished};
+use crate::oauth::{ID_TOKEN, OAuthError, REFRESH_TOKEN, SubjectToken};
 use crate::record::Grant;
 use crate::store::StoreError;
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::oauth::CallbackParameters;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use fanlight_canonical::identity::Identity;
@@ -15,6 +14,7 @@ use super::{SignInPages, Visit, answered, denied, not_signed_in};
 use crate::access::UserAccess;
 use crate::error::{SignInError, unkept, unsealed, unusable};
 use crate::links::Link;
+use crate::oauth::CallbackParameters;
 use crate::record::BegunSignIn;
 use crate::server::Method;
 use crate::sign_in::{Begun, Offer};

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
@@ -22,6 +21,7 @@ use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
 use crate::error::{SignInError, unsealed, unusable};
 use crate::links::below;
+use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
 use crate::record::SIGN_IN_TIME;
 use crate::sign_in::{Callback, Offer};
 use crate::store::{Owner, seconds};

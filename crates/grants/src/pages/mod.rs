@@ -21,7 +21,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::oauth::ClientMetadata;
 use fanlight_credentials::{Authenticate, Denial, PageRequest, Pages, PendingPage};
 use fanlight_fair::{Budget, Part};
 use fanlight_protocol::seal::Seal;
@@ -36,6 +35,7 @@ use self::spent::Spent;
 use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
+use crate::oauth::ClientMetadata;
 use crate::rules::SignInRules;
 use crate::sign_in::{CLIENT_NAME, Callback};
 use crate::store::{Owner, StoreError};

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::fetch::Trust;
-use crate::oauth::{AuthorizationRequest, Provider, TokenTarget};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_canonical::identity::Identity;
 use fanlight_config::settings::Secret;
@@ -13,16 +11,18 @@ use fanlight_protocol::seal::Keys;
 use futures_util::future::BoxFuture;
 use http::Request;
 use http::header::COOKIE;
-use tempfile::TempDir;
 
 use super::connect::BEGUN;
 use super::*;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantRecord, NotOnRecord};
+use crate::fetch::Trust;
 use crate::folder::Folder;
+use crate::oauth::{AuthorizationRequest, Provider, TokenTarget};
 use crate::record::{BegunSignIn, GivenFor};
 use crate::sealing_key::NoKeyring;
 use crate::server::{self, ServerSettings};
 use crate::store::Store;
+use tempfile::TempDir;
 
 const PUBLIC: &str = "http://127.0.0.1:8080";
 const COOKIE_VALUE: &str = "a browser";

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Script, Shared, SharedError};
 use fanlight_canonical::identity::Principal;
 use fanlight_gateway::approvals::{
     ApprovalLimits, Approver, ApproverRule, CallToApprove, CommonAnswer, CommonApprovals,
@@ -18,6 +17,7 @@ use fanlight_protocol::seal::Seal;
 use serde::{Deserialize, Serialize};
 
 use super::{CLOCKS, NESTING, digest, millis};
+use crate::{Script, Shared, SharedError};
 
 const TAG: &str = "approvals";
 /// How long a call counts as waiting after it has checked for its answer.

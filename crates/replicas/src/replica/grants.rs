@@ -4,10 +4,11 @@
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Script, ScriptInvocation, Shared, SharedError};
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_grants::{CommonEntries, CommonError, Exchange, Exchanged, Kind, Pending, Stamp};
 use futures_util::future::try_join_all;
+
+use crate::{Script, ScriptInvocation, Shared, SharedError};
 
 /// The prefix of the keys' tags. An owner's entries and the index with that owner change together,
 /// so one server of a cluster must have both. Owners are divided into parts; each part has its own

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::{Script, SharedError};
 use fanlight_fair::{LogLimit, TooMany};
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
 use tokio::runtime::Handle;
 
 use super::{Replicas, digest};
+use crate::{Script, SharedError};
 
 /// The tag of the keys of limits that clients share. They have to be on one server of a cluster,
 /// since a request takes from all of its limits or from none. Limits that count each client

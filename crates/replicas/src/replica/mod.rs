@@ -17,7 +17,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Certificates, Me, Membership, Settings, Shared};
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use fanlight_canonical::ProcessRun;
@@ -39,6 +38,7 @@ pub use self::renewal::{Renewed, ReplicaCertificates};
 use self::sessions::SessionsInValkey;
 pub use self::switches::Switches;
 use self::tasks::TasksInCommon;
+use crate::{Certificates, Me, Membership, Settings, Shared};
 
 /// The nesting limit for stored arguments, which were checked when the call arrived.
 const NESTING: usize = 1024;

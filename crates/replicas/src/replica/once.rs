@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::Script;
 use fanlight_auth::{NotKnown, UsedOnce};
 
 use super::{CLOCKS, Replicas, digest, millis};
+use crate::Script;
 
 /// Marks a key for some milliseconds. Returns 1 if it was not marked before.
 static MARK: LazyLock<Script> = LazyLock::new(|| {

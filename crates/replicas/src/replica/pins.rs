@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::{Script, Shared};
 use fanlight_protocol::seal::{Keys, Seal};
 use tracing::warn;
 
 use super::{digest, millis};
+use crate::{Script, Shared};
 
 const TAG: &str = "pins";
 /// How long approvals are stored for an unused file.

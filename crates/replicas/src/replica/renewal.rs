@@ -1,11 +1,11 @@
 //! The certificates for connections between replicas and to Valkey, which a reload reads again.
 
-use crate::{Certificates, Shared};
 use fanlight_config::{Config, ReplicaOptions};
 use tracing::{info, warn};
 
 use super::linking::{LinkCertificates, RenewedLink};
 use super::{Replicas, certificates};
+use crate::{Certificates, Shared};
 
 /// The certificates in use.
 pub struct ReplicaCertificates {

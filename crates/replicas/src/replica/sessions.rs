@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::{LEASE, Membership, Script, Shared, SharedError};
 use fanlight_canonical::ProcessRun;
 use fanlight_frontend::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
 use futures_util::{StreamExt as _, stream};
@@ -16,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::millis;
+use crate::{LEASE, Membership, Script, Shared, SharedError};
 
 /// The limit of queued notes. There is no option, since dropped notes only let records expire.
 const WAITING: usize = 4096;

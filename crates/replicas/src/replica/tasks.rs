@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::{Script, Shared, SharedError};
 use fanlight_canonical::{PolicyAction, PolicyKind, PolicySubject};
 use fanlight_gateway::{CommonTask, CommonTaskOwners};
 use fanlight_protocol::Json;
@@ -16,6 +15,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{NESTING, digest, millis};
+use crate::{Script, Shared, SharedError};
 
 /// The purpose of the seal on records.
 const PURPOSE: &[u8] = b"task in common: ";

@@ -2,11 +2,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::Member;
 use fanlight_admin::{ReplicaView, ReplicasView, ValkeyView};
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Shape, Values};
 
 use super::Replicas;
+use crate::Member;
 
 impl fanlight_admin::Replicas for Replicas {
     fn view(&self) -> ReplicasView {

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use fanlight_cli::out::counted;
 use fanlight_config::{
     Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
 };
 
 use crate::servers::keeps_principals_apart;
 use crate::users::auth_of_users;
-use fanlight_cli::out::counted;
 
 /// The time before a key's expiry in which a warning appears.
 const SOON: Duration = Duration::from_secs(14 * 86_400);

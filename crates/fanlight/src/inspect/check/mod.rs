@@ -8,6 +8,12 @@ pub(super) mod sign_in;
 use std::time::SystemTime;
 
 use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::list_state::ListState;
+use fanlight_cli::observe::columns::{self, Column};
+use fanlight_cli::observe::style::Style;
+use fanlight_cli::out::{self, counted, say};
+use fanlight_cli::show;
 use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::BackendId;
 use fanlight_gateway::catalogue::{ListKind, ListView};
@@ -26,12 +32,6 @@ use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::shown_names::{ChangedNames, NameRules};
 use crate::unmatched;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::list_state::ListState;
-use fanlight_cli::observe::columns::{self, Column};
-use fanlight_cli::observe::style::Style;
-use fanlight_cli::out::{self, counted, say};
-use fanlight_cli::show;
 
 /// The least width of the column of eras: one era with its revision.
 const ERA: usize = "modern 2026-07-28".len();

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use fanlight_cli::show::plain;
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::Requests;
 use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, discover};
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::server_auth::{Place, trust};
-use fanlight_cli::show::plain;
 
 /// The number of servers queried at the same time.
 const AT_ONCE: usize = 16;
