@@ -1,5 +1,5 @@
-//! The commands of `fanlight` that need no assembled gateway, and what all commands have in common: the command line, the
-//! configuration, the log, secrets, messages and errors.
+//! The commands of `fanlight` that need no assembled gateway, and the common parts of all commands: the command line,
+//! the configuration, the log, secrets, messages and errors.
 
 pub mod audit_command;
 pub mod cli;
@@ -17,7 +17,6 @@ pub mod invocation;
 pub mod judge;
 pub mod keys;
 pub mod list_state;
-pub mod listening;
 pub mod log;
 pub mod manual;
 pub mod memory;

@@ -4,13 +4,8 @@ use fanlight_config::{AuthChoice, Config, Tls};
 use fanlight_frontend::{BindOptions, HttpVersions, ListenAddress, ListeningSocket};
 use fanlight_http::LoadedTls;
 
-/// The scheme of a listener's URLs.
-pub fn scheme(tls: &Option<Tls>) -> &'static str {
-    if tls.is_some() { "https" } else { "http" }
-}
-
 /// Checks that clients may be served at this address with this configuration.
-pub fn check_clients(config: &Config, address: &ListenAddress) -> Result<(), String> {
+pub(crate) fn check_clients(config: &Config, address: &ListenAddress) -> Result<(), String> {
     if config.auth == AuthChoice::Unset && !address.is_local() {
         return Err(format!(
             "clients at {address} (`listen`) can be on other machines, and the configuration does not say how they are \
@@ -37,7 +32,7 @@ pub fn check_clients(config: &Config, address: &ListenAddress) -> Result<(), Str
 }
 
 /// Checks that operators may be served at this address with this configuration.
-pub fn check_operators(config: &Config, address: &ListenAddress) -> Result<(), String> {
+pub(crate) fn check_operators(config: &Config, address: &ListenAddress) -> Result<(), String> {
     if !config.admin.may_listen(address) {
         return Err(format!(
             "the admin listener at {address} can be reached from other machines, and there is no token: set `admin.token` in \
@@ -57,7 +52,7 @@ fn check_tls(tls: Option<&Tls>, option: &str, address: &ListenAddress) -> Result
 }
 
 /// The options of the clients' socket.
-pub fn of_clients(config: &Config) -> BindOptions {
+pub(crate) fn of_clients(config: &Config) -> BindOptions {
     BindOptions {
         reuse_port: config.reuse_port,
         mode: config.socket_mode,
@@ -68,7 +63,7 @@ pub fn of_clients(config: &Config) -> BindOptions {
 const OPERATORS_MODE: u32 = 0o660;
 
 /// The options of the operators' socket.
-pub fn of_operators(config: &Config) -> BindOptions {
+pub(crate) fn of_operators(config: &Config) -> BindOptions {
     BindOptions {
         reuse_port: config.reuse_port,
         mode: OPERATORS_MODE,
@@ -76,7 +71,7 @@ pub fn of_operators(config: &Config) -> BindOptions {
 }
 
 /// Listens at `address`. The error suggests `option` to choose another address.
-pub fn bind(
+pub(crate) fn bind(
     address: &ListenAddress,
     option: &str,
     options: BindOptions,
@@ -93,7 +88,7 @@ pub fn bind(
 }
 
 /// TLS of the listener for clients.
-pub fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
+pub(crate) fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
     config
         .tls
         .as_ref()
@@ -102,7 +97,7 @@ pub fn tls_of_clients(config: &Config) -> Result<Option<LoadedTls>, String> {
 }
 
 /// TLS of the listener for operators.
-pub fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, String> {
+pub(crate) fn tls_of_operators(config: &Config) -> Result<Option<LoadedTls>, String> {
     config
         .admin
         .tls

@@ -5,11 +5,11 @@ use fanlight_config::{AllowedClients, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::{info, warn};
 
+use crate::listening;
 use fanlight_cli::cli::Admin;
 use fanlight_cli::failure::Failure;
-use fanlight_cli::listening;
-use fanlight_cli::listening::scheme;
 use fanlight_cli::observe::FURTHER_PORTS;
+use fanlight_config::scheme;
 
 /// Binds the admin listener of a gateway on standard input and output, if one is configured. It is
 /// off by default, since clients start many such gateways on one machine.

@@ -13,6 +13,7 @@ mod hooks;
 mod inspect;
 mod judge;
 mod known_lists;
+mod listening;
 mod login;
 mod own_credentials;
 mod pin_command;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::listening;
 use fanlight_admin::Subject;
 use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
@@ -22,7 +23,6 @@ use fanlight_cli::configuration;
 use fanlight_cli::demo;
 use fanlight_cli::failure::{Failure, Unusable};
 use fanlight_cli::list_state::ListState;
-use fanlight_cli::listening;
 use fanlight_cli::log::Log;
 use fanlight_cli::record::Recorder;
 use fanlight_cli::starts;
@@ -259,7 +259,7 @@ fn log_operators(config: &Config, address: &ListenAddress) {
     match admin::page(config, address) {
         Some(page) => info!(
             "admin on {}://{address}, page at {page}",
-            listening::scheme(&config.admin.tls)
+            fanlight_config::scheme(&config.admin.tls)
         ),
         None => info!("admin on {address}"),
     }

@@ -10,7 +10,7 @@ use fanlight_cli::cli::CommonArgs;
 use fanlight_cli::configuration::DEFAULT_FILES;
 use fanlight_cli::demo;
 use fanlight_cli::invocation::Invocation;
-use fanlight_cli::listening::scheme;
+use fanlight_config::scheme;
 use fanlight_config::{Config, ListenAddress, Loaded};
 
 use crate::admin::page;

@@ -12,8 +12,8 @@ use fanlight_backend::{
     MessageMemory, ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::HandleSeal;
-use fanlight_cli::listening::scheme;
 use fanlight_cli::memory::budgets;
+use fanlight_config::scheme;
 use fanlight_config::{Config, StartChoice, TrustChoice};
 use fanlight_fair::limit;
 use fanlight_frontend::{

@@ -7,12 +7,12 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use fanlight_config::client_files::{Client, Entry, Places, System};
+use fanlight_config::scheme;
 use serde_json::json;
 
 use crate::cli::{CommonArgs, ConnectArgs, NAME};
 use crate::configuration;
 use crate::failure::Failure;
-use crate::listening::scheme;
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, say};
 use file::{ClientFile, Undone};

@@ -44,7 +44,7 @@ pub struct Span {
     pub end: u64,
     /// Links to spans in other traces, or elsewhere in this one: trace and span.
     pub links: Vec<(String, String)>,
-    /// What happened during it.
+    /// The events during the span.
     pub events: Vec<Event>,
     /// The message of an error status.
     pub error: Option<String>,

@@ -51,6 +51,11 @@ const CLIENT_AUTH: Choice<ClientAuthChoice> = Choice(&[
     ("required", ClientAuthChoice::Required),
 ]);
 
+/// The scheme of a listener's URLs.
+pub fn scheme(tls: &Option<Tls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
 impl Tls {
     /// The file with the authorities for clients' certificates, and whether clients need one;
     /// `None` if none is requested.

@@ -1,4 +1,4 @@
-//! Who may use the admin listener: its token, and the roles of identities of `auth`.
+//! Access to the admin listener: its token, and the roles of identities of `auth`.
 
 use fanlight_config::AllowedClients;
 
@@ -39,7 +39,7 @@ fn roles_are_lists_of_groups_and_users() {
     );
     assert!(!config.admin.is_open() && config.admin.may_listen(&"0.0.0.0:1".parse().unwrap()));
     assert!(good(&admin("")).admin.is_open());
-    // What is written without effect does not open the listener to other machines.
+    // Members without effect do not open the listener to other machines.
     assert!(good(&admin("roles: {operator: []}")).admin.is_open());
     for role in ["operator", "approver", "viewer"] {
         let text = with_auth(&format!(

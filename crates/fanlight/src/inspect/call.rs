@@ -15,13 +15,14 @@ use fanlight_protocol::result::CallToolResult;
 
 use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools, with_assembly};
+use crate::endpoints::find_named;
 
 /// Prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
 /// JSON-RPC error or a result with `isError`.
 pub(crate) async fn call(config: &Config, args: &CallArgs) -> Result<(), Failure> {
     let arguments = arguments(&args.arguments)?;
     let (response, unknown) = with_assembly(config, async |assembly| {
-        let endpoint = crate::endpoints::find_named(&args.endpoint, &assembly.gateway)?;
+        let endpoint = find_named(&args.endpoint, &assembly.gateway)?;
         let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
         let mut operation = assembly.gateway.resolve(call, Detail::Known).await;
         let response = assembly

@@ -25,6 +25,7 @@ use super::client::{Client, other};
 use super::{arguments, looked_through, no_such_tool, tool_call, tools, with_assembly};
 use crate::assembly::Assembly;
 use crate::auth;
+use crate::endpoints::find_named;
 use crate::wiring::frontend_settings;
 
 /// Prints the configured changes of the tool, and the differences of the two results. Fails if the
@@ -125,7 +126,7 @@ async fn both(
     args: &CallArgs,
     arguments: &Json,
 ) -> Result<(Response, Response), Failure> {
-    let endpoint = crate::endpoints::find_named(&args.endpoint, &assembly.gateway)?;
+    let endpoint = find_named(&args.endpoint, &assembly.gateway)?;
     let snapshot = tools(assembly, &endpoint).await;
     let tool = snapshot
         .find(&args.tool)

@@ -15,6 +15,7 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
 
 use super::with_assembly;
+use crate::endpoints::find_named;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
@@ -40,7 +41,7 @@ impl Wanted<'_> {
 pub(crate) async fn list(config: &Config, wanted: &Wanted<'_>) -> Result<(), Failure> {
     with_assembly(config, async |assembly| {
         let mut lists = Vec::new();
-        let endpoint = crate::endpoints::find_named(wanted.endpoint, &assembly.gateway)?;
+        let endpoint = find_named(wanted.endpoint, &assembly.gateway)?;
         for kind in wanted.kinds() {
             lists.push((
                 *kind,

@@ -34,11 +34,11 @@ pub(crate) use trace_test::trace_test;
 pub(crate) use validate::validate;
 
 use crate::assembly::Assembly;
+use crate::listening;
 use crate::users::{Clients, Users, auth_of_users};
 use fanlight_cli::cli::{EndpointArgs, TraceArgs};
 use fanlight_cli::failure::Failure;
 use fanlight_cli::interruption::interruptible;
-use fanlight_cli::listening;
 use fanlight_cli::log::Log;
 use fanlight_cli::starts;
 use fanlight_cli::suggestions::did_you_mean;

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use crate::listening;
 use fanlight_admin::LiveSettings;
 use fanlight_cli::failure::Unusable;
-use fanlight_cli::listening;
-use fanlight_cli::listening::scheme;
 use fanlight_config::Config;
+use fanlight_config::scheme;
 use fanlight_frontend::{
     BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits,
     LiveProtection, LiveTls, SocketReceiver, SocketSender, sockets,

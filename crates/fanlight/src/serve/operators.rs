@@ -1,8 +1,8 @@
 //! The operators' listener: opened before anything runs, served until the end.
 
+use crate::listening;
 use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_cli::failure::Failure;
-use fanlight_cli::listening;
 use fanlight_config::Config;
 use fanlight_frontend::{ListenAddress, ListeningSocket, SocketReceiver};
 use tokio::task::JoinHandle;
