@@ -91,7 +91,7 @@ pub struct OAuthLimits {
 impl Default for OAuthLimits {
     fn default() -> Self {
         Self {
-            failures: limit("authFailures", 20),
+            failures: 20,
             introspections: 32,
             request: Duration::from_secs(5),
             refresh: Duration::from_secs(15 * 60),

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
-    Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey, place_of,
+    LIST_SETTLE, Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey,
+    place_of,
 };
 use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
@@ -201,7 +202,7 @@ impl Backend {
         let registry = RegistrySettings {
             limit: limits.subscriptions,
             shared,
-            settle: limit("listSettle", Duration::from_millis(100)),
+            settle: limit("listSettle", LIST_SETTLE),
             records: subscribed,
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::HandleSeal;
 pub use fanlight_canonical::RetryDelays;
+use fanlight_canonical::{HandleSeal, LIST_BYTES, LIST_PAGES};
 pub(crate) use fanlight_config::settings::origin_of;
 pub use fanlight_config::settings::{
     EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
@@ -295,7 +295,7 @@ impl Default for BackendTimeouts {
             probe: limit("probe", Duration::from_secs(3)),
             call: Duration::from_secs(300),
             question: Duration::from_secs(600),
-            session_idle: limit("backendSessionIdle", Duration::from_secs(30 * 60)),
+            session_idle: Duration::from_secs(30 * 60),
             task: Duration::from_secs(3600),
             reconnect_on_demand: limit("reconnectOnCall", Duration::from_secs(1)),
             reconnect: RetryDelays {
@@ -400,15 +400,15 @@ impl Default for BackendLimits {
 
 /// The most pages of a tool list that are read to make calls.
 pub(crate) fn list_pages() -> usize {
-    limit("listPages", 1000)
+    limit("listPages", LIST_PAGES)
 }
 
 /// The most bytes of a tool list that are read to make calls.
 pub(crate) fn list_bytes() -> usize {
-    limit("listBytes", 64 << 20)
+    limit("listBytes", LIST_BYTES)
 }
 
-/// The most bytes that are kept of what the processes of a server write besides messages.
+/// The most bytes that are kept of the output of a server's processes, apart from messages.
 pub(crate) fn process_log_kept() -> usize {
     limit("processLogKept", 256 << 10)
 }

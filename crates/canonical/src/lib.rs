@@ -16,6 +16,7 @@ mod failure;
 mod handle;
 pub mod identity;
 mod listen;
+mod lists;
 mod messages;
 mod operation;
 mod peer;
@@ -42,6 +43,7 @@ pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
 pub use listen::{Interest, Listen, Listening, ListeningGuard, RetryDelays};
+pub use lists::{LIST_BYTES, LIST_ENTRIES, LIST_PAGES, LIST_SETTLE};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,
 };

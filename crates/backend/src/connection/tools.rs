@@ -14,7 +14,7 @@ use super::Connection;
 use crate::connection::tool_table::ToolTable;
 use crate::request::dialect::{MirroredParam, named};
 use crate::settings::{list_bytes, list_pages};
-use fanlight_canonical::{Call, TaskDialect};
+use fanlight_canonical::{Call, LIST_ENTRIES, TaskDialect};
 
 /// Coordinates the reading of tool lists for hints about repeated calls.
 pub(super) struct HintReadings {
@@ -148,8 +148,11 @@ impl Connection {
         let Some(table) = &self.tools else {
             return false;
         };
-        let (mut cursor, mut bytes_left, mut entries_left) =
-            (None::<Json>, list_bytes(), limit("listEntries", 100_000));
+        let (mut cursor, mut bytes_left, mut entries_left) = (
+            None::<Json>,
+            list_bytes(),
+            limit("listEntries", LIST_ENTRIES),
+        );
         for _ in 0..list_pages() {
             let params = cursor.as_ref().map(|cursor| {
                 let mut params = ObjectBuilder::new();

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fanlight_fair::limit;
 use futures_util::FutureExt as _;
 use futures_util::future::{pending, select_all};
 use tokio::sync::watch;
@@ -128,11 +127,7 @@ impl Group {
             subscribed: Arc::clone(&self.subscribed),
             process_log: Arc::new(ProcessLog::new(process_log_kept())),
         };
-        let interval = self
-            .settings
-            .health
-            .interval
-            .or(Some(limit("healthInterval", CHECK)));
+        let interval = self.settings.health.interval.or(Some(CHECK));
         let health = HealthPolicy {
             interval,
             ..self.settings.health

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::rights::ItemFilter;
-use fanlight_canonical::{ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard};
+use fanlight_canonical::{
+    ApprovalRule, BackendClient, Caller, CanaryRule, DefinitionGuard, LIST_BYTES, LIST_ENTRIES,
+    LIST_PAGES, LIST_SETTLE,
+};
 use fanlight_fair::limit;
 
 use super::BackendId;
@@ -108,13 +111,13 @@ impl Default for ListLimits {
     fn default() -> Self {
         Self {
             timeout: limit("list", Duration::from_secs(10)),
-            pages: limit("listPages", 1000),
-            entries: limit("listEntries", 100_000),
+            pages: limit("listPages", LIST_PAGES),
+            entries: limit("listEntries", LIST_ENTRIES),
             page_size: limit("pageSize", 1000),
             unknown_tasks: 16,
             spares_streams: false,
             bytes: ByteLimits {
-                one: limit("listBytes", 64 << 20),
+                one: limit("listBytes", LIST_BYTES),
                 all: 256 << 20,
             },
             client_notifications: 64,
@@ -124,5 +127,5 @@ impl Default for ListLimits {
 
 /// How long changes of one kind are collected, so that a burst is read and announced once.
 pub(crate) fn settle_time() -> Duration {
-    limit("listSettle", Duration::from_millis(100))
+    limit("listSettle", LIST_SETTLE)
 }
