@@ -61,11 +61,13 @@ struct Scene {
 
 impl Scene {
     async fn start(era: Era) -> Self {
-        let servers = [
-            server(era).await,
-            server(Era::Legacy).await,
-            server(Era::Modern).await,
-        ];
+        Self::start_with(server(era).await).await
+    }
+
+    /// Starts the gateway with this server as `files`. The gateway connects at once, so what the
+    /// server declares is set before.
+    async fn start_with(files: Backend) -> Self {
+        let servers = [files, server(Era::Legacy).await, server(Era::Modern).await];
         let [files, other, vault] = &servers;
         let entries = [
             files.entry("files"),
@@ -385,8 +387,7 @@ async fn handles_of_one_endpoint_are_unknown_at_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_of_a_hidden_tool_is_unknown_at_an_endpoint() {
-    let scene = Scene::start(Era::Legacy).await;
-    let [files, ..] = &scene.servers;
+    let files = server(Era::Legacy).await;
     files.declares(
         r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
     );
@@ -402,6 +403,8 @@ async fn task_of_a_hidden_tool_is_unknown_at_an_endpoint() {
         "tasks/list",
         Reply::result(format!(r#"{{"tasks":[{{{STATE}}}]}}"#)),
     );
+    let scene = Scene::start_with(files).await;
+    let [files, ..] = &scene.servers;
     let writer = scene.open("/mcp", "{}").await;
     let make = legacy_request(
         "1",

@@ -38,7 +38,7 @@ const POLICIES: &str = r#"
     permit(principal, action == Action::"call", resource == Tool::"files/erase");
 "#;
 
-async fn server(era: Era) -> Backend {
+pub(crate) async fn server(era: Era) -> Backend {
     let backend = Backend::start(era, Transport::Http).await;
     let declared = r#"{"tools":{"listChanged":true},"prompts":{},"resources":{"subscribe":true},"completions":{}}"#;
     backend.declares(declared);
@@ -82,13 +82,22 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn start(era: Era, servers: usize, policies: &str, more: &str) -> Self {
-        let folder = TempFile::folder();
         let mut backends = vec![server(era).await];
-        let mut entries = vec![backends[0].entry("files")];
         if servers > 1 {
             backends.push(server(Era::Legacy).await);
-            entries.push(backends[1].entry("other"));
         }
+        Self::start_with(backends, policies, more).await
+    }
+
+    /// Starts the gateway in front of these servers. The gateway connects at once, so what a server
+    /// declares is set before.
+    pub(crate) async fn start_with(servers: Vec<Backend>, policies: &str, more: &str) -> Self {
+        let folder = TempFile::folder();
+        let entries: Vec<String> = servers
+            .iter()
+            .zip(["files", "other"])
+            .map(|(server, name)| server.entry(name))
+            .collect();
         fs::write(folder.path().join("keys.yaml"), KEYS).unwrap();
         fs::write(folder.path().join("a.cedar"), policies).unwrap();
         let config = format!(
@@ -98,7 +107,7 @@ impl Scene {
         fs::write(folder.path().join("fanlight.json"), config).unwrap();
         let gateway = Gateway::start_at(folder.path().join("fanlight.json")).await;
         Self {
-            servers: backends,
+            servers,
             gateway,
             folder,
             changes: 0,

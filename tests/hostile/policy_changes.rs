@@ -5,12 +5,14 @@ use fanlight_testkit::signing_in::{ANN, BOB};
 use fanlight_testkit::slicer::{member, plain_string};
 
 use crate::harness::within;
-use crate::policy::{Scene, session};
+use crate::policy::{self, Scene, session};
 use crate::raw_client::{Connection, Response, legacy_request};
 use crate::scripted::{Era, Reply};
 
 const CLIENT: &str =
     r#"{"roots":{},"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+const TASKS: &str =
+    r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 const LOOK: &str = r#""name":"look","arguments":{"path":"/data"}"#;
 
@@ -250,11 +252,8 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
         (ASKED, true),
         (OTHER, true),
     ] {
-        let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
-        let backend = &scene.servers[0];
-        backend.declares(
-            r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
-        );
+        let backend = policy::server(Era::Legacy).await;
+        backend.declares(TASKS);
         backend.on(
             "tools/call",
             Reply::result(format!(r#"{{"task":{{{STATE}}}}}"#)),
@@ -267,6 +266,7 @@ async fn task_is_unknown_to_a_client_who_may_no_longer_make_its_call() {
             "tasks/list",
             Reply::result(format!(r#"{{"tasks":[{{{STATE}}}]}}"#)),
         );
+        let mut scene = Scene::start_with(vec![backend], EVERYTHING, "").await;
         let id = scene.open_with("{}", BOB).await;
         let made = scene
             .legacy(BOB, &id, "tools/call", &format!(r#"{LOOK},"task":{{}}"#))
@@ -345,12 +345,9 @@ async fn client_is_not_told_of_a_task_whose_call_it_may_no_longer_make() {
     };
     let other = r#""name":"write_file","arguments":{}"#;
     for policies in [HIDDEN, DENIED] {
-        let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
-        let backend = &scene.servers[0];
+        let backend = policy::server(Era::Legacy).await;
         backend.serves_get();
-        backend.declares(
-            r#"{"tools":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#,
-        );
+        backend.declares(TASKS);
         for (tool, task) in [("look", "t-1"), ("write_file", "t-2")] {
             backend.on_target(
                 "tools/call",
@@ -358,6 +355,7 @@ async fn client_is_not_told_of_a_task_whose_call_it_may_no_longer_make() {
                 Reply::result(format!(r#"{{"task":{{{}}}}}"#, state(task))),
             );
         }
+        let mut scene = Scene::start_with(vec![backend], EVERYTHING, "").await;
         let id = scene.open_with("{}", BOB).await;
         let mut heard = listening(&scene, &id).await;
         for call in [LOOK, other] {
@@ -406,8 +404,9 @@ async fn updates_end_with_the_permission_to_subscribe() {
     let subscribing = r#"forbid(principal, action == Action::"subscribe", resource == Resource::"files/file:///public/a");"#;
     let reading = r#"forbid(principal, action == Action::"read", resource == Resource::"files/file:///public/a");"#;
     for forbidden in [subscribing, reading] {
-        let mut scene = Scene::start(Era::Legacy, 1, EVERYTHING, "").await;
-        scene.servers[0].serves_get();
+        let backend = policy::server(Era::Legacy).await;
+        backend.serves_get();
+        let mut scene = Scene::start_with(vec![backend], EVERYTHING, "").await;
         let id = scene.open_with("{}", BOB).await;
         let mut heard = listening(&scene, &id).await;
         for uri in ["file:///public/a", "file:///private/key"] {
