@@ -26,8 +26,8 @@ use crate::known_lists::KnownLists;
 use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
 use crate::shown_names::NameRules;
-use crate::users::Users;
 use crate::wiring::identity_json;
+use fanlight_cli::users::Users;
 
 /// The running servers and the gateway core in front of them.
 pub(crate) struct Assembly {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::inspect::{SignIn, sign_in_at};
-use crate::login::Browser;
+use fanlight_cli::login::Browser;
 
 /// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);

@@ -7,30 +7,22 @@ mod auth;
 mod endpoints;
 mod files;
 mod flagged;
-mod grant_record;
 mod guard;
 mod hooks;
 mod inspect;
 mod judge;
 mod known_lists;
 mod listening;
-mod login;
-mod own_credentials;
 mod pin_command;
 mod protection;
 mod reload;
 mod rewriting;
 mod serve;
-mod server_auth;
-mod server_credentials;
 mod servers;
 mod service_manager;
 mod shown_names;
-mod sign_in_policy;
 mod standard_io;
 mod unmatched;
-mod users;
-mod users_view;
 mod versions;
 mod welcome;
 mod wiring;
@@ -49,9 +41,9 @@ use fanlight_cli::cli::{
 };
 use fanlight_cli::failure::Failure;
 use fanlight_cli::log::Log;
+use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
-use login::Browser;
 
 /// Returns memory to the system soon after a peak; the C library's allocator keeps it
 /// (docs/performance.md).

@@ -59,10 +59,10 @@ use crate::reload;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::standard_io;
-use crate::users::{Clients, Users};
 use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
+use fanlight_cli::users::{Clients, Users};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(

@@ -26,10 +26,10 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::rewriting::{rewriting, servers_of_rules};
-use crate::server_credentials::{ServerCredentials, are_same};
-use crate::users::Users;
 use crate::versions::{MirrorSettings, VersionSettings, Versions};
 use crate::wiring::backend_settings;
+use fanlight_cli::server_credentials::{ServerCredentials, are_same};
+use fanlight_cli::users::Users;
 
 /// The running servers.
 pub(crate) struct Servers {

@@ -17,7 +17,7 @@ use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::check::sign_in::wanted_at;
-use crate::login::ServerByUrl;
+use fanlight_cli::login::ServerByUrl;
 
 /// The environment variable with the client's key or access token.
 const TOKEN: &str = "FANLIGHT_TOKEN";

@@ -17,7 +17,7 @@ use super::check::sign_in::{SignIn, wanted_at};
 use super::client::Client;
 use super::list::{List, Shown, Wanted, print_all};
 use super::{arguments, call, trace_test};
-use crate::login::{Browser, ServerByUrl};
+use fanlight_cli::login::{Browser, ServerByUrl};
 
 /// The time for one list.
 const LIST: Duration = Duration::from_secs(10);

@@ -35,7 +35,6 @@ pub(crate) use validate::validate;
 
 use crate::assembly::Assembly;
 use crate::listening;
-use crate::users::{Clients, Users, auth_of_users};
 use fanlight_cli::cli::{EndpointArgs, TraceArgs};
 use fanlight_cli::failure::Failure;
 use fanlight_cli::interruption::interruptible;
@@ -43,6 +42,7 @@ use fanlight_cli::log::Log;
 use fanlight_cli::starts;
 use fanlight_cli::suggestions::did_you_mean;
 use fanlight_cli::telemetry;
+use fanlight_cli::users::{Clients, Users, auth_of_users};
 use fanlight_replicas::Replicas;
 
 /// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do

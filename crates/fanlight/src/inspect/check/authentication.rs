@@ -10,7 +10,7 @@ use fanlight_config::{
 };
 
 use crate::servers::keeps_principals_apart;
-use crate::users::auth_of_users;
+use fanlight_cli::users::auth_of_users;
 
 /// The time before a key's expiry in which a warning appears.
 const SOON: Duration = Duration::from_secs(14 * 86_400);

@@ -13,7 +13,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::server_auth::{Place, trust};
+use fanlight_cli::server_auth::{Place, trust};
 
 /// The number of servers queried at the same time.
 const AT_ONCE: usize = 16;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use crate::list_state::ListState;
+use crate::secrets::SystemKeyring;
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
@@ -13,8 +15,6 @@ use fanlight_backend::credentials::{
     PendingEnvironment, PrincipalCredentials, Refusal,
 };
 use fanlight_canonical::{Principal, SignInWish};
-use fanlight_cli::list_state::ListState;
-use fanlight_cli::secrets::SystemKeyring;
 use fanlight_config::{
     Config, Issuer, ResourceParameter, Secret, Server, ServerAuth, ServerAuthKind, UserSignIn,
 };
@@ -43,7 +43,7 @@ use crate::sign_in_policy::PolicyOfSigningIn;
 
 /// Users with credentials of their own. Their store is opened when the first server needs it.
 #[derive(Clone)]
-pub(crate) struct Users(Arc<Shared>);
+pub struct Users(Arc<Shared>);
 
 struct Shared {
     /// The folder of the store; `None` if neither the configuration nor the user has one.
@@ -69,7 +69,7 @@ struct Shared {
 
 /// The kind of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clients {
+pub enum Clients {
     /// One user: a command, or a client on standard input and output.
     OfOneUser,
     /// The clients of a listener.
@@ -95,7 +95,7 @@ impl Users {
     /// The users whose grants are stored in the configuration's folder, or in common with other
     /// replicas. `lists` supplies the store if it is already open. Changes of grants are written to
     /// `record`.
-    pub(crate) fn of(
+    pub fn of(
         config: &Config,
         replicas: Option<&Replicas>,
         clients: Clients,
@@ -127,7 +127,7 @@ impl Users {
     }
 
     /// Whether clients are authenticated, so that there can be several users.
-    pub(crate) fn are_told_apart(&self, config: &Config) -> bool {
+    pub fn are_told_apart(&self, config: &Config) -> bool {
         self.0.clients == Clients::OfListener && config.auth.methods().is_some()
     }
 
@@ -146,13 +146,13 @@ impl Users {
     }
 
     /// Puts policies about signing in in force.
-    pub(crate) fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
+    pub fn govern(&self, policies: Option<Arc<Policies>>, config: &Config) {
         self.0.rules.set(policies, config);
     }
 
     /// Opens the store if a configured server needs it. A keyring may take some seconds, during
     /// which nothing else may wait.
-    pub(crate) async fn prepare(&self, config: &Config) {
+    pub async fn prepare(&self, config: &Config) {
         let needs = |server: &Server| {
             server.enabled && (auth_of_users(server).is_some() || !server.user_env.is_empty())
         };
@@ -185,11 +185,7 @@ impl Users {
     }
 
     /// The credentials of a server's users, with this configuration from now on.
-    pub(crate) fn credentials(
-        &self,
-        server: &Server,
-        auth: &ServerAuth,
-    ) -> Arc<dyn PrincipalCredentials> {
+    pub fn credentials(&self, server: &Server, auth: &ServerAuth) -> Arc<dyn PrincipalCredentials> {
         match self.add_at(server, auth) {
             Ok((opened, url)) => {
                 let Opened { grants, links } = opened.clone();
@@ -217,11 +213,7 @@ impl Users {
 
     /// The users of a server whose process gets their credentials in variables, for this or other
     /// servers.
-    pub(crate) fn variables(
-        &self,
-        config: &Config,
-        server: &Server,
-    ) -> Arc<dyn PrincipalCredentials> {
+    pub fn variables(&self, config: &Config, server: &Server) -> Arc<dyn PrincipalCredentials> {
         let (mut opened, mut variables) = (Err("it names no server".to_owned()), Vec::new());
         for (variable, named) in &server.user_env {
             let found = config.servers.iter().find(|one| one.name == *named);
@@ -274,7 +266,7 @@ impl Users {
     }
 
     /// Takes over rotated secrets from a server's entry.
-    pub(crate) fn change(&self, server: &Server) {
+    pub fn change(&self, server: &Server) {
         let changed = auth_of_users(server).map(|auth| self.add(server, auth));
         if let Some(Err(reason)) = changed {
             tracing::error!(
@@ -287,7 +279,7 @@ impl Users {
 
     /// Forgets servers and identity providers that are no longer configured, and takes over the
     /// configured ones.
-    pub(crate) fn retain(&self, config: &Config) {
+    pub fn retain(&self, config: &Config) {
         self.0.identities.store(Arc::new(Identities::of(config)));
         self.0.sign_operators_in();
         if let Some(Ok(opened)) = self.0.opened.get() {
@@ -299,7 +291,7 @@ impl Users {
     }
 
     /// The sign-in pages on the listener that `guard` guards.
-    pub(crate) fn pages(
+    pub fn pages(
         &self,
         guard: &LiveGuard,
         authenticate: Arc<Authenticator>,
@@ -318,7 +310,7 @@ impl Users {
     }
 
     /// Signs operators in at the issuers at which users sign in.
-    pub(crate) fn operators(&self, authenticate: Arc<Authenticator>) -> Arc<OperatorSignIn> {
+    pub fn operators(&self, authenticate: Arc<Authenticator>) -> Arc<OperatorSignIn> {
         let operators = || Arc::new(OperatorSignIn::new(authenticate));
         let operators = Arc::clone(self.0.operators.get_or_init(operators));
         self.0.sign_operators_in();
@@ -326,7 +318,7 @@ impl Users {
     }
 
     /// Describes the encryption key of the store, if the store is in use.
-    pub(crate) fn key(&self) -> Option<String> {
+    pub fn key(&self) -> Option<String> {
         let opened = self.0.opened.get()?.as_ref().ok();
         if self.0.common.is_some() {
             return opened.map(|_| {
@@ -346,7 +338,7 @@ impl Users {
     }
 
     /// Waits until pending changes are stored.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         if let Some(Ok(opened)) = self.0.opened.get() {
             opened.grants.stop().await;
         }
@@ -459,7 +451,7 @@ impl Opened {
 }
 
 /// The server's `auth`, if its users have credentials of their own.
-pub(crate) fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
+pub fn auth_of_users(server: &Server) -> Option<&ServerAuth> {
     server.auth.as_ref().filter(|auth| auth.is_of_users())
 }
 

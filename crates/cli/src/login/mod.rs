@@ -19,23 +19,23 @@ use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 use url::Url;
 
-pub(crate) use self::by_url::{ServerByUrl, is_url};
+pub use self::by_url::{ServerByUrl, is_url};
 use self::callback::CallbackListener;
+use crate::cli::{LoginArgs, StateCommand};
+use crate::failure::Failure;
+use crate::inputs;
+use crate::list_state::KeptServer;
+use crate::observe::columns::render_rows;
+use crate::out::{self, complain, counted, say};
+use crate::record::Recorder;
+use crate::show::plain;
+use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
-use fanlight_cli::cli::{LoginArgs, StateCommand};
-use fanlight_cli::failure::Failure;
-use fanlight_cli::inputs;
-use fanlight_cli::list_state::KeptServer;
-use fanlight_cli::observe::columns::render_rows;
-use fanlight_cli::out::{self, complain, counted, say};
-use fanlight_cli::record::Recorder;
-use fanlight_cli::show::plain;
-use fanlight_cli::suggestions::did_you_mean;
 use fanlight_replicas::Replicas;
 
 /// The way to show the sign-in page to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Browser {
+pub enum Browser {
     /// Open it in a browser.
     Opened,
     /// Print its URL.
@@ -44,7 +44,7 @@ pub(crate) enum Browser {
 
 impl Browser {
     /// The choice made by `--no-browser`.
-    pub(crate) fn unless(no_browser: bool) -> Self {
+    pub fn unless(no_browser: bool) -> Self {
         if no_browser {
             Self::Printed
         } else {
@@ -54,7 +54,7 @@ impl Browser {
 
     /// The choice for a command that may find that its user has to sign in. `None` if nobody can,
     /// for example in a script, which would wait in vain.
-    pub(crate) fn of_terminal(no_browser: bool) -> Option<Self> {
+    pub fn of_terminal(no_browser: bool) -> Option<Self> {
         let is_attended =
             no_browser || (std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
         is_attended.then(|| Self::unless(no_browser))
@@ -85,7 +85,7 @@ impl Kept {
 const DELIVERY: Duration = Duration::from_secs(5);
 
 /// Signs the only user in to the server at a URL.
-pub(crate) async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
+pub async fn login_at(url: &str, browser: Browser) -> Result<(), Failure> {
     let server = ServerByUrl::at(url, None)?;
     server.sign_in(browser).await?;
     say!("signed in to {}", server.name());
@@ -93,7 +93,7 @@ pub(crate) async fn login_at(url: &str, browser: Browser) -> Result<(), Failure>
 }
 
 /// Signs the only user out of the server at a URL.
-pub(crate) async fn logout_at(url: &str) -> Result<(), Failure> {
+pub async fn logout_at(url: &str) -> Result<(), Failure> {
     let server = ServerByUrl::at(url, None)?;
     let grants = by_url::grants().await?;
     let grants = grants.filter(|grants| grants.servers().iter().any(|name| name == server.name()));
@@ -103,7 +103,7 @@ pub(crate) async fn logout_at(url: &str) -> Result<(), Failure> {
 }
 
 /// Signs the only user in.
-pub(crate) async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
+pub async fn login(config: &Config, args: &LoginArgs) -> Result<(), Failure> {
     let kept = kept(config, true)
         .await?
         .ok_or_else(|| without_users(config))?;
@@ -134,7 +134,7 @@ async fn sign_in_to(grants: &Grants, args: &LoginArgs) -> Result<(), Failure> {
 }
 
 /// Signs the only user out of a server of the configuration, or of all servers.
-pub(crate) async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
+pub async fn logout(config: &Config, server: Option<&str>) -> Result<(), Failure> {
     let all = match server {
         Some(_) => vec![
             kept(config, true)
@@ -182,7 +182,7 @@ async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
 }
 
 /// Shows where the only user is signed in.
-pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
+pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
     let mut all = Vec::new();
     for kept in all_kept(config, false).await? {
         let of_user = connections_of(&kept.grants, &user()).await.map_err(other);
@@ -218,7 +218,7 @@ pub(crate) async fn connections(config: &Config, as_json: bool) -> Result<(), Fa
 }
 
 /// Shows or removes stored data of all users.
-pub(crate) async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
+pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
     let record = if matches!(command, StateCommand::Purge) {

@@ -24,7 +24,7 @@ use url::Url;
 use crate::server_auth::{Place, client, trust};
 
 /// Fanlight's own credentials for one server. Secrets may be rotated while it is connected.
-pub(crate) struct OwnCredentials {
+pub struct OwnCredentials {
     place: Place,
     used: ArcSwap<Used>,
 }

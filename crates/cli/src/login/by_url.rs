@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fanlight_cli::failure::Failure;
-use fanlight_cli::list_state::user_state_of;
-use fanlight_cli::out::complain;
+use crate::failure::Failure;
+use crate::list_state::user_state_of;
+use crate::out::complain;
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::{Requests, Trust};
 use fanlight_grants::oauth::Challenge;
@@ -23,7 +23,7 @@ use crate::users::{Clients, Users, auth_of_users};
 const FOLDER: &str = "by-url";
 
 /// A server at a URL, with the only user's credentials.
-pub(crate) struct ServerByUrl {
+pub struct ServerByUrl {
     url: Url,
     server: Server,
     users: Users,
@@ -34,7 +34,7 @@ pub(crate) struct ServerByUrl {
 
 impl ServerByUrl {
     /// The server at this URL.
-    pub(crate) fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
+    pub fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
         let wrong = || Failure::usage(format!("{url:?} is not an http or https URL"));
         let mut url = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -57,27 +57,27 @@ impl ServerByUrl {
     }
 
     /// The server's name: the URL without its fragment.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.server.name
     }
 
     /// The server as an entry of a configuration.
-    pub(crate) fn server(&self) -> &Server {
+    pub fn server(&self) -> &Server {
         &self.server
     }
 
     /// The server's URL.
-    pub(crate) fn url(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         &self.url
     }
 
     /// Whether the user has signed in to the server during this command.
-    pub(crate) fn has_signed_in(&self) -> bool {
+    pub fn has_signed_in(&self) -> bool {
         self.has_signed_in.load(Ordering::Relaxed)
     }
 
     /// The header fields of the next message; empty unless the user has signed in before.
-    pub(crate) async fn headers(&self) -> Result<HeaderMap, Failure> {
+    pub async fn headers(&self) -> Result<HeaderMap, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(HeaderMap::new());
         }
@@ -88,7 +88,7 @@ impl ServerByUrl {
     }
 
     /// The user's access token for other uses than messages; `None` if there is none.
-    pub(crate) async fn token(&self) -> Result<Option<String>, Failure> {
+    pub async fn token(&self) -> Result<Option<String>, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl ServerByUrl {
     /// The new header fields for a refused message. If nothing else helps, the user signs in.
     /// `None` if the server wants something else, or the user cannot be asked. `is_again` means
     /// that the refused fields were replacements, too.
-    pub(crate) async fn replaced(
+    pub async fn replaced(
         &self,
         refused: Refused<'_>,
         is_again: bool,
@@ -135,13 +135,13 @@ impl ServerByUrl {
     }
 
     /// Signs the user in, even if it is not necessary.
-    pub(crate) async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
+    pub async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
         self.permitted()?;
         sign_in(self.grants()?, self.name(), None, browser).await
     }
 
     /// Waits until changes of the user's grants are stored.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         self.users.stop().await;
     }
 
@@ -197,7 +197,7 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
 }
 
 /// Whether a command-line argument is a URL instead of a configured server's name.
-pub(crate) fn is_url(text: &str) -> bool {
+pub fn is_url(text: &str) -> bool {
     text.starts_with("https://") || text.starts_with("http://")
 }
 

@@ -19,8 +19,8 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use url::Url;
 
-use fanlight_cli::failure::Failure;
-use fanlight_cli::interruption::interruptible;
+use crate::failure::Failure;
+use crate::interruption::interruptible;
 
 const PATH: &str = "/oauth/callback";
 /// The time limit for the user.

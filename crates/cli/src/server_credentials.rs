@@ -10,7 +10,7 @@ use crate::users::{Users, auth_of_users};
 
 /// The credentials for one server, besides configured headers.
 #[derive(Clone)]
-pub(crate) enum ServerCredentials {
+pub enum ServerCredentials {
     /// No credentials.
     None,
     /// Fanlight's own credentials, the same for all callers.
@@ -22,7 +22,7 @@ pub(crate) enum ServerCredentials {
 
 impl ServerCredentials {
     /// The credentials in a server's entry: its users', or Fanlight's own.
-    pub(crate) fn of(config: &Config, server: &Server, users: &Users) -> Self {
+    pub fn of(config: &Config, server: &Server, users: &Users) -> Self {
         if !server.user_env.is_empty() {
             return Self::PerPrincipal(users.variables(config, server));
         }
@@ -39,7 +39,7 @@ impl ServerCredentials {
     }
 
     /// The source of credentials for each message, if they are the same for all callers.
-    pub(crate) fn shared(&self) -> Option<Arc<dyn CredentialSource>> {
+    pub fn shared(&self) -> Option<Arc<dyn CredentialSource>> {
         match self {
             Self::Own(own) => Some(Arc::clone(own) as _),
             Self::None | Self::PerPrincipal(_) => None,
@@ -47,7 +47,7 @@ impl ServerCredentials {
     }
 
     /// Takes over rotated secrets from a server's entry.
-    pub(crate) fn change(&self, auth: Option<&ServerAuth>) {
+    pub fn change(&self, auth: Option<&ServerAuth>) {
         if let (Self::Own(own), Some(auth)) = (self, auth) {
             own.change(auth);
         }
@@ -55,6 +55,6 @@ impl ServerCredentials {
 }
 
 /// Whether two entries give a server the same credentials, apart from rotated secrets.
-pub(crate) fn are_same(one: Option<&ServerAuth>, other: Option<&ServerAuth>) -> bool {
+pub fn are_same(one: Option<&ServerAuth>, other: Option<&ServerAuth>) -> bool {
     one.map(ServerAuth::without_secrets) == other.map(ServerAuth::without_secrets)
 }
