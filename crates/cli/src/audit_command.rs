@@ -16,7 +16,7 @@ use crate::configuration;
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
 use crate::record;
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The size limit of a file with checkpoints, in bytes.
 const CHECKPOINTS: usize = 16 << 20;
@@ -84,8 +84,7 @@ fn query(args: &AuditQueryArgs, records: &[LedgerFiles]) -> Result<(), Failure> 
         task,
         ..filter(&args.filter)?
     };
-    let lines = read(records, &filter, usize::from(args.limit))
-        .map_err(|error| Failure::other(error.to_string()))?;
+    let lines = read(records, &filter, usize::from(args.limit)).map_err(Failure::other)?;
     if args.filter.json {
         lines.iter().for_each(|line| out::json(line.as_text()));
         return Ok(());
@@ -170,7 +169,7 @@ fn table(head: &[&str], rows: Vec<Vec<String>>) {
 }
 
 fn used(args: &AuditFilterArgs, records: &[LedgerFiles]) -> Result<(), Failure> {
-    let used = usage(records, &filter(args)?).map_err(|error| Failure::other(error.to_string()))?;
+    let used = usage(records, &filter(args)?).map_err(Failure::other)?;
     if args.json {
         let rows: Vec<_> = used.iter().map(|(key, row)| as_json(key, row)).collect();
         out::json(&format!("{:#}", json!({ "usage": rows })));
@@ -229,7 +228,7 @@ fn verified(
     let given = key
         .map(PublicKey::read)
         .transpose()
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(Failure::usage)?;
     let read = |path: &Path| {
         let bytes = read_bounded(path, CHECKPOINTS).map_err(|error| error.to_string());
         let text =

@@ -11,7 +11,7 @@ use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
 use crate::out::complain;
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The limit of characters shown of a command or of a server's address.
 const SHOWN: usize = 1000;

@@ -1,5 +1,6 @@
 //! The error of a command with its exit status, and the error of an unusable configuration.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use fanlight_config::ConfigErrors;
@@ -28,27 +29,27 @@ pub struct Failure {
 
 impl Failure {
     /// The command line or the configuration is wrong: exit status 2.
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub fn usage(message: impl Display) -> Self {
         Self {
-            message: message.into(),
+            message: message.to_string(),
             status: 2,
             not_found: false,
         }
     }
 
     /// Something outside failed, or a check found a problem: exit status 1.
-    pub fn other(message: impl Into<String>) -> Self {
+    pub fn other(message: impl Display) -> Self {
         Self {
-            message: message.into(),
+            message: message.to_string(),
             status: 1,
             not_found: false,
         }
     }
 
     /// The requested thing does not exist: exit status 1.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub fn not_found(message: impl Display) -> Self {
         Self {
-            message: message.into(),
+            message: message.to_string(),
             status: 1,
             not_found: true,
         }

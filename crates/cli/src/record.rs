@@ -254,8 +254,7 @@ fn export(config: &Config, telemetry: &Telemetry) -> Result<Option<Arc<LogExport
         let help = "`audit.otlp` needs a collector: set `telemetry.endpoint` or `OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`";
         return Err(Failure::usage(help));
     };
-    let export = LogExport::start(&target, telemetry, NAMESPACE)
-        .map_err(|error| Failure::other(error.to_string()))?;
+    let export = LogExport::start(&target, telemetry, NAMESPACE).map_err(Failure::other)?;
     info!(endpoint = target.shown(), "exporting the audit log");
     Ok(Some(Arc::new(export)))
 }

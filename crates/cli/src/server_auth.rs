@@ -12,16 +12,16 @@ use fanlight_grants::oauth::{ClientCredentials, ConfiguredClient, SigningKey};
 const LONGEST_AUTHORITIES: usize = 1 << 20;
 
 /// A server's address.
-pub struct Place {
-    pub name: String,
-    pub url: String,
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) url: String,
     /// The file with certificate authorities for it.
-    pub ca_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 impl Place {
     /// The address of a server over HTTP.
-    pub fn of(server: &Server) -> Option<Self> {
+    pub(crate) fn of(server: &Server) -> Option<Self> {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
             return None;
         };
@@ -58,7 +58,7 @@ pub(crate) fn client(
 }
 
 /// The hosts to trust: the server's, and others that its entry names.
-pub fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
+pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
     let idp = auth
         .and_then(|auth| auth.idp.as_ref())
         .map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));

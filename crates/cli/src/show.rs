@@ -1,21 +1,7 @@
-//! Output for terminals: indented JSON, and untrusted text made safe to print.
+//! Indented JSON for terminals.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
-use fanlight_protocol::visible::escaped;
-
-/// The first line of untrusted text, at most `longest` characters, with invisible ones escaped.
-pub fn plain(text: &str, longest: usize) -> String {
-    let line = text
-        .lines()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or_default();
-    let mut shown: String = line.trim().chars().take(longest).collect();
-    if line.trim().chars().count() > longest {
-        shown.push('…');
-    }
-    escaped(&shown).into_owned()
-}
 
 /// Indents JSON. Only white space changes: numbers, escapes and the order of members stay.
 pub fn indented(json: &Json) -> String {
@@ -72,14 +58,5 @@ mod tests {
         let json = Json::literal(r#"{"a":[1.0,{"b":"\u0041 x"}],"c":{},"d":[]}"#);
         let expected = "{\n  \"a\": [\n    1.0,\n    {\n      \"b\": \"\\u0041 x\"\n    }\n  ],\n  \"c\": {},\n  \"d\": []\n}";
         assert_eq!(indented(&json), expected);
-    }
-
-    #[test]
-    fn plain_removes_control_characters() {
-        assert_eq!(
-            plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80),
-            "\\u001b[2Jclear\\u0007ed"
-        );
-        assert_eq!(plain("abcdef", 3), "abc…");
     }
 }

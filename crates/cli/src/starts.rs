@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::observe::waterfall::fit;
 use crate::out;
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The interval between two checks of the servers.
 const LOOK: Duration = Duration::from_millis(100);

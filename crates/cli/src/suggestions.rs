@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names.
 
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The limit of suggested names.
 const MOST: usize = 3;

@@ -18,7 +18,7 @@ use crate::memory::budgets;
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
-    let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error.to_string());
+    let usage = |error: fanlight_otlp::SettingsError| Failure::usage(error);
     let export = ExportSettings::from_env(collector(config), variable).map_err(usage)?;
     let resource = resource_from_env(variable);
     if let Some(target) = &export.traces {
@@ -47,13 +47,12 @@ pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
         dropped_log_lines: log.dropped(),
     };
-    fanlight_otlp::start(settings, &export).map_err(|error| Failure::other(error.to_string()))
+    fanlight_otlp::start(settings, &export).map_err(Failure::other)
 }
 
 /// The destination of log records.
 pub fn log_target(config: &Config) -> Result<Option<OtlpTarget>, Failure> {
-    OtlpTarget::of_logs(collector(config), variable)
-        .map_err(|error| Failure::usage(error.to_string()))
+    OtlpTarget::of_logs(collector(config), variable).map_err(Failure::usage)
 }
 
 fn collector(config: &Config) -> Collector<'_> {

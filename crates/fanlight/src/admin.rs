@@ -1,6 +1,7 @@
 //! The admin listener: its address, its contents and its settings.
 
 use fanlight_admin::{AdminSettings, Member, Roles, SignInIssuer};
+use fanlight_cli::listeners::check_operators;
 use fanlight_config::{AllowedClients, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::{info, warn};
@@ -9,7 +10,6 @@ use crate::listening;
 use fanlight_cli::cli::Admin;
 use fanlight_cli::failure::Failure;
 use fanlight_cli::observe::FURTHER_PORTS;
-use fanlight_config::scheme;
 
 /// Binds the admin listener of a gateway on standard input and output, if one is configured. It is
 /// off by default, since clients start many such gateways on one machine.
@@ -43,7 +43,7 @@ pub(crate) fn listen(
     let Some(address) = config.admin.listen.clone() else {
         return Ok(None);
     };
-    listening::check_operators(config, &address).map_err(Failure::usage)?;
+    check_operators(config, &address).map_err(Failure::usage)?;
     if socket.is_some() {
         return Ok(socket);
     }
@@ -136,19 +136,4 @@ fn sign_in(config: &Config) -> Vec<SignInIssuer> {
         })
     };
     issuers.filter_map(issuer).collect()
-}
-
-/// The URL of the operators' page, if a browser can reach it.
-pub(crate) fn page(config: &Config, address: &ListenAddress) -> Option<String> {
-    let address = address.ip()?;
-    let host = match address.ip() {
-        ip if ip.is_unspecified() => "127.0.0.1".to_owned(),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-        std::net::IpAddr::V4(ip) => ip.to_string(),
-    };
-    Some(format!(
-        "{}://{host}:{}/ui",
-        scheme(&config.admin.tls),
-        address.port()
-    ))
 }

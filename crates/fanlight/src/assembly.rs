@@ -21,12 +21,12 @@ use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::endpoints;
-use crate::known_lists::KnownLists;
-use crate::rewriting::naming_policy;
 use crate::servers::{Difference, Servers};
-use crate::shown_names::NameRules;
 use crate::wiring::identity_json;
+use fanlight_cli::endpoints;
+use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::rewriting::naming_policy;
+use fanlight_cli::shown_names::NameRules;
 use fanlight_cli::users::Users;
 
 /// The running servers and the gateway core in front of them.
@@ -57,8 +57,7 @@ impl Assembly {
         replicas: Option<&Replicas>,
         record: Arc<dyn Record>,
     ) -> Result<Self, Failure> {
-        let handles =
-            HandleSeal::new(&keys(config)).map_err(|error| Failure::other(error.to_string()))?;
+        let handles = HandleSeal::new(&keys(config)).map_err(Failure::other)?;
         let memory = MessageMemory::new(budgets(config).server_messages);
         let mut servers = Servers::new(telemetry, handles, memory, shutdown, lists, users.clone());
         let change = servers.prepare(config, None);
@@ -95,7 +94,7 @@ impl Assembly {
             keys: keys(config),
             identity: identity_json(),
         };
-        let gateway = Gateway::new(settings).map_err(|error| Failure::other(error.to_string()))?;
+        let gateway = Gateway::new(settings).map_err(Failure::other)?;
         servers.commit(change, config.timeouts.drain);
         let pins = Arc::new(ArcSwapOption::new(pins));
         Ok(Self {

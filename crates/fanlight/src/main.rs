@@ -4,33 +4,22 @@
 mod admin;
 mod assembly;
 mod auth;
-mod endpoints;
 mod files;
-mod flagged;
 mod guard;
-mod hooks;
-mod inspect;
-mod judge;
-mod known_lists;
 mod listening;
-mod pin_command;
 mod protection;
 mod reload;
-mod rewriting;
 mod serve;
 mod servers;
 mod service_manager;
-mod shown_names;
+mod short_lived;
 mod standard_io;
-mod unmatched;
-mod versions;
-mod welcome;
 mod wiring;
 mod workers;
 
 use fanlight_cli::{
-    audit_command, configuration, connect, consent, demo, import, keys, log, manual, observe,
-    policy_command,
+    audit_command, configuration, connect, consent, demo, import, inspect, judge_command, keys,
+    log, manual, observe, pin_command, policy_command,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,10 +29,13 @@ use fanlight_cli::cli::{
     CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand,
 };
 use fanlight_cli::failure::Failure;
+use fanlight_cli::inspect::Checked;
 use fanlight_cli::log::Log;
 use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
+use fanlight_telemetry::Telemetry;
+use short_lived::with_assembly;
 
 /// Returns memory to the system soon after a peak; the C library's allocator keeps it
 /// (docs/performance.md).
@@ -92,7 +84,14 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),
         Some(Command::Audit { command }) => return audit_command::command(command, common),
-        Some(Command::Pin(args)) => return in_runtime(pin_command::command(args, common)),
+        Some(Command::Pin(args)) => {
+            return in_runtime(pin_command::command(args, common, async |config| {
+                with_assembly(config, async |assembly| {
+                    pin_command::definitions(&assembly.gateway).await
+                })
+                .await
+            }));
+        }
         Some(Command::Policy { command }) => {
             return in_runtime(policy_command::command(command, common));
         }
@@ -101,8 +100,8 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Logs(args)) => return in_runtime(observe::logs(args, common)),
         Some(Command::Traces(args)) => return in_runtime(observe::traces(args, common)),
         Some(Command::Check(args)) => {
-            if let Some(target) = judge::target(args)? {
-                return in_runtime(judge::judge_one(&target, args));
+            if let Some(target) = judge_command::target(args)? {
+                return in_runtime(judge_command::judge_one(&target, args));
             }
         }
         // A running gateway can answer these, without starting servers.
@@ -219,24 +218,48 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
                 serve::http(loaded, &args, &cli.common, log).await
             }
             Some(Command::Stdio(args)) => serve::stdio(loaded, &args, &cli.common, log).await,
-            Some(Command::Check(args)) => inspect::check(&loaded, args.json).await,
+            Some(Command::Check(args)) => {
+                if !args.json {
+                    inspect::introduce(&loaded);
+                }
+                let telemetry = Telemetry::off();
+                let checked = short_lived::observed(&loaded.config, &telemetry, async |assembly| {
+                    let (gateway, servers) = (&assembly.gateway, &assembly.servers);
+                    Ok(
+                        Checked::inspect(gateway, servers.backends(), servers.users(), &loaded)
+                            .await,
+                    )
+                });
+                checked.await?.report(&loaded, args.json).await
+            }
             Some(Command::List {
                 what,
                 json,
                 endpoint,
                 ..
-            }) => inspect::list(&loaded.config, &wanted(&what, json, &endpoint)).await,
-            Some(Command::Call(args)) => inspect::call(&loaded.config, &args.call).await,
+            }) => {
+                with_assembly(&loaded.config, async |assembly| {
+                    inspect::list(&assembly.gateway, &wanted(&what, json, &endpoint)).await
+                })
+                .await
+            }
+            Some(Command::Call(args)) => {
+                with_assembly(&loaded.config, async |assembly| {
+                    inspect::call(&assembly.gateway, &args.call).await
+                })
+                .await
+            }
             Some(Command::Login(args)) => login::login(&loaded.config, &args).await,
             Some(Command::Logout(args)) => {
                 login::logout(&loaded.config, args.server.as_deref()).await
             }
             Some(Command::Connections(args)) => login::connections(&loaded.config, args.json).await,
             Some(Command::State { command }) => login::state(&loaded.config, &command).await,
-            Some(Command::Diff(args)) => inspect::diff(&loaded.config, &args).await,
-            Some(Command::TraceTest(args)) => {
-                inspect::trace_test(&loaded.config, &args, &cli.common).await
-            }
+            Some(Command::Diff(args)) => short_lived::diff(&loaded.config, &args).await,
+            Some(Command::TraceTest(args)) => match &args.url {
+                Some(url) => inspect::trace_test_at(url, &loaded.config, &args, &cli.common).await,
+                None => short_lived::trace_test(&loaded.config, &args).await,
+            },
             // The other commands need no configuration.
             Some(_) => Ok(()),
         }

@@ -9,7 +9,7 @@ use fanlight_frontend::{
     WithoutOthers,
 };
 
-use crate::rewriting::servers_of_rules;
+use fanlight_cli::rewriting::servers_of_rules;
 
 /// The protection in `config`; none if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {

@@ -23,6 +23,7 @@ use fanlight_cli::configuration;
 use fanlight_cli::demo;
 use fanlight_cli::failure::{Failure, Unusable};
 use fanlight_cli::list_state::ListState;
+use fanlight_cli::listeners::check_clients;
 use fanlight_cli::log::Log;
 use fanlight_cli::record::Recorder;
 use fanlight_cli::starts;
@@ -51,18 +52,18 @@ use self::signals::Signals;
 use crate::admin;
 use crate::assembly::Assembly;
 use crate::auth;
-use crate::endpoints;
 use crate::files;
-use crate::hooks;
 use crate::protection;
 use crate::reload;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
 use crate::standard_io;
-use crate::welcome::{self, Addresses};
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
+use fanlight_cli::endpoints;
+use fanlight_cli::hooks;
 use fanlight_cli::users::{Clients, Users};
+use fanlight_cli::welcome::{self, Addresses};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(
@@ -185,7 +186,7 @@ async fn serve_http(
     .await;
     life.end(Some(workers)).await;
     info!("stopped");
-    served.map_err(|error| Failure::other(error.to_string()))
+    served.map_err(Failure::other)
 }
 
 async fn serve_stdio(
@@ -251,12 +252,12 @@ async fn serve_stdio(
     )
     .await;
     life.end(None).await;
-    served.map_err(|error| Failure::other(error.to_string()))
+    served.map_err(Failure::other)
 }
 
 /// Logs the operators' address, since standard output belongs to the client.
 fn log_operators(config: &Config, address: &ListenAddress) {
-    match admin::page(config, address) {
+    match welcome::page(config, address) {
         Some(page) => info!(
             "admin on {}://{address}, page at {page}",
             fanlight_config::scheme(&config.admin.tls)
@@ -342,14 +343,14 @@ impl ClientListener {
             Some(socket) => socket,
             None => {
                 // Open nothing that must not be served.
-                listening::check_clients(config, &config.listen).map_err(Failure::usage)?;
+                check_clients(config, &config.listen).map_err(Failure::usage)?;
                 let options = listening::of_clients(config);
                 listening::bind(&config.listen, "--listen", options).map_err(Failure::other)?
             }
         };
         let cannot = |error| Failure::other(format!("cannot read the listening address: {error}"));
         let address = socket.address().map_err(cannot)?;
-        listening::check_clients(config, &address).map_err(Failure::usage)?;
+        check_clients(config, &address).map_err(Failure::usage)?;
         let tls = listening::tls_of_clients(config).map_err(Failure::usage)?;
         config.listen = address.clone();
         let is_fixed = option.is_some() || socket.is_passed();

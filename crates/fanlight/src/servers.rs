@@ -8,16 +8,10 @@ use fanlight_backend::{
     BackendApart, BackendLife, BackendPerPrincipal, BackendSettings, MessageMemory,
     Server as ConnectedServer, Serves,
 };
-use fanlight_canonical::rights::{ItemFilter, ItemKind};
-use fanlight_canonical::{
-    ApprovalRule, ApprovedBy, BackendClient, BackendState, CanaryRule, DefinitionGuard, HandleSeal,
-    Sticky,
-};
+use fanlight_canonical::rights::ItemFilter;
+use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::list_state::{ListState, ServerLists};
-use fanlight_config::{
-    ApproverChoice, CanaryOptions, Config, EraChoice, Server, ServerAuth, SessionPolicy,
-    StickyChoice, Transport,
-};
+use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
@@ -25,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::rewriting::{rewriting, servers_of_rules};
-use crate::versions::{MirrorSettings, VersionSettings, Versions};
 use crate::wiring::backend_settings;
+use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
 use fanlight_cli::server_credentials::{ServerCredentials, are_same};
 use fanlight_cli::users::Users;
+use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
 
 /// The running servers.
 pub(crate) struct Servers {
@@ -301,7 +295,7 @@ impl Servers {
         let is_hidden = config.version_of(&server.name).is_some();
         settings.processes.keeps_lists &=
             self.lists.is_some() && server.user_env.is_empty() && !is_hidden;
-        if self.users.are_told_apart(config) && keeps_principals_apart(server) {
+        if self.users.are_told_apart(config) && server.keeps_principals_apart() {
             settings.processes.serves = Serves::Lists;
         }
         settings.processes.rests_while_known = settings.processes.keeps_lists
@@ -349,7 +343,7 @@ impl Servers {
                     .lists
                     .as_ref()
                     .filter(|_| settings.processes.keeps_lists);
-                let lists = keeping.map(|lists| lists.of(&settings, is_new));
+                let lists = keeping.map(|lists| lists.of(config, server, is_new));
                 let credentials = ServerCredentials::of(config, server, &self.users);
                 let backend = Reached::start(
                     settings.clone(),
@@ -456,64 +450,4 @@ impl Change {
         };
         self.next.iter().map(entry).collect()
     }
-}
-
-/// The rule for which clients a server's canary serves.
-fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
-    let sticky = match canary.sticky {
-        StickyChoice::Principal => Sticky::Principal,
-        StickyChoice::Session => Sticky::Session,
-    };
-    CanaryRule {
-        server: server.into(),
-        share: canary.share.as_f64(),
-        sticky,
-    }
-}
-
-/// Whether each principal has its own process of a modern server. A process with variables of its
-/// user is separate in any case.
-pub(crate) fn keeps_principals_apart(server: &Server) -> bool {
-    matches!(server.transport, Transport::Stdio { .. })
-        && server.session != SessionPolicy::Shared
-        && server.era != EraChoice::Legacy
-        && server.user_env.is_empty()
-}
-
-/// The server's tool calls that need an approval, if any.
-fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
-    let fanlight_config::Approval { tools, by } = &server.approval;
-    if tools.is_empty() {
-        return None;
-    }
-    // If a pattern can be read in two ways, both readings need approval.
-    let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools)
-        .of_server(&server.name);
-    let rule = ApprovalRule {
-        by: match by {
-            ApproverChoice::Operator => ApprovedBy::Approver,
-            ApproverChoice::Other => ApprovedBy::Other,
-            ApproverChoice::Caller => ApprovedBy::Caller,
-        },
-        number: u64::from(fanlight_canonical::rights::hash(&format!(
-            "{:?} {tools:?} {by:?}",
-            server.name
-        ))),
-    };
-    Some(ApprovalSettings { without, rule })
-}
-
-/// The filter on a server's tools, if any.
-fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
-    let fanlight_config::ToolFilter { allow, deny } = &server.tools;
-    let is_any = allow.is_some() || !deny.is_empty();
-    let all = || {
-        ItemFilter::new(
-            &servers_of_rules(config),
-            ItemKind::Names,
-            allow.as_deref(),
-            deny,
-        )
-    };
-    is_any.then(|| all().of_server(&server.name))
 }

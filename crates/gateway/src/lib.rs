@@ -12,6 +12,7 @@
 pub mod approvals;
 pub mod catalogue;
 pub mod cursor;
+pub mod difference;
 mod extensions;
 pub mod fault;
 mod gateway;
@@ -27,6 +28,7 @@ mod tasks;
 mod topology;
 mod uri_places;
 mod uris;
+pub mod versions;
 
 pub use gateway::{Decided, Gateway, GatewaySettings, ListenOperation, Notice, Operation};
 pub use list_kind::{KeptList, ListStore};

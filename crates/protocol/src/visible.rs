@@ -46,6 +46,20 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, |_| false)
 }
 
+/// The first line of untrusted text, at most `longest` characters, with invisible ones escaped.
+#[must_use]
+pub fn plain(text: &str, longest: usize) -> String {
+    let line = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default();
+    let mut shown: String = line.trim().chars().take(longest).collect();
+    if line.trim().chars().count() > longest {
+        shown.push('…');
+    }
+    escaped(&shown).into_owned()
+}
+
 /// Like [`escaped`], for a whole output. Line breaks, tabs and terminal colour sequences stay.
 #[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
@@ -159,5 +173,14 @@ mod tests {
             serde_json::from_str(&escaped_lines(text)).unwrap(),
         );
         assert_eq!(plain, shown);
+    }
+
+    #[test]
+    fn plain_removes_control_characters() {
+        assert_eq!(
+            plain("\n \u{1b}[2Jclear\u{7}ed \nmore", 80),
+            "\\u001b[2Jclear\\u0007ed"
+        );
+        assert_eq!(plain("abcdef", 3), "abc…");
     }
 }

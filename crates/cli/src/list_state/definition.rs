@@ -6,9 +6,8 @@ use std::path::Path;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
-use fanlight_backend::{
-    BackendSettings, EraChoice, Landlock, ProcessPolicy, Sandbox, SessionPolicy, TransportSettings,
-};
+use fanlight_config::settings::{Landlock, Sandbox};
+use fanlight_config::{Config, EraChoice, Server, SessionPolicy, Transport};
 use serde::{Deserialize, Serialize};
 
 /// A digest of a server's name and definition with all values expanded. It is stored encrypted, and
@@ -17,29 +16,24 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Definition(String);
 
 impl Definition {
-    pub(super) fn of(settings: &BackendSettings) -> Self {
+    pub(super) fn of(config: &Config, server: &Server) -> Self {
         let mut digest = Digest(Context::new(&SHA256));
-        digest.text("definition of a server").text(&settings.name);
-        digest.transport(&settings.transport);
-        digest.text(match settings.era {
+        digest.text("definition of a server").text(&server.name);
+        digest.transport(&server.transport);
+        digest.text(match server.era {
             EraChoice::Auto => "auto",
             EraChoice::Legacy => "legacy",
             EraChoice::Modern => "modern",
         });
         // The session policy decides which client capabilities the server sees when its lists are
         // read.
-        digest.text(match settings.sessions {
+        digest.text(match server.session {
             SessionPolicy::PerClient => "per-client",
             SessionPolicy::Auto => "auto",
             SessionPolicy::Shared => "shared",
         });
-        let ProcessPolicy {
-            inherit_env,
-            sandbox,
-            ..
-        } = &settings.processes;
-        digest.list(inherit_env, |digest, name| digest.text(name));
-        digest.sandbox(sandbox);
+        digest.list(&server.inherit_env, |digest, name| digest.text(name));
+        digest.sandbox(&server.sandbox.sandbox(&config.own_files));
         Self(HEXLOWER.encode(digest.0.finish().as_ref()))
     }
 }
@@ -94,9 +88,9 @@ impl Digest {
         self.bytes(path.as_os_str().as_bytes())
     }
 
-    fn transport(&mut self, transport: &TransportSettings) {
+    fn transport(&mut self, transport: &Transport) {
         match transport {
-            TransportSettings::Stdio {
+            Transport::Stdio {
                 command,
                 args,
                 env,
@@ -113,13 +107,13 @@ impl Digest {
                 });
                 self.optional(cwd.as_deref(), Self::path);
             }
-            TransportSettings::Http { url, headers } | TransportSettings::Sse { url, headers } => {
+            Transport::Http { url, headers } | Transport::Sse { url, headers } => {
                 self.text("http").text(url);
                 self.list(headers, |digest, (name, value)| {
                     digest.text(name).text(value.expose())
                 });
             }
-            TransportSettings::Incomplete { .. } => drop(self.text("incomplete")),
+            Transport::Incomplete { .. } => drop(self.text("incomplete")),
         }
     }
 

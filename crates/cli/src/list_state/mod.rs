@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, BackendSettings, KnownServer};
-use fanlight_config::Config;
+use fanlight_backend::{Backend, KnownServer};
+use fanlight_config::{Config, Server};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
@@ -173,10 +173,10 @@ impl ListState {
         self.is_named
     }
 
-    /// The lists of the server with these settings, loaded from earlier runs unless it `is_new`.
-    pub fn of(&self, settings: &BackendSettings, is_new: bool) -> Arc<ServerLists> {
-        let server = settings.name.clone();
-        let definition = Definition::of(settings);
+    /// The lists of this server, loaded from earlier runs unless it `is_new`.
+    pub fn of(&self, config: &Config, server: &Server, is_new: bool) -> Arc<ServerLists> {
+        let definition = Definition::of(config, server);
+        let server = server.name.clone();
         let contents = if is_new {
             None
         } else {

@@ -16,14 +16,14 @@ use fanlight_grants::{FILE, Grants, Message, NoAccess, Refused, UserAccess};
 use http::{HeaderMap, Method};
 use url::Url;
 
-use super::{Browser, other, sign_in, user};
+use super::{Browser, sign_in, user};
 use crate::users::{Clients, Users, auth_of_users};
 
 /// The name of the folder with these grants.
 const FOLDER: &str = "by-url";
 
 /// A server at a URL, with the only user's credentials.
-pub struct ServerByUrl {
+pub(crate) struct ServerByUrl {
     url: Url,
     server: Server,
     users: Users,
@@ -34,7 +34,7 @@ pub struct ServerByUrl {
 
 impl ServerByUrl {
     /// The server at this URL.
-    pub fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
+    pub(crate) fn at(url: &str, browser: Option<Browser>) -> Result<Self, Failure> {
         let wrong = || Failure::usage(format!("{url:?} is not an http or https URL"));
         let mut url = Url::parse(url).map_err(|_| wrong())?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -57,27 +57,27 @@ impl ServerByUrl {
     }
 
     /// The server's name: the URL without its fragment.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.server.name
     }
 
     /// The server as an entry of a configuration.
-    pub fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         &self.server
     }
 
     /// The server's URL.
-    pub fn url(&self) -> &Url {
+    pub(crate) fn url(&self) -> &Url {
         &self.url
     }
 
     /// Whether the user has signed in to the server during this command.
-    pub fn has_signed_in(&self) -> bool {
+    pub(crate) fn has_signed_in(&self) -> bool {
         self.has_signed_in.load(Ordering::Relaxed)
     }
 
     /// The header fields of the next message; empty unless the user has signed in before.
-    pub async fn headers(&self) -> Result<HeaderMap, Failure> {
+    pub(crate) async fn headers(&self) -> Result<HeaderMap, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(HeaderMap::new());
         }
@@ -88,7 +88,7 @@ impl ServerByUrl {
     }
 
     /// The user's access token for other uses than messages; `None` if there is none.
-    pub async fn token(&self) -> Result<Option<String>, Failure> {
+    pub(crate) async fn token(&self) -> Result<Option<String>, Failure> {
         if !is_kept() || self.permitted().is_err() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl ServerByUrl {
     /// The new header fields for a refused message. If nothing else helps, the user signs in.
     /// `None` if the server wants something else, or the user cannot be asked. `is_again` means
     /// that the refused fields were replacements, too.
-    pub async fn replaced(
+    pub(crate) async fn replaced(
         &self,
         refused: Refused<'_>,
         is_again: bool,
@@ -135,13 +135,13 @@ impl ServerByUrl {
     }
 
     /// Signs the user in, even if it is not necessary.
-    pub async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
+    pub(crate) async fn sign_in(&self, browser: Browser) -> Result<(), Failure> {
         self.permitted()?;
         sign_in(self.grants()?, self.name(), None, browser).await
     }
 
     /// Waits until changes of the user's grants are stored.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.users.stop().await;
     }
 
@@ -173,7 +173,8 @@ impl ServerByUrl {
     /// Whether a token may be sent to the server: nobody may be able to read it in transit
     /// (2026-07-28 basic/authorization, Communication Security).
     fn permitted(&self) -> Result<(), Failure> {
-        let requests = Requests::new(&Trust::in_server(self.url.clone())).map_err(other)?;
+        let requests =
+            Requests::new(&Trust::in_server(self.url.clone())).map_err(Failure::other)?;
         requests.permits(&self.url).map_err(|error| {
             Failure::other(format!("users cannot sign in to this server: {error}"))
         })
@@ -190,7 +191,7 @@ pub(super) async fn grants() -> Result<Option<Grants>, Failure> {
         ..Config::default()
     });
     let grants = users.open().map_err(Failure::other)?.grants.clone();
-    for granted in grants.granted(&user()).await.map_err(other)? {
+    for granted in grants.granted(&user()).await.map_err(Failure::other)? {
         add(&users, &server(granted.owner.server()))?;
     }
     Ok(Some(grants).filter(|grants| !grants.servers().is_empty()))

@@ -44,7 +44,7 @@ impl CallbackListener {
         let redirect_uri = Url::parse(&format!("http://{address}{PATH}"));
         Ok(Self {
             listener,
-            redirect_uri: redirect_uri.map_err(|error| Failure::other(error.to_string()))?,
+            redirect_uri: redirect_uri.map_err(Failure::other)?,
         })
     }
 

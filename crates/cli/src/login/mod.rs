@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 use url::Url;
 
-pub use self::by_url::{ServerByUrl, is_url};
+pub(crate) use self::by_url::ServerByUrl;
+pub use self::by_url::is_url;
 use self::callback::CallbackListener;
 use crate::cli::{LoginArgs, StateCommand};
 use crate::failure::Failure;
@@ -28,9 +29,9 @@ use crate::list_state::KeptServer;
 use crate::observe::columns::render_rows;
 use crate::out::{self, complain, counted, say};
 use crate::record::Recorder;
-use crate::show::plain;
 use crate::suggestions::did_you_mean;
 use crate::users::{Clients, Opened, Users, auth_of_users};
+use fanlight_protocol::visible::plain;
 use fanlight_replicas::Replicas;
 
 /// The way to show the sign-in page to the user.
@@ -159,7 +160,9 @@ async fn sign_out_of(grants: &Grants, server: Option<&str>) -> Result<usize, Fai
     let names: Vec<String> = match server {
         Some(name) => vec![known(grants, name).await?.server],
         None => {
-            let all = connections_of(grants, &user()).await.map_err(other)?;
+            let all = connections_of(grants, &user())
+                .await
+                .map_err(Failure::other)?;
             all.into_iter()
                 .filter(UserConnection::is_kept)
                 .map(|one| one.server)
@@ -176,7 +179,7 @@ async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
     grants
         .sign_out(&Owner::new(&user(), server))
         .await
-        .map_err(other)?;
+        .map_err(Failure::other)?;
     say!("signed out of {server}");
     Ok(())
 }
@@ -185,7 +188,9 @@ async fn sign_out(grants: &Grants, server: &str) -> Result<(), Failure> {
 pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> {
     let mut all = Vec::new();
     for kept in all_kept(config, false).await? {
-        let of_user = connections_of(&kept.grants, &user()).await.map_err(other);
+        let of_user = connections_of(&kept.grants, &user())
+            .await
+            .map_err(Failure::other);
         all.extend(kept.after(of_user).await?);
     }
     if as_json {
@@ -272,7 +277,7 @@ async fn purge_users(users: &Users, must_name: bool) -> Result<usize, Failure> {
             format!(": {reason}"),
         ),
     };
-    let Purged { records, unnamed } = purge(&grants, must_name).await.map_err(other)?;
+    let Purged { records, unnamed } = purge(&grants, must_name).await.map_err(Failure::other)?;
     grants.stop().await;
     if unnamed > 0 {
         let removed = counted(unnamed, "record");
@@ -292,13 +297,13 @@ async fn export(all: &[Users]) -> Result<(), Failure> {
     let mut shown: Vec<Value> = Vec::new();
     for users in all {
         let store = users.open().map_err(Failure::other)?.grants.store();
-        let of_users = all_connections(store).await.map_err(other)?;
+        let of_users = all_connections(store).await.map_err(Failure::other)?;
         shown.extend(
             of_users
                 .iter()
                 .map(|(owner, one)| json!({ "user": who(owner), "connection": one })),
         );
-        let of_servers = store.export::<KeptServer>().await.map_err(other)?;
+        let of_servers = store.export::<KeptServer>().await.map_err(Failure::other)?;
         let of_server = |one: &Exported<KeptServer>| json!({ "server": one.owner.server(), "listsReadMs": one.record.read() });
         shown.extend(of_servers.iter().map(of_server));
     }
@@ -406,13 +411,15 @@ async fn known(grants: &Grants, name: &str) -> Result<UserConnection, Failure> {
 async fn connection(grants: &Grants, server: &str) -> Result<Option<UserConnection>, Failure> {
     Ok(connections_of(grants, &user())
         .await
-        .map_err(other)?
+        .map_err(Failure::other)?
         .into_iter()
         .find(|one| one.server == server))
 }
 
 async fn not_connected(grants: &Grants) -> Result<Vec<UserConnection>, Failure> {
-    let all = connections_of(grants, &user()).await.map_err(other)?;
+    let all = connections_of(grants, &user())
+        .await
+        .map_err(Failure::other)?;
     Ok(all
         .into_iter()
         .filter(|connection| !connection.is_connected())
@@ -499,10 +506,6 @@ fn open(location: &Url, browser: Browser) {
 fn refused(error: SignInError) -> Failure {
     match error {
         SignInError::Failed { reason } => Failure::other(format!("the sign-in failed: {reason}")),
-        error => Failure::other(error.to_string()),
+        error => Failure::other(error),
     }
-}
-
-fn other(error: impl std::fmt::Display) -> Failure {
-    Failure::other(error.to_string())
 }

@@ -40,7 +40,7 @@ pub fn pages(folder: Option<&Path>) -> Result<(), Failure> {
         let mut text = Vec::new();
         clap_mangen::Man::new(Cli::command())
             .render(&mut text)
-            .map_err(|error| Failure::other(error.to_string()))?;
+            .map_err(Failure::other)?;
         print(&text);
         return Ok(());
     };

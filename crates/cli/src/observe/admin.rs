@@ -1,5 +1,6 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
+use fanlight_protocol::visible::plain;
 use std::error::Error as _;
 use std::time::Duration;
 
@@ -287,7 +288,7 @@ impl Admin {
             .last()
             .map(ToString::to_string);
         let help = cause.as_deref().and_then(tls::help);
-        let cause = cause.map(|cause| format!(": {}", crate::show::plain(&cause, 200)));
+        let cause = cause.map(|cause| format!(": {}", plain(&cause, 200)));
         Failure::other(format!(
             "the admin listener at {} ({}) {what}{}; {}",
             self.shown(),
@@ -312,6 +313,6 @@ fn reason(body: &[u8]) -> String {
         .as_ref()
         .and_then(|answer| answer.get("error")?.as_str());
     reason
-        .map(|text| format!(": {}", crate::show::plain(text, 300)))
+        .map(|text| format!(": {}", plain(text, 300)))
         .unwrap_or_default()
 }

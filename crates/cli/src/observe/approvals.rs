@@ -11,7 +11,8 @@ use super::style::{Style, duration};
 use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::show::{indented, plain};
+use crate::show::indented;
+use fanlight_protocol::visible::plain;
 
 /// The limit of nesting up to which arguments are indented.
 const NESTING: usize = 1024;

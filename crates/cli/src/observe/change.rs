@@ -8,8 +8,8 @@ use super::Admin;
 use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::show::plain;
 use crate::suggestions::did_you_mean;
+use fanlight_protocol::visible::plain;
 
 /// Makes the gateway reload its configuration; fails if it cannot be used.
 pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {

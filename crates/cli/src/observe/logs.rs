@@ -10,7 +10,7 @@ use super::style::Style;
 use crate::cli::{CommonArgs, LogsArgs};
 use crate::failure::Failure;
 use crate::out::{self, complain, say};
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The size limit of a log line from the gateway, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -59,10 +59,7 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
     let mut skipped = 0;
     while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
         events.push(&chunk);
-        while let Some(event) = events
-            .next_event()
-            .map_err(|error| Failure::other(error.to_string()))?
-        {
+        while let Some(event) = events.next_event().map_err(Failure::other)? {
             if skipped < hidden {
                 skipped += 1;
             } else if event.name.as_ref() == b"line" {

@@ -10,7 +10,7 @@ use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// Prints the overview; fails if the gateway is not ready.
 pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {

@@ -48,7 +48,7 @@ pub(super) fn configure(
 pub(super) fn unusable(args: &AdminArgs, error: &reqwest::Error) -> Failure {
     match (&args.admin_cert, &args.admin_key) {
         (Some(certificate), Some(key)) => no_identity(certificate, key),
-        _ => Failure::other(error.to_string()),
+        _ => Failure::other(error),
     }
 }
 

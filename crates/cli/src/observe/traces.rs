@@ -12,7 +12,7 @@ use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The least number of digits shown of an id.
 const SHORTEST: usize = 8;

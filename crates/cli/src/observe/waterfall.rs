@@ -6,7 +6,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::spans::{Kind, Span};
 use super::style::{Style, duration};
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 
 /// The least width of a terminal with bars.
 const LEAST_WITH_BARS: usize = 60;

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::observe::Admin;
 use crate::out::{self, counted, say};
 use crate::policy;
-use crate::show::plain;
+use fanlight_protocol::visible::plain;
 use question::{Answer, Question};
 
 /// Runs a subcommand of `fanlight policy`. It starts no server: a running gateway supplies the

@@ -175,6 +175,16 @@ options! {
 }
 
 impl Server {
+    /// Whether each principal has its own process of a modern server. A process with variables of
+    /// its user is separate in any case.
+    #[must_use]
+    pub fn keeps_principals_apart(&self) -> bool {
+        matches!(self.transport, Transport::Stdio { .. })
+            && self.session != SessionPolicy::Shared
+            && self.era != EraChoice::Legacy
+            && self.user_env.is_empty()
+    }
+
     /// An enabled server with every option at its default.
     pub fn new(name: impl Into<String>, transport: Transport) -> Self {
         Self {

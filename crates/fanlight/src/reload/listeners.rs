@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::listening;
 use fanlight_admin::LiveSettings;
 use fanlight_cli::failure::Unusable;
+use fanlight_cli::listeners::{check_clients, check_operators};
 use fanlight_config::Config;
 use fanlight_config::scheme;
 use fanlight_frontend::{
@@ -183,13 +184,13 @@ impl Listeners {
             .and_then(|clients| clients.next_address(Some(config.listen.clone())));
         let operators = self.operators.next_address(self.admin_address(config));
         if let Some(address) = clients.clone().unwrap_or_else(|| self.address()) {
-            listening::check_clients(config, &address).map_err(Unusable::Other)?;
+            check_clients(config, &address).map_err(Unusable::Other)?;
         }
         if let Some(address) = operators
             .clone()
             .unwrap_or_else(|| self.operators.address())
         {
-            listening::check_operators(config, &address).map_err(Unusable::Other)?;
+            check_operators(config, &address).map_err(Unusable::Other)?;
         }
         let tls_of_clients = match self.clients {
             Some(_) => listening::tls_of_clients(config).map_err(Unusable::Other)?,

@@ -39,11 +39,11 @@ use tracing::{error, info, warn};
 
 use crate::assembly::Assembly;
 use crate::auth;
-use crate::hooks;
-use crate::known_lists::KnownLists;
 use crate::service_manager;
-use crate::shown_names::NameRules;
-use crate::unmatched;
+use fanlight_cli::hooks;
+use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::shown_names::NameRules;
+use fanlight_cli::unmatched;
 pub(crate) use listeners::{Listener, Listeners, warn_if_open};
 use outcome::Applied;
 pub(crate) use outcome::{Outcome, State, Trigger};

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::{Control, NoServer, Trigger};
-use crate::flagged::{self, Flagged, flagged};
-use crate::known_lists::KnownLists;
-use crate::unmatched;
+use fanlight_cli::flagged::{self, Flagged, flagged};
+use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::unmatched;
 
 impl Operations for Control {
     fn config(&self) -> Json {

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::listeners::Moved;
 use crate::servers::Difference;
-use crate::shown_names::ChangedNames;
+use fanlight_cli::shown_names::ChangedNames;
 
 /// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

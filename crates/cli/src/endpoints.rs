@@ -1,0 +1,58 @@
+//! The configured endpoints, as settings of the gateway core.
+
+use std::sync::Arc;
+
+use crate::cli::EndpointArgs;
+use crate::failure::Failure;
+use crate::suggestions::did_you_mean;
+use fanlight_canonical::Endpoint;
+use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
+use fanlight_config::{Config, EntryFilter};
+use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
+
+use crate::rewriting::servers_of_rules;
+
+/// The endpoints of a configuration.
+pub fn settings(config: &Config) -> EndpointSettings {
+    let servers = servers_of_rules(config);
+    let entry = |(path, endpoint): &(String, fanlight_config::Endpoint)| EndpointEntry {
+        path: path.as_str().into(),
+        servers: endpoint.servers.clone(),
+        tools: filter(&servers, ItemKind::Names, &endpoint.tools),
+        prompts: filter(&servers, ItemKind::Names, &endpoint.prompts),
+        resources: filter(&servers, ItemKind::Uris, &endpoint.resources),
+        instructions: endpoint.instructions.clone(),
+    };
+    let endpoints = config.endpoints.iter().map(entry).collect();
+    EndpointSettings {
+        default_path: config.path.clone(),
+        endpoints,
+    }
+}
+
+/// Finds the configured endpoint at a path.
+pub fn find(gateway: &Gateway, path: &str) -> Result<Endpoint, Failure> {
+    gateway.endpoint(path).ok_or_else(|| {
+        let paths: Vec<_> = gateway
+            .endpoints()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
+        let meant = match did_you_mean(path, paths.iter().map(|path| &**path)) {
+            meant if meant.is_empty() => format!("; the configuration has {}", paths.join(", ")),
+            meant => meant,
+        };
+        Failure::usage(format!("no endpoint is at {path}{meant}"))
+    })
+}
+
+/// The endpoint that a command names, or all servers if it names none.
+pub fn find_named(args: &EndpointArgs, gateway: &Gateway) -> Result<Endpoint, Failure> {
+    args.path()
+        .map_or(Ok(Endpoint::Everything), |path| find(gateway, path))
+}
+
+fn filter(servers: &Arc<Servers>, kind: ItemKind, filter: &EntryFilter) -> Option<ItemFilter> {
+    let is_any = *filter != EntryFilter::default();
+    is_any.then(|| ItemFilter::new(servers, kind, filter.allow.as_deref(), &filter.deny))
+}

@@ -1,0 +1,482 @@
+//! `fanlight check`: checks the configuration, the answers of every server, and whether clients
+//! accept the merged names.
+
+pub(super) mod authentication;
+mod names;
+pub(super) mod sign_in;
+
+use fanlight_protocol::visible::plain;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::failure::Failure;
+use crate::list_state::ListState;
+use crate::observe::columns::{self, Column};
+use crate::observe::style::Style;
+use crate::out::{self, counted, say};
+use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
+use fanlight_config::{Config, Loaded, Severity};
+use fanlight_gateway::catalogue::{ListKind, ListView};
+use fanlight_gateway::{BackendId, Gateway};
+use fanlight_grants::oauth::Challenge;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
+use fanlight_protocol::{Era, Json};
+use http::HeaderValue;
+use serde_json::{Map, Value, json};
+
+use self::sign_in::SignIn;
+use super::failures;
+use super::list::incomplete;
+use crate::flagged::{self, Flagged, flagged};
+use crate::known_lists::KnownLists;
+use crate::listeners;
+use crate::shown_names::{ChangedNames, NameRules};
+use crate::unmatched;
+use crate::users::Users;
+
+/// The least width of the column of eras: one era with its revision.
+const ERA: usize = "modern 2026-07-28".len();
+
+/// Prints what the configuration says by itself.
+pub fn introduce(loaded: &Loaded) {
+    let config = &loaded.config;
+    say!(
+        "{}: valid, {}",
+        loaded.path.display(),
+        counted(config.servers.len(), "server")
+    );
+    for problem in &loaded.warnings {
+        say!(
+            "{}",
+            problem.render(&loaded.path, false).trim_end_matches('\n')
+        );
+    }
+    for server in config.servers.iter().filter(|server| !server.enabled) {
+        say!("note: server {:?} is not enabled", server.name);
+    }
+    say!("{}", authentication::describe(config).join("\n"));
+    authentication::warnings(config, SystemTime::now())
+        .iter()
+        .for_each(|warning| say!("warning: {warning}"));
+    say!("");
+}
+
+/// The findings about a configuration.
+pub struct Checked {
+    servers: Vec<Server>,
+    /// The counted kinds of lists.
+    counted: Vec<ListKind>,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    /// The configured changes of entries.
+    intended: Vec<String>,
+    /// The names that clients saw differently until now.
+    renamed: ChangedNames,
+}
+
+/// The findings about a server.
+#[derive(Default)]
+struct Server {
+    name: String,
+    transport: String,
+    /// The eras that the server supports, with their revisions.
+    eras: String,
+    /// The server whose canary or mirror this is.
+    version_of: Option<String>,
+    /// The lengths of the counted lists, if clients see them; `None` if the server cannot be used.
+    counts: Option<Vec<usize>>,
+    /// The server's name, version and capabilities.
+    summary: Option<String>,
+    /// An explanation of the server's sessions.
+    session: Option<String>,
+    /// The server's challenge, if it has refused credentials or their absence.
+    challenge: Option<Challenge>,
+    /// The requirements for signing in to the server, if it has any.
+    sign_in: Option<SignIn>,
+}
+
+/// The names that differ from those in the gateway's last run, which stored its rules of names in
+/// `stateDir`.
+fn changed_names(loaded: &Loaded, known: &KnownLists) -> ChangedNames {
+    let state = ListState::left_for(&loaded.config, std::slice::from_ref(&loaded.path));
+    let before = state.and_then(|state| NameRules::from_json(&state.names()?));
+    before
+        .map(|before| before.changed_by(&NameRules::of(&loaded.config), known))
+        .unwrap_or_default()
+}
+
+impl Checked {
+    /// Empty findings about these kinds of lists.
+    fn of(counted: Vec<ListKind>) -> Self {
+        let (servers, renamed) = (Vec::new(), ChangedNames::default());
+        let (errors, warnings, intended) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            servers,
+            counted,
+            errors,
+            warnings,
+            intended,
+            renamed,
+        }
+    }
+
+    /// Reads the lists of every server behind this gateway.
+    pub async fn inspect(
+        gateway: &Gateway,
+        backends: impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)>,
+        users: &Users,
+        loaded: &Loaded,
+    ) -> Self {
+        let config = &loaded.config;
+        let mut lists = Vec::new();
+        for kind in ListKind::ALL {
+            lists.push(gateway.catalogue(kind, &Endpoint::Everything).await);
+        }
+        // Few servers have skills.
+        let is_counted =
+            |(kind, list): &(ListKind, &ListView)| *kind != ListKind::Skills || !list.is_empty();
+        let (kinds, counted): (Vec<_>, Vec<_>) = ListKind::ALL
+            .into_iter()
+            .zip(&lists)
+            .filter(is_counted)
+            .unzip();
+        let mut checked = Self::of(kinds);
+        let mut down = Vec::new();
+        for (id, backend) in backends {
+            let status = backend.status();
+            let mut eras = match (status.era, status.revision) {
+                (Some(era), Some(revision)) => format!("{era} {revision}"),
+                _ => "-".to_owned(),
+            };
+            if status.era == Some(Era::Modern)
+                && let Some(revision) = legacy_revision(&*backend).await
+            {
+                eras.push_str(&format!(", {} {revision}", Era::Legacy));
+            }
+            let (name, transport) = (backend.name().to_owned(), status.transport.to_owned());
+            let version_of = config
+                .version_of(&name)
+                .map(|(option, of)| format!("the {option} of {}", of.name));
+            let mut server = Server {
+                name,
+                transport,
+                eras,
+                version_of,
+                ..Server::default()
+            };
+            match backend.describe().await {
+                Ok(description) => {
+                    // Clients do not see the entries of a canary or mirror.
+                    let is_shown = server.version_of.is_none();
+                    server.counts = Some(
+                        counted
+                            .iter()
+                            .filter(|_| is_shown)
+                            .map(|list| count(list, id))
+                            .collect(),
+                    );
+                    server.summary = Some(summary(&description));
+                    server.session = match status.era == Some(Era::Modern) {
+                        true => authentication::about_processes(config, backend.name()),
+                        false => backend.session_choice().await.ok().flatten(),
+                    };
+                }
+                Err(error) => {
+                    down.push(format!("server {:?} ", backend.name()));
+                    checked.errors.push(failures::text(backend.name(), &error));
+                    let said = error
+                        .details()
+                        .and_then(|details| details.challenge.as_deref());
+                    let said = said.and_then(|said| HeaderValue::from_str(said).ok());
+                    server.challenge = Challenge::from_headers(&said);
+                }
+            }
+            checked.servers.push(server);
+        }
+        for list in &lists {
+            // The problems of a server that is down are already reported.
+            let is_new = |problem: &String| {
+                !checked.errors.contains(problem)
+                    && !down.iter().any(|down| problem.starts_with(down))
+            };
+            let new: Vec<_> = incomplete(list).filter(is_new).collect();
+            checked.errors.extend(new);
+            checked.warnings.extend(names::warnings(list));
+            checked.intended.extend(names::rewritten(list));
+        }
+        checked.intended.extend(users.key());
+        checked.warnings.extend(names::unknown_arguments(&lists));
+        let known = KnownLists::of(gateway);
+        checked.warnings.extend(unmatched::warnings(config, &known));
+        checked.warnings.extend(
+            flagged(&flagged::known(&KnownLists::for_operators(gateway)))
+                .iter()
+                .map(Flagged::line),
+        );
+        checked.renamed = changed_names(loaded, &known);
+        checked
+    }
+
+    /// Prints the findings. Fails if a server cannot be used or its lists cannot be read.
+    pub async fn report(mut self, loaded: &Loaded, as_json: bool) -> Result<(), Failure> {
+        let config = &loaded.config;
+        self.find_sign_ins(config).await;
+        let refused = listeners::refused(config).into_iter();
+        self.errors.extend(
+            refused.map(|problem| format!("`fanlight run` refuses this configuration: {problem}")),
+        );
+        if as_json {
+            let of_file = loaded
+                .warnings
+                .iter()
+                .map(|problem| problem.message().to_owned());
+            let of_authentication = authentication::warnings(config, SystemTime::now());
+            self.warnings.splice(0..0, of_file.chain(of_authentication));
+            out::json(&format!("{:#}", self.to_json(loaded)));
+        } else {
+            self.print();
+        }
+        match self.errors.len() {
+            0 => Ok(()),
+            problems => Err(Failure::other(format!(
+                "{} found",
+                counted(problems, "problem")
+            ))),
+        }
+    }
+
+    /// Finds out the requirements for signing in.
+    async fn find_sign_ins(&mut self, config: &Config) {
+        let said = |name: &str| {
+            self.servers
+                .iter()
+                .find(|server| server.name == name)?
+                .challenge
+                .clone()
+        };
+        let enabled = config.servers.iter().filter(|server| server.enabled);
+        let mut found = sign_in::wanted(
+            config,
+            enabled.map(|server| (server, said(&server.name))).collect(),
+        )
+        .await;
+        for server in &mut self.servers {
+            let at = found.iter().position(|one| one.server == server.name);
+            server.sign_in = at.map(|at| found.swap_remove(at));
+        }
+    }
+
+    fn print(&self) {
+        say!("{}", self.table(Style::of_stdout().table_width()));
+        let lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
+        if !lines.is_empty() {
+            say!("\n{}", lines.join("\n"));
+        }
+        say!("");
+        self.errors.iter().for_each(|error| say!("error: {error}"));
+        self.warnings
+            .iter()
+            .for_each(|warning| say!("warning: {warning}"));
+        self.intended
+            .iter()
+            .for_each(|line| say!("as configured: {line}"));
+        self.renamed
+            .lines()
+            .iter()
+            .for_each(|line| say!("changed since the last run: {line}"));
+    }
+
+    /// A table with a row for each server, within this many columns if possible.
+    fn table(&self, width: usize) -> String {
+        let each = |of: &dyn Fn(&Server) -> String| self.servers.iter().map(of).collect::<Vec<_>>();
+        let mut columns = vec![
+            Column::words("SERVER", each(&|server| server.name.clone())),
+            Column::whole("TRANSPORT", each(&|server| server.transport.clone())),
+            Column::words("ERA", each(&|server| server.eras.clone())).at_least(ERA),
+        ];
+        for (list, kind) in self.counted.iter().enumerate() {
+            let count = |server: &Server| {
+                server
+                    .counts
+                    .as_ref()
+                    .and_then(|counts| counts.get(list).copied())
+            };
+            let shown = |server: &Server| {
+                count(server).map_or_else(|| "-".to_owned(), |count| count.to_string())
+            };
+            columns.push(Column::numbers(heading(*kind), each(&shown)));
+        }
+        columns::narrow(&mut columns, &["TRANSPORT", "TEMPLATES"], width);
+        columns::render(&columns, width)
+    }
+
+    fn to_json(&self, loaded: &Loaded) -> Value {
+        let servers = self.servers.iter().map(|server| {
+            let counts = server.counts.as_ref().map(|counts| {
+                let members = self.counted.iter().zip(counts);
+                members
+                    .map(|(kind, count)| (kind.member().to_owned(), json!(count)))
+                    .collect::<Map<_, _>>()
+            });
+            json!({
+                "name": server.name,
+                "transport": server.transport,
+                "eras": server.eras,
+                "usable": server.counts.is_some(),
+                "counts": counts,
+                "summary": server.summary,
+                "session": server.session,
+                "versionOf": server.version_of,
+                "signIn": server.sign_in.as_ref().map(SignIn::to_json),
+            })
+        });
+        let problem = |severity: Severity| {
+            let word = if severity == Severity::Error {
+                "error"
+            } else {
+                "warning"
+            };
+            move |message: &String| json!({ "severity": word, "message": message })
+        };
+        let errors = self.errors.iter().map(problem(Severity::Error));
+        json!({
+            "configuration": loaded.path.display().to_string(),
+            "good": self.errors.is_empty(),
+            "servers": servers.collect::<Vec<_>>(),
+            "problems": errors.chain(self.warnings.iter().map(problem(Severity::Warning))).collect::<Vec<_>>(),
+            "asConfigured": self.intended,
+            "renamed": self.renamed.to_json(),
+            "authentication": authentication::describe(&loaded.config),
+        })
+    }
+}
+
+impl Server {
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let summary = self
+            .summary
+            .as_ref()
+            .map(|summary| format!("{} is {summary}", self.name));
+        let version = self
+            .version_of
+            .as_ref()
+            .map(|of| format!("{} is {of}", self.name));
+        let session = self
+            .session
+            .as_ref()
+            .map(|choice| format!("{}: {choice}", self.name));
+        version
+            .into_iter()
+            .chain(summary)
+            .chain(session)
+            .chain(self.sign_in.as_ref().map(SignIn::line))
+    }
+}
+
+fn heading(kind: ListKind) -> &'static str {
+    match kind {
+        ListKind::Tools => "TOOLS",
+        ListKind::Resources => "RESOURCES",
+        ListKind::ResourceTemplates => "TEMPLATES",
+        ListKind::Prompts => "PROMPTS",
+        ListKind::Skills => "SKILLS",
+    }
+}
+
+/// The revision in which a modern server serves legacy clients; `None` if Fanlight translates their
+/// requests.
+async fn legacy_revision(backend: &dyn BackendClient) -> Option<String> {
+    let session = SessionKey::fresh();
+    let client = CallContext {
+        caller: Caller::session_of(Principal::anonymous(), session),
+        // Over stdio, clients that declare capabilities such as roots are served in their own era.
+        capabilities: Json::literal(r#"{"roots":{}}"#),
+        ..(*CallContext::internal()).clone()
+    };
+    let description = backend.describe_to(&client).await;
+    backend.end_session(session);
+    let revision = description.ok()?.json().get("protocolVersion")?;
+    Some(plain(&revision.as_str()?, 40))
+}
+
+fn count(list: &ListView, backend: BackendId) -> usize {
+    list.entries()
+        .filter(|entry| entry.backend == backend)
+        .count()
+}
+
+/// A line about a server: name, version and capabilities.
+fn summary(description: &ServerDescription) -> String {
+    let info = description.server_info();
+    let text = |key: &str| Some(plain(&info.as_ref()?.get(key)?.as_str()?, 40));
+    let mut words = text("name").unwrap_or_else(|| "a server without a name".to_owned());
+    if let Some(version) = text("version") {
+        words.push_str(&format!(" {version}"));
+    }
+    let capabilities = capabilities(description);
+    if !capabilities.is_empty() {
+        words.push_str(&format!(", with {capabilities}"));
+    }
+    words
+}
+
+fn capabilities(description: &ServerDescription) -> String {
+    let Some(all) = description.capabilities() else {
+        return String::new();
+    };
+    let names = all.members().filter_map(|member| member.name(&all));
+    names
+        .map(|name| plain(&name, 40))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+
+    #[test]
+    fn table_fits_a_narrow_terminal_with_names_in_one_line() {
+        let server = |name: &str, eras: &str| Server {
+            name: name.to_owned(),
+            transport: "stdio".to_owned(),
+            eras: eras.to_owned(),
+            version_of: None,
+            counts: Some(vec![3, 1, 0, 1000]),
+            ..Server::default()
+        };
+        let kinds = [
+            ListKind::Tools,
+            ListKind::Resources,
+            ListKind::ResourceTemplates,
+            ListKind::Prompts,
+        ];
+        let servers = vec![
+            server("library", "modern 2026-07-28, legacy 2025-11-25"),
+            server(
+                "one-with-a-name-that-is-longer-than-it-has-to-be",
+                "legacy 2025-11-25",
+            ),
+        ];
+        let checked = Checked {
+            servers,
+            ..Checked::of(kinds.to_vec())
+        };
+        for width in [60, 72, 80, 120, 400] {
+            let table = checked.table(width);
+            assert!(
+                table.lines().count() == 3 && table.lines().all(|line| line.width() <= width),
+                "{table}"
+            );
+            assert!(
+                table.contains("library")
+                    && table.contains("modern 2026-07-2")
+                    && table.contains("1000"),
+                "{table}"
+            );
+            assert_eq!(table.contains("TRANSPORT"), width >= 120, "{table}");
+        }
+    }
+}

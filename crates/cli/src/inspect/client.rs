@@ -1,0 +1,377 @@
+//! A minimal MCP client over HTTP for commands that inspect a gateway or a server
+//! from outside.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+use bytes::Bytes;
+use fanlight_grants::fetch;
+use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
+use fanlight_grants::{Message as Asked, Refused};
+use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
+use fanlight_protocol::message::request_text;
+use fanlight_protocol::param_header::ParamHeader;
+use fanlight_protocol::visible::plain;
+use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
+use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::check::sign_in::wanted_at;
+use crate::login::ServerByUrl;
+
+/// The environment variable with the client's key or access token.
+const TOKEN: &str = "FANLIGHT_TOKEN";
+/// How often a message is sent at most. A server may refuse an old token, the renewed token, and a
+/// DPoP proof without its nonce.
+const MOST_SENT: usize = 4;
+
+/// The size limit of an answer, in bytes.
+const LONGEST: usize = 256 << 20;
+
+/// The limit of characters shown of a server's URL.
+const LONGEST_SHOWN: usize = 500;
+
+/// The `traceparent` values of a request. They name different spans, which shows which one the
+/// gateway used.
+#[derive(Clone, Copy)]
+pub(super) struct TraceParents<'a> {
+    pub(super) meta: &'a str,
+    pub(super) header: &'a str,
+}
+
+/// Headers of a request, by name.
+pub(super) type Headers = Vec<(String, String)>;
+
+/// A client of a gateway or a server, which sends stateless requests (2026-07-28).
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    timeout: Duration,
+    credentials: Credentials,
+}
+
+/// The client's credentials.
+enum Credentials {
+    Nothing,
+    /// A key or an access token.
+    Token(String),
+    /// The user's sign-in at this server, stored or requested on demand.
+    Granted(Box<ServerByUrl>),
+}
+
+impl Client {
+    /// A client without credentials of the server at `url`.
+    pub fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
+        // Credentials go only to the server that the user named.
+        let http = fetch::builder()
+            .no_proxy()
+            .build()
+            .map_err(Failure::other)?;
+        Ok(Self {
+            http,
+            url,
+            timeout,
+            credentials: Credentials::Nothing,
+        })
+    }
+
+    /// The client with the key or access token of the environment.
+    pub(super) fn with_token_of_environment(self) -> Self {
+        match std::env::var(TOKEN).ok().filter(|token| !token.is_empty()) {
+            Some(token) => self.with_token(token),
+            None => self,
+        }
+    }
+
+    /// The client with this key or access token.
+    pub fn with_token(self, token: String) -> Self {
+        Self {
+            credentials: Credentials::Token(token),
+            ..self
+        }
+    }
+
+    /// The client with the token of the user's sign-in, unless it already has a token.
+    pub(super) fn or_signed_in(self, server: ServerByUrl) -> Self {
+        match self.credentials {
+            Credentials::Nothing => Self {
+                credentials: Credentials::Granted(Box::new(server)),
+                ..self
+            },
+            Credentials::Token(_) | Credentials::Granted(_) => self,
+        }
+    }
+
+    /// The server's challenge to sign in; `None` if the server serves this client, wants something
+    /// else, or cannot be reached.
+    pub(super) async fn challenge(&self) -> Result<Option<Challenge>, Failure> {
+        let (body, headers) =
+            modern_request("server/discover", ObjectBuilder::new(), Vec::new(), None);
+        let shown = self.shown().await?;
+        let Ok(response) = self.send(body.clone(), &headers, &shown).await else {
+            return Ok(None);
+        };
+        let response = self.unless_refused(response, body, &headers, shown).await?;
+        let challenge = Challenge::from_headers(response.headers().get_all(WWW_AUTHENTICATE));
+        Ok(challenge.filter(|_| response.status() == StatusCode::UNAUTHORIZED))
+    }
+
+    /// The token of the user's sign-in, if there is one.
+    pub(super) async fn token(&self) -> Result<Option<String>, Failure> {
+        match &self.credentials {
+            Credentials::Granted(server) => server.token().await,
+            Credentials::Nothing | Credentials::Token(_) => Ok(None),
+        }
+    }
+
+    /// Waits until changes of the user's sign-in are stored.
+    pub(super) async fn stop(&self) {
+        if let Credentials::Granted(server) = &self.credentials {
+            server.stop().await;
+        }
+    }
+
+    /// A stateless tool call (2026-07-28). `trace` is sent in `_meta` and in the headers.
+    pub(super) async fn call_modern(
+        &self,
+        tool: &str,
+        mirrored: &[ParamHeader],
+        arguments: &Json,
+        trace: Option<TraceParents<'_>>,
+    ) -> Result<Response, Failure> {
+        let mut params = ObjectBuilder::new();
+        params.string("name", tool).member("arguments", arguments);
+        let mut headers = vec![(header::NAME.to_owned(), header::encode(tool).into_owned())];
+        headers.extend(mirrored.iter().filter_map(|mirrored| {
+            let value = mirrored.value(arguments)?;
+            Some((
+                format!("{}{}", header::PARAM_PREFIX, mirrored.name),
+                header::encode(&value).into_owned(),
+            ))
+        }));
+        self.modern("tools/call", params, headers, trace).await
+    }
+
+    /// Any stateless request; `_meta` is added to `params`.
+    pub(super) async fn modern(
+        &self,
+        method: &str,
+        params: ObjectBuilder,
+        headers: Headers,
+        trace: Option<TraceParents<'_>>,
+    ) -> Result<Response, Failure> {
+        let (body, headers) = modern_request(method, params, headers, trace);
+        self.answer(self.post(body, headers).await?).await
+    }
+
+    /// Sends a message. If the server refuses its credentials, it did not run, and is sent again
+    /// with others if there are any.
+    async fn post(&self, body: Bytes, headers: Headers) -> Result<reqwest::Response, Failure> {
+        let shown = self.shown().await?;
+        let response = self.send(body.clone(), &headers, &shown).await?;
+        self.unless_refused(response, body, &headers, shown).await
+    }
+
+    /// The header fields with the client's credentials.
+    async fn shown(&self) -> Result<HeaderMap, Failure> {
+        match &self.credentials {
+            Credentials::Nothing => Ok(HeaderMap::new()),
+            Credentials::Granted(server) => server.headers().await,
+            Credentials::Token(token) => {
+                let value = HeaderValue::try_from(format!("Bearer {token}"));
+                let mut value = value.map_err(|_| {
+                    Failure::usage(format!(
+                        "{TOKEN} has characters that are not allowed in a token"
+                    ))
+                })?;
+                value.set_sensitive(true);
+                Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+            }
+        }
+    }
+
+    /// The response to a message. While it refuses the credentials, sends the message again with
+    /// others.
+    async fn unless_refused(
+        &self,
+        mut response: reqwest::Response,
+        body: Bytes,
+        headers: &Headers,
+        mut shown: HeaderMap,
+    ) -> Result<reqwest::Response, Failure> {
+        let Credentials::Granted(server) = &self.credentials else {
+            return Ok(response);
+        };
+        for sent in 1..MOST_SENT {
+            let challenges: Vec<_> = response
+                .headers()
+                .get_all(WWW_AUTHENTICATE)
+                .iter()
+                .cloned()
+                .collect();
+            let is_refused = match response.status() {
+                StatusCode::UNAUTHORIZED => true,
+                StatusCode::FORBIDDEN => !challenges.is_empty(),
+                _ => false,
+            };
+            if !is_refused {
+                break;
+            }
+            let refused = Refused {
+                status: response.status(),
+                challenges: &challenges,
+                nonce: response.headers().get(PROOF_NONCE),
+                shown: &shown,
+                message: Asked {
+                    method: &Method::POST,
+                    url: server.url(),
+                },
+            };
+            // Boxed to keep the futures of all messages small: few are refused.
+            let Some(other) = Box::pin(server.replaced(refused, sent > 1)).await? else {
+                break;
+            };
+            shown = other;
+            response = self.send(body.clone(), headers, &shown).await?;
+        }
+        Ok(response)
+    }
+
+    async fn send(
+        &self,
+        body: Bytes,
+        headers: &Headers,
+        shown: &HeaderMap,
+    ) -> Result<reqwest::Response, Failure> {
+        let mut request = self
+            .http
+            .post(&self.url)
+            .timeout(self.timeout)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(body);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let response = request
+            .headers(shown.clone())
+            .send()
+            .await
+            .map_err(Failure::other)?;
+        match response.status().is_redirection() {
+            true => Err(redirected(&response)),
+            false => Ok(response),
+        }
+    }
+
+    /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
+    async fn answer(&self, mut http: reqwest::Response) -> Result<Response, Failure> {
+        let is_stream = http
+            .headers()
+            .get("content-type")
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let (status, challenge) = (
+            http.status(),
+            Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
+        );
+        let body = fetch::body_of(&mut http, LONGEST)
+            .await
+            .map_err(Failure::other)?;
+        let body = body.ok_or_else(|| Failure::other("the gateway's answer is too long"))?;
+        let text = if is_stream { last_event(&body)? } else { body };
+        match Message::parse(text, MAX_NESTING) {
+            Ok(Message::Response(response)) => Ok(response),
+            _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                // Boxed to keep the futures of all messages small.
+                Err(Box::pin(self.not_let_in(status, challenge)).await)
+            }
+            Ok(_) => Err(Failure::other(
+                "the gateway sent something other than a JSON-RPC response",
+            )),
+            Err(error) => Err(Failure::other(format!(
+                "the gateway's answer is invalid: {error}"
+            ))),
+        }
+    }
+
+    async fn not_let_in(&self, status: StatusCode, challenge: Option<Challenge>) -> Failure {
+        let what = match &self.credentials {
+            Credentials::Token(_) => format!("does not accept the key or access token in {TOKEN}"),
+            Credentials::Granted(server) if server.has_signed_in() => {
+                "does not accept the token of your sign-in".into()
+            }
+            Credentials::Nothing | Credentials::Granted(_) => {
+                format!("requires credentials: put a key or an access token into {TOKEN}")
+            }
+        };
+        let sign_in = match (&self.credentials, challenge) {
+            (Credentials::Granted(server), Some(challenge)) if !server.has_signed_in() => {
+                wanted_at(server.server(), challenge)
+                    .await
+                    .map(|wanted| format!("; {}", wanted.line()))
+            }
+            _ => None,
+        };
+        Failure::other(format!(
+            "the server {what} (status {}){}",
+            status.as_u16(),
+            sign_in.unwrap_or_default()
+        ))
+    }
+}
+
+/// The body and the header fields of a stateless request.
+fn modern_request(
+    method: &str,
+    mut params: ObjectBuilder,
+    mut headers: Headers,
+    trace: Option<TraceParents<'_>>,
+) -> (Bytes, Headers) {
+    let revision = Revision::NEWEST_MODERN.as_str();
+    let mut own = ObjectBuilder::new();
+    own.string(meta::PROTOCOL_VERSION, revision)
+        .member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
+    if let Some(trace) = trace {
+        own.string("traceparent", trace.meta);
+        headers.push(("traceparent".to_owned(), trace.header.to_owned()));
+    }
+    params.member("_meta", &own.finish());
+    headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
+    headers.push((header::METHOD.to_owned(), method.to_owned()));
+    (
+        request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(),
+        headers,
+    )
+}
+
+fn redirected(response: &reqwest::Response) -> Failure {
+    let status = response.status().as_u16();
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|location| location.to_str().ok());
+    Failure::other(
+        match location.and_then(|location| response.url().join(location).ok()) {
+            Some(location) => format!(
+                "the server redirects to {} (status {status}); Fanlight does not follow it: name \
+                 that URL if it is the one you mean",
+                plain(location.as_str(), LONGEST_SHOWN)
+            ),
+            None => {
+                format!(
+                    "the server redirects without a target (status {status}): name the URL of its endpoint"
+                )
+            }
+        },
+    )
+}
+
+fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {
+    let mut decoder = fanlight_protocol::sse::EventDecoder::new(usize::MAX - 1);
+    decoder.push(stream);
+    let mut last = Bytes::new();
+    while let Some(event) = decoder.next_event().map_err(Failure::other)? {
+        last = event.data;
+    }
+    Ok(last)
+}

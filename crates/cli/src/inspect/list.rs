@@ -1,0 +1,279 @@
+//! `fanlight list`: the merged catalogue.
+
+use fanlight_protocol::visible::plain;
+use std::sync::Arc;
+
+use crate::cli::{EndpointArgs, Listed};
+use crate::failure::Failure;
+use crate::observe::Admin;
+use crate::observe::columns::{self, Column};
+use crate::observe::style::Style;
+use crate::out::{self, say};
+use fanlight_gateway::Gateway;
+use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+
+use crate::endpoints::find_named;
+
+const LONGEST_DESCRIPTION: usize = 100;
+
+/// The lists to show, and how.
+pub struct Wanted<'a> {
+    /// The lists; `None` for all.
+    pub what: Option<Listed>,
+    /// Whether to print JSON.
+    pub json: bool,
+    /// The endpoint whose lists these are.
+    pub endpoint: &'a EndpointArgs,
+}
+
+impl Wanted<'_> {
+    pub(super) fn kinds(&self) -> &'static [ListKind] {
+        match self.what {
+            Some(Listed::Tools) => &[ListKind::Tools],
+            Some(Listed::Resources) => &[ListKind::Resources, ListKind::ResourceTemplates],
+            Some(Listed::Prompts) => &[ListKind::Prompts],
+            None => &ListKind::ALL,
+        }
+    }
+}
+
+/// Prints the merged lists; fails if a server's part is missing.
+pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure> {
+    let mut lists = Vec::new();
+    let endpoint = find_named(wanted.endpoint, gateway)?;
+    for kind in wanted.kinds() {
+        lists.push((*kind, List::of(&gateway.catalogue(*kind, &endpoint).await)));
+    }
+    print_all(&lists, wanted.json)
+}
+
+/// [`list`] through a running gateway.
+pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), Failure> {
+    let mut lists = Vec::new();
+    for kind in wanted.kinds() {
+        let mut query = vec![("kind", kind.member().to_owned())];
+        query.extend(
+            wanted
+                .endpoint
+                .path()
+                .map(|path| ("endpoint", path.to_owned())),
+        );
+        let answer = admin.get("/api/catalogue", &query).await?;
+        let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
+        lists.push((
+            *kind,
+            List::read(&answer.get(kind.member()).unwrap_or_else(Json::null)),
+        ));
+    }
+    print_all(&lists, wanted.json)
+}
+
+pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
+    let mut all = ObjectBuilder::new();
+    for (kind, list) in lists {
+        if json {
+            let mut entries = ArrayBuilder::default();
+            for entry in &list.entries {
+                entries.push(&entry.visible);
+            }
+            all.member(kind.member(), &entries.finish());
+        } else {
+            print(*kind, list);
+        }
+    }
+    if json {
+        out::json(all.finish().as_text());
+    }
+    let mut missing: Vec<&str> = Vec::new();
+    for problem in lists.iter().flat_map(|(_, list)| &list.missing) {
+        if !missing.contains(&problem.as_str()) {
+            missing.push(problem);
+        }
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::other(missing.join("\n")))
+    }
+}
+
+/// A merged list to show.
+#[derive(Default)]
+pub(super) struct List {
+    pub(super) entries: Vec<Shown>,
+    /// Notes on entries whose URI another server has, too.
+    collisions: Vec<String>,
+    /// The missing servers with reasons.
+    missing: Vec<String>,
+}
+
+pub(super) struct Shown {
+    key: String,
+    backend: String,
+    visible: Arc<Json>,
+}
+
+impl Shown {
+    /// An entry as clients get it; its server is unknown.
+    pub(super) fn of(kind: ListKind, entry: Json) -> Self {
+        let member = match kind {
+            ListKind::Tools | ListKind::Prompts => "name",
+            ListKind::Resources | ListKind::Skills => "uri",
+            ListKind::ResourceTemplates => "uriTemplate",
+        };
+        let key = entry
+            .get(member)
+            .and_then(|key| Some(key.as_str()?.into_owned()))
+            .unwrap_or_default();
+        Self {
+            key,
+            backend: String::new(),
+            visible: Arc::new(entry),
+        }
+    }
+}
+
+impl List {
+    fn of(snapshot: &ListView) -> Self {
+        let shown = |entry: &Entry| Shown {
+            key: entry
+                .key
+                .as_ref()
+                .and_then(|key| Some(key.as_str()?.into_owned()))
+                .unwrap_or_default(),
+            backend: snapshot.backend_of(entry).to_owned(),
+            visible: Arc::clone(&entry.visible),
+        };
+        let collisions = snapshot.collisions().iter().map(|collision| {
+            collision_text(
+                [&collision.key, &collision.other, &collision.kept],
+                collision.alias.as_deref(),
+            )
+        });
+        Self {
+            entries: snapshot.entries().map(shown).collect(),
+            collisions: collisions.collect(),
+            missing: incomplete(snapshot).collect(),
+        }
+    }
+
+    /// Reads a list from an answer of `/api/catalogue`.
+    fn read(list: &Json) -> Self {
+        let text = |object: &Json, key: &str| Some(object.get(key)?.as_str()?.into_owned());
+        let all = |key: &str| {
+            let all = list.get(key).unwrap_or_else(Json::null);
+            all.elements()
+                .map(|place| all.slice(place))
+                .collect::<Vec<_>>()
+        };
+        let shown = |entry: &Json| Shown {
+            key: text(entry, "key").unwrap_or_default(),
+            backend: text(entry, "backend").unwrap_or_default(),
+            visible: Arc::new(entry.get("entry").unwrap_or_else(Json::null)),
+        };
+        let collision = |one: &Json| {
+            let [key, other, kept] =
+                ["key", "other", "kept"].map(|key| text(one, key).unwrap_or_default());
+            collision_text([&key, &other, &kept], text(one, "alias").as_deref())
+        };
+        let missing = |backend: &Json| {
+            let reason = text(backend, "reason")?;
+            Some(missing_text(
+                &text(backend, "backend").unwrap_or_default(),
+                &reason,
+            ))
+        };
+        Self {
+            entries: all("entries").iter().map(shown).collect(),
+            collisions: all("collisions").iter().map(collision).collect(),
+            missing: all("backends").iter().filter_map(missing).collect(),
+        }
+    }
+}
+
+fn collision_text([key, other, kept]: [&str; 3], alias: Option<&str>) -> String {
+    let fate = alias.map_or_else(
+        || "left out".to_owned(),
+        |alias| format!("readable as {alias}"),
+    );
+    format!("{key:?} of {other} is taken by {kept}: {fate}")
+}
+
+fn missing_text(backend: &str, reason: &str) -> String {
+    // The original hint is for clients.
+    let reason = &reason.replace(
+        "; ask the gateway's operator",
+        "; `fanlight check` tells why",
+    );
+    format!("server {backend:?} {}", plain(reason, 300))
+}
+
+/// The servers missing from a merged list, with reasons.
+pub(super) fn incomplete(snapshot: &ListView) -> impl Iterator<Item = String> {
+    snapshot.contributions().filter_map(|contribution| {
+        let reason = contribution.reason.as_ref()?;
+        Some(missing_text(&contribution.backend, reason))
+    })
+}
+
+fn print(kind: ListKind, list: &List) {
+    let (title, key) = match kind {
+        ListKind::Tools => ("TOOLS", "NAME"),
+        ListKind::Resources => ("RESOURCES", "URI"),
+        ListKind::ResourceTemplates => ("RESOURCE TEMPLATES", "URI TEMPLATE"),
+        ListKind::Prompts => ("PROMPTS", "NAME"),
+        // Few servers have skills.
+        ListKind::Skills if list.entries.is_empty() => return,
+        ListKind::Skills => ("SKILLS", "URI"),
+    };
+    say!("{title} ({})", list.entries.len());
+    if !list.entries.is_empty() {
+        let cells = |index: usize| {
+            list.entries
+                .iter()
+                .map(|entry| row(entry)[index].clone())
+                .collect()
+        };
+        let columns = [
+            Column::whole(key, cells(0)),
+            Column::whole("SERVER", cells(1)),
+            Column::words("DESCRIPTION", cells(2)),
+        ];
+        say!(
+            "{}",
+            columns::render(&columns, Style::of_stdout().table_width())
+        );
+    }
+    for collision in &list.collisions {
+        say!("  {collision}");
+    }
+    say!("");
+}
+
+fn row(entry: &Shown) -> [String; 3] {
+    let text = |key: &str| {
+        entry
+            .visible
+            .get(key)
+            .and_then(|text| text.as_str().map(|text| text.into_owned()))
+    };
+    let description = text("description")
+        .or_else(|| text("title"))
+        .or_else(|| text("name"));
+    let of_skill = || {
+        entry
+            .visible
+            .get("frontmatter")?
+            .get("description")?
+            .as_str()
+            .map(|text| text.into_owned())
+    };
+    let description = description.or_else(of_skill).unwrap_or_default();
+    [
+        plain(&entry.key, 300),
+        entry.backend.clone(),
+        plain(&description, LONGEST_DESCRIPTION),
+    ]
+}

@@ -1,0 +1,147 @@
+//! `fanlight validate`: checks the configuration files without connecting to a server.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::cli::{CommonArgs, ValidateArgs};
+use crate::configuration;
+use crate::failure::{Failure, Unusable};
+use crate::out::{self, counted, say};
+use fanlight_config::{Environment, Problem, Server, Severity, Transport, load_all, load_usable};
+use fanlight_protocol::visible::plain;
+use serde_json::{Value, json};
+
+use super::check::authentication;
+use crate::flagged::{self, Flagged, flagged};
+use crate::known_lists::KnownLists;
+use crate::listeners;
+use crate::unmatched;
+
+/// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
+/// unset variables.
+pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let paths = configuration::paths(common).ok_or_else(|| {
+        Failure::usage("there is no configuration to validate: name it with --config")
+    })?;
+    let env = |name: &str| std::env::var(name).ok();
+    let names = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
+    let loaded = match load_all(&paths, &env) {
+        Ok(loaded) => loaded,
+        // The value of a missing variable is unknown: judge only what does not depend on it.
+        Err(errors) => match if args.allow_missing_env {
+            errors.without_missing_variables()
+        } else {
+            Some(errors)
+        } {
+            None if args.json => {
+                out::json(&format!(
+                    "{:#}",
+                    json!({ "valid": true, "problems": [], "missingVariables": true })
+                ));
+                return Ok(());
+            }
+            None => {
+                say!("{names}: valid, but for variables that are not set here");
+                return Ok(());
+            }
+            Some(errors) => {
+                if args.json {
+                    let problems: Vec<_> = errors.problems().iter().map(entry).collect();
+                    out::json(&format!(
+                        "{:#}",
+                        json!({ "valid": false, "problems": problems })
+                    ));
+                } else {
+                    say_of_usable(&paths);
+                }
+                return Err(configuration::failure(&Unusable::Errors(errors)));
+            }
+        },
+    };
+    let config = &loaded.config;
+    let refused = listeners::refused(config);
+    let mut warnings = authentication::warnings(config, SystemTime::now());
+    let known = KnownLists::kept_for(config, &paths);
+    warnings.extend(unmatched::warnings(config, &known));
+    warnings.extend(flagged(&flagged::known(&known)).iter().map(Flagged::line));
+    let servers = config.servers.len();
+    let enabled = config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .count();
+    if args.json {
+        let plain = |severity: &'static str| move |message: &String| json!({ "severity": severity, "message": message });
+        let problems = loaded
+            .warnings
+            .iter()
+            .map(entry)
+            .chain(warnings.iter().map(plain("warning")));
+        let problems: Vec<Value> = problems.chain(refused.iter().map(plain("error"))).collect();
+        out::json(&format!(
+            "{:#}",
+            json!({ "valid": refused.is_empty(), "problems": problems, "servers": servers, "enabled": enabled })
+        ));
+    } else {
+        for problem in &loaded.warnings {
+            say!(
+                "{}",
+                problem.render(problem.file(), false).trim_end_matches('\n')
+            );
+        }
+        warnings
+            .iter()
+            .for_each(|warning| say!("warning: {warning}"));
+    }
+    if !refused.is_empty() {
+        return Err(Failure::usage(format!(
+            "{names}: `fanlight run` refuses this configuration: {}",
+            refused.join("\n")
+        )));
+    }
+    if !args.json {
+        say!(
+            "{names}: valid, {}, {enabled} enabled",
+            counted(servers, "server")
+        );
+    }
+    Ok(())
+}
+
+/// Prints how `fanlight run` would use files that only lack values.
+fn say_of_usable(paths: &[PathBuf]) {
+    let environment = Environment::with_unread_secrets(&|name| std::env::var(name).ok());
+    let Ok(loaded) = load_usable(paths, environment) else {
+        return;
+    };
+    let is_incomplete = |server: &&Server| {
+        server.enabled && matches!(server.transport, Transport::Incomplete { .. })
+    };
+    let names: Vec<_> = loaded
+        .config
+        .servers
+        .iter()
+        .filter(is_incomplete)
+        .map(|server| plain(&server.name, 60))
+        .collect();
+    say!(
+        "`fanlight run` leaves out {}, whose variables are not set, and uses the other servers:\n",
+        names.join(", ")
+    );
+}
+
+fn entry(problem: &Problem) -> Value {
+    let position = problem.position();
+    json!({
+        "severity": match problem.severity() { Severity::Error => "error", Severity::Warning => "warning" },
+        "file": problem.file().display().to_string(),
+        "line": position.map(|position| position.line),
+        "column": position.map(|position| position.column),
+        "message": problem.message(),
+        "help": problem.help(),
+    })
+}

@@ -1,0 +1,252 @@
+//! `fanlight pin`: approves the servers' current definitions, or compares them with the approved
+//! ones.
+
+use std::path::Path;
+
+use crate::cli::{CommonArgs, PinArgs, PinCommand};
+use crate::configuration;
+use crate::failure::Failure;
+use crate::out::{self, counted, say};
+use crate::pins;
+use fanlight_canonical::Endpoint;
+use fanlight_config::{Config, PinOptions};
+use fanlight_gateway::Gateway;
+use fanlight_gateway::pins::{Difference, ItemKey, Lock};
+use fanlight_protocol::visible::plain;
+use serde_json::json;
+
+use crate::flagged::{Definitions, flagged};
+
+/// Runs `fanlight pin`. `read` starts the servers of a configuration, and reads their
+/// [`definitions`].
+pub async fn command(
+    args: &PinArgs,
+    common: &CommonArgs,
+    read: impl AsyncFnOnce(&Config) -> Result<Definitions, Failure>,
+) -> Result<(), Failure> {
+    let config = configuration::load(common, true)?.config;
+    let PinOptions { path, text, .. } = config.pins.clone();
+    let lock = text.map(|text| Lock::parse(&text)).transpose();
+    let lock = lock.map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    // Held definitions have to be visible here.
+    let mut config = Config {
+        pins: PinOptions {
+            mode: None,
+            ..config.pins
+        },
+        ..config
+    };
+    let wanted = match &args.command {
+        Some(PinCommand::Approve { items }) => items
+            .iter()
+            .map(|item| servers_of(item, &config))
+            .collect::<Result<Vec<_>, _>>()?
+            .concat(),
+        None => args.server.clone(),
+    };
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| config.servers.iter().all(|server| server.name != **name))
+    {
+        return Err(Failure::usage(format!(
+            "no server is called {}",
+            plain(unknown, 60)
+        )));
+    }
+    for server in &mut config.servers {
+        server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
+    }
+    let found = read(&config).await?;
+    let servers: Vec<&str> = config
+        .servers
+        .iter()
+        .filter(|server| server.enabled)
+        .map(|server| server.name.as_str())
+        .collect();
+    match &args.command {
+        Some(PinCommand::Approve { items }) => {
+            let mut lock = lock.unwrap_or_default();
+            approve(&mut lock, items, &found)?;
+            write(&path, &lock)
+        }
+        None if args.check => {
+            let lock = lock.ok_or_else(|| {
+                Failure::usage(format!("{path} does not exist: `fanlight pin` writes it"))
+            })?;
+            check(&lock, &found, &servers, args.json)
+        }
+        None => {
+            let mut lock = lock.unwrap_or_default();
+            for server in &servers {
+                lock.forget(server);
+                lock.begin(server);
+            }
+            found
+                .iter()
+                .for_each(|(key, definition)| lock.pin(key, definition));
+            say_flags(&found);
+            write(&path, &lock)?;
+            say!(
+                "{}: {} of {} pinned",
+                path,
+                counted(found.len(), "definition"),
+                counted(servers.len(), "server")
+            );
+            Ok(())
+        }
+    }
+}
+
+/// The servers that an item may belong to. There may be several, since servers' names may contain a
+/// slash.
+fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
+    let is_of = |name: &str| {
+        item.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let names = config
+        .servers
+        .iter()
+        .map(|server| &server.name)
+        .filter(|name| is_of(name));
+    let servers: Vec<_> = names.cloned().collect();
+    if servers.is_empty() {
+        let item = plain(item, 60);
+        let message =
+            format!("{item} names no server: write server/name, with the server's own name for it");
+        return Err(Failure::usage(message));
+    }
+    Ok(servers)
+}
+
+/// The definitions in all servers' lists; fails if a list is missing.
+pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
+    let mut found = Definitions::new();
+    for (kind, locked) in pins::locked_lists() {
+        let list = gateway.catalogue(kind, &Endpoint::Everything).await;
+        let mut missing = list
+            .contributions()
+            .filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
+        if let Some(contribution) = missing.next() {
+            let outcome = contribution.outcome.as_str();
+            return Err(Failure::other(format!(
+                "the server {} could not be listed: {outcome}",
+                contribution.backend
+            )));
+        }
+        for entry in list.entries() {
+            let name = entry.original.as_ref().and_then(|name| name.as_str());
+            let (Some(name), Some(given)) = (name, list.given(entry)) else {
+                continue;
+            };
+            let definition = serde_json::from_str(given.as_text()).unwrap_or_default();
+            let key = ItemKey {
+                server: list.backend_of(entry).to_owned(),
+                kind: locked,
+                name: name.into_owned(),
+            };
+            found.insert(key, definition);
+        }
+    }
+    Ok(found)
+}
+
+fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(), Failure> {
+    for item in items {
+        let is_it = |key: &&ItemKey| format!("{}/{}", key.server, key.name) == *item;
+        let mut any = false;
+        for (key, definition) in found.iter().filter(|(key, _)| is_it(key)) {
+            let pinned = lock.get(&key.server, key.kind, &key.name);
+            let difference = pinned.and_then(|pinned| pinned.difference(definition));
+            lock.pin(key, definition);
+            say!("approved: {}", plain(&key.to_string(), 120));
+            say_reasons(difference.iter().flat_map(|difference| &difference.reasons));
+            any = true;
+        }
+        let gone: Vec<_> = lock
+            .all()
+            .map(|(key, _)| key)
+            .filter(|key| is_it(&key) && !found.contains_key(key))
+            .collect();
+        for key in gone {
+            lock.unpin(&key);
+            say!(
+                "no longer pinned, since it is gone: {}",
+                plain(&key.to_string(), 120)
+            );
+            any = true;
+        }
+        if !any {
+            return Err(Failure::not_found(format!(
+                "no definition is called {}",
+                plain(item, 120)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the differences from the approved definitions; fails if there are any.
+fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
+    let mut differing = Vec::new();
+    for (key, definition) in found {
+        let (what, reasons) = match lock.get(&key.server, key.kind, &key.name) {
+            Some(pinned) => match pinned.difference(definition) {
+                None => continue,
+                Some(Difference { change, reasons }) => (change.as_str(), reasons),
+            },
+            None if lock.has_server(&key.server) => ("new", Vec::new()),
+            None => ("not pinned", Vec::new()),
+        };
+        differing.push((key.clone(), what, reasons));
+    }
+    let gone = lock
+        .all()
+        .map(|(key, _)| key)
+        .filter(|key| !found.contains_key(key));
+    let gone = gone.filter(|key| servers.contains(&key.server.as_str()));
+    differing.extend(gone.map(|key| (key, "gone", Vec::new())));
+    if json {
+        let all: Vec<_> = differing
+            .iter()
+            .map(|(key, what, reasons)| {
+                json!({ "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what, "reasons": reasons })
+            })
+            .collect();
+        out::json(&format!("{:#}", json!({ "differences": all })));
+    } else {
+        for (key, what, reasons) in &differing {
+            say!("{what}: {}", plain(&key.to_string(), 120));
+            say_reasons(reasons);
+        }
+        say_flags(found);
+    }
+    if differing.is_empty() {
+        if !json {
+            say!("{} as approved", counted(found.len(), "definition"));
+        }
+        return Ok(());
+    }
+    Err(Failure::other(format!(
+        "{} not as approved",
+        counted(differing.len(), "definition")
+    )))
+}
+
+fn say_reasons<'a>(reasons: impl IntoIterator<Item = &'a String>) {
+    reasons
+        .into_iter()
+        .for_each(|reason| say!("  {}", plain(reason, 200)));
+}
+
+/// Prints suspicious definitions.
+fn say_flags(found: &Definitions) {
+    flagged(found)
+        .iter()
+        .for_each(|flagged| say!("{}", flagged.line()));
+}
+
+fn write(path: &str, lock: &Lock) -> Result<(), Failure> {
+    pins::write(Path::new(path), lock)
+        .map_err(|error| Failure::other(format!("{path}: cannot be written: {error}")))
+}

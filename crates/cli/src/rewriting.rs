@@ -1,0 +1,150 @@
+//! The configured changes of names and tools, filters, approvals and canaries, as settings of the
+//! gateway core.
+
+use std::sync::Arc;
+
+use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
+use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule, Sticky};
+use fanlight_config::{
+    Approval, ApproverChoice, Argument, CanaryOptions, Config, NamingStyle, Server, StickyChoice,
+    ToolFilter, ToolOverride,
+};
+use fanlight_gateway::{
+    ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
+};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::MAX_NESTING;
+
+/// The rules for making clients' names from servers' names.
+pub fn naming_policy(config: &Config) -> NamingPolicy {
+    let naming = &config.naming;
+    NamingPolicy {
+        always: naming.style == NamingStyle::Always,
+        separator: naming.separator.clone(),
+        max_length: naming.max_length,
+        servers: config.servers_of_clients().map(named).collect(),
+    }
+}
+
+/// The servers in the form that rules about their items need, including those that are switched
+/// off.
+pub fn servers_of_rules(config: &Config) -> Arc<Servers> {
+    let names = |server: &Server| ServerNames {
+        name: server.name.clone(),
+        prefix: server.prefix.clone(),
+        renames: server.renames.clone(),
+    };
+    let all: Vec<_> = config.servers.iter().map(names).collect();
+    Arc::new(Servers::new(
+        &all,
+        &config.naming.separator,
+        config.naming.max_length,
+    ))
+}
+
+fn named(server: &Server) -> NamedServer {
+    NamedServer {
+        name: server.name.clone(),
+        prefix: server.prefix.clone(),
+    }
+}
+
+/// The overrides of a server's tools and prompts.
+pub fn rewriting(server: &Server) -> Rewriting {
+    let definition = |(tool, members): &(String, ToolOverride)| (tool.clone(), definition(members));
+    let rule = |(name, argument): &(String, Argument)| (name.clone(), rule(argument));
+    let arguments = server
+        .arguments
+        .iter()
+        .map(|(tool, all)| (tool.clone(), all.iter().map(rule).collect()));
+    Rewriting {
+        renames: server.renames.clone(),
+        definitions: server.overrides.iter().map(definition).collect(),
+        arguments: arguments.collect(),
+    }
+}
+
+/// The rule for which clients a server's canary serves.
+pub fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
+    let sticky = match canary.sticky {
+        StickyChoice::Principal => Sticky::Principal,
+        StickyChoice::Session => Sticky::Session,
+    };
+    CanaryRule {
+        server: server.into(),
+        share: canary.share.as_f64(),
+        sticky,
+    }
+}
+
+/// The server's tool calls that need an approval, if any.
+pub fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
+    let Approval { tools, by } = &server.approval;
+    if tools.is_empty() {
+        return None;
+    }
+    // If a pattern can be read in two ways, both readings need approval.
+    let without = ItemFilter::new(&servers_of_rules(config), ItemKind::Names, None, tools)
+        .of_server(&server.name);
+    let rule = ApprovalRule {
+        by: match by {
+            ApproverChoice::Operator => ApprovedBy::Approver,
+            ApproverChoice::Other => ApprovedBy::Other,
+            ApproverChoice::Caller => ApprovedBy::Caller,
+        },
+        number: u64::from(fanlight_canonical::rights::hash(&format!(
+            "{:?} {tools:?} {by:?}",
+            server.name
+        ))),
+    };
+    Some(ApprovalSettings { without, rule })
+}
+
+/// The filter on a server's tools, if any.
+pub fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
+    let ToolFilter { allow, deny } = &server.tools;
+    let is_any = allow.is_some() || !deny.is_empty();
+    let all = || {
+        ItemFilter::new(
+            &servers_of_rules(config),
+            ItemKind::Names,
+            allow.as_deref(),
+            deny,
+        )
+    };
+    is_any.then(|| all().of_server(&server.name))
+}
+
+fn definition(members: &ToolOverride) -> Vec<(DefinitionMember, Option<Json>)> {
+    let ToolOverride {
+        title,
+        description,
+        annotations,
+        meta,
+    } = members;
+    let members = [
+        (DefinitionMember::Title, title),
+        (DefinitionMember::Description, description),
+        (DefinitionMember::Annotations, annotations),
+        (DefinitionMember::Meta, meta),
+    ];
+    let given = members
+        .into_iter()
+        .filter_map(|(member, text)| Some((member, json(text.as_ref()?))));
+    given
+        .map(|(member, value)| (member, Some(value).filter(|value| !value.is_null())))
+        .collect()
+}
+
+fn rule(argument: &Argument) -> ArgumentRule {
+    match argument {
+        Argument::Value(text) => ArgumentRule::Value(json(text.expose())),
+        Argument::Default(text) => ArgumentRule::Default(json(text)),
+        Argument::Hidden => ArgumentRule::Hidden,
+    }
+}
+
+/// Parses JSON text that the configuration has generated.
+fn json(text: &str) -> Json {
+    Json::parse(text.to_owned().into(), MAX_NESTING).unwrap_or_else(|_| Json::null())
+}

@@ -1,0 +1,193 @@
+//! Gateways that live for one command.
+
+use std::sync::Arc;
+
+use fanlight_cli::cli::{CallArgs, EndpointArgs, TraceArgs, TraceTestArgs};
+use fanlight_cli::failure::Failure;
+use fanlight_cli::inspect::{self, Client, DirectCall};
+use fanlight_cli::interruption::interruptible;
+use fanlight_cli::log::Log;
+use fanlight_cli::users::{Clients, Users, auth_of_users};
+use fanlight_cli::{starts, telemetry};
+use fanlight_config::{Config, EraChoice, Secret, Server, StartChoice, Transport};
+use fanlight_frontend::{FrontendSettings, serve_http};
+use fanlight_protocol::Era;
+use fanlight_record::AuditLog;
+use fanlight_replicas::Replicas;
+use fanlight_telemetry::Telemetry;
+use http::header::AUTHORIZATION;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::assembly::Assembly;
+use crate::auth;
+use crate::wiring::frontend_settings;
+
+/// Starts an assembly, runs `command` with it and stops it. Prints the failures of servers that do
+/// not start before the command runs.
+pub(crate) async fn with_assembly<T>(
+    config: &Config,
+    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    observed(config, &Telemetry::off(), async |assembly| {
+        inspect::complain(&assembly.gateway);
+        command(assembly).await
+    })
+    .await
+}
+
+/// Like [`with_assembly`], with a gateway's telemetry, which is delivered at the end.
+pub(crate) async fn with_traced_assembly<T>(
+    config: &Config,
+    command: impl AsyncFnOnce(&Assembly, &Telemetry) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (telemetry, guard) = telemetry::start(config, &TraceArgs::default(), &Log::Direct)?;
+    let result = observed(config, &telemetry, async |assembly| {
+        inspect::complain(&assembly.gateway);
+        command(assembly, &telemetry).await
+    })
+    .await;
+    telemetry::end(guard).await;
+    result
+}
+
+/// Like [`with_assembly`], without a word about servers that do not start.
+pub(crate) async fn observed<T>(
+    config: &Config,
+    telemetry: &Telemetry,
+    command: impl AsyncFnOnce(&Assembly) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let end = CancellationToken::new();
+    let has_users = config
+        .servers
+        .iter()
+        .any(|server| auth_of_users(server).is_some());
+    let replicas = if has_users {
+        Replicas::connected(config).await?
+    } else {
+        None
+    };
+    let record = Arc::new(AuditLog::default());
+    let (common, clients) = (
+        replicas.as_ref().map(|(replicas, _)| replicas),
+        Clients::OfOneUser,
+    );
+    let users = Users::of(config, common, clients, None, Arc::clone(&record));
+    // Commands show the current state and store nothing of it.
+    let mut config = Config {
+        state_dir: None,
+        ..config.clone()
+    };
+    // A server that would start on demand gets the same time to start here.
+    config
+        .servers
+        .iter_mut()
+        .for_each(|server| server.start = Some(StartChoice::Eager));
+    let config = &config;
+    let assembly = Assembly::start(config, telemetry, &end, None, users, None, record)?;
+    let started = async {
+        starts::show(&assembly.gateway).await;
+        command(&assembly).await
+    };
+    let result = interruptible(started).await;
+    assembly.stop().await;
+    end.cancel();
+    result
+}
+
+/// The configuration with every server at the default endpoint, unless the command names an
+/// endpoint.
+pub(crate) fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
+    let mut config = config.clone();
+    if endpoint.path().is_none() {
+        config.endpoints.clear();
+    }
+    config
+}
+
+/// `fanlight diff`. A client over HTTP calls through the gateway. It uses the server's era, so that
+/// the gateway has nothing to translate.
+pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure> {
+    let config = &looked_through(config, &args.endpoint);
+    let (direct, through) = with_assembly(config, async |assembly| {
+        let direct = DirectCall::run(&assembly.gateway, assembly.servers.backends(), args).await?;
+        let era = match direct.era {
+            Era::Legacy => EraChoice::Legacy,
+            Era::Modern => EraChoice::Modern,
+        };
+        let path = args.endpoint.path().unwrap_or(&config.path);
+        let telemetry = Telemetry::off();
+        let through = with_endpoint(config, assembly, &telemetry, path, async |url, key| {
+            let headers = vec![(
+                AUTHORIZATION.to_string(),
+                Secret::new(format!("Bearer {key}")),
+            )];
+            let server = Server {
+                era,
+                timeout: config.timeouts.call,
+                ..Server::new("gateway", Transport::Http { url, headers })
+            };
+            let client = Config {
+                servers: vec![server],
+                ..Config::default()
+            };
+            with_assembly(&client, async |client| {
+                direct.through(client.servers.backends()).await
+            })
+            .await
+        })
+        .await?;
+        Ok((direct, through))
+    })
+    .await?;
+    direct.compare(&through, args.json)
+}
+
+/// `fanlight trace-test` without a running gateway.
+pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<(), Failure> {
+    let config = &looked_through(config, &EndpointArgs::default());
+    with_traced_assembly(config, async |assembly, telemetry| {
+        with_endpoint(
+            config,
+            assembly,
+            telemetry,
+            &config.path,
+            async |url, key| {
+                let client = Client::new(url, config.timeouts.call)?.with_token(key);
+                inspect::trace_test(&client, config, telemetry, args).await
+            },
+        )
+        .await
+    })
+    .await
+}
+
+/// Serves one client on loopback while `command` runs, which gets the URL and the client's key.
+async fn with_endpoint<T>(
+    config: &Config,
+    assembly: &Assembly,
+    telemetry: &Telemetry,
+    path: &str,
+    command: impl AsyncFnOnce(String, String) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let end = CancellationToken::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .map_err(Failure::other)?;
+    let url = format!(
+        "http://{}{path}",
+        listener.local_addr().map_err(Failure::other)?
+    );
+    let (key, authenticate) = auth::for_one_client()?;
+    let settings = Arc::new(FrontendSettings {
+        authenticate,
+        ..frontend_settings(config, telemetry, &CancellationToken::new())
+    });
+    let gateway = Arc::clone(&assembly.gateway);
+    let front = tokio::spawn(serve_http(listener, gateway, settings, end.clone()));
+    let outcome = command(url, key).await;
+    end.cancel();
+    let served = front.await.map_err(Failure::other)?;
+    served.map_err(Failure::other)?;
+    outcome
+}
