@@ -126,20 +126,24 @@ fn leaves_reach_no_other_crate_of_ours() {
 }
 
 #[test]
-fn config_reaches_limits_alone_and_does_no_io() {
-    assert_layer("fanlight-config", &["fanlight-fair"], &["hyper", "reqwest"]);
+fn config_reaches_limits_and_protocol_alone_and_does_no_io() {
+    assert_layer(
+        "fanlight-config",
+        &["fanlight-fair", "fanlight-protocol"],
+        &["hyper", "reqwest"],
+    );
 }
 
 #[test]
 fn http_and_child_guard_reach_only_leaves() {
     assert_layer(
         "fanlight-child-guard",
-        &["fanlight-config", "fanlight-fair"],
+        &["fanlight-config", "fanlight-fair", "fanlight-protocol"],
         &["hyper", "reqwest"],
     );
     assert_layer(
         "fanlight-http",
-        &["fanlight-config", "fanlight-fair"],
+        &["fanlight-config", "fanlight-fair", "fanlight-protocol"],
         &["reqwest"],
     );
 }

@@ -27,6 +27,7 @@ pub mod partial;
 pub mod result;
 pub mod revision;
 pub mod seal;
+pub mod secret;
 pub mod sse;
 pub mod task_support;
 pub mod uri;

@@ -2,30 +2,16 @@
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, Kind, ObjectBuilder};
+use fanlight_protocol::secret;
 
 /// The replacement for a secret.
 const MASKED: &str = "***";
 /// How many levels of nesting are searched. Deeper values are masked.
 const NESTING: usize = 32;
-/// Parts of names of secrets, in lower case and without word separators.
-const SECRET: [&str; 11] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "credential",
-    "authorization",
-    "cookie",
-];
-
 /// The most schemas that are considered for one value. With more, the value is treated as secret.
 const SCHEMAS: usize = 64;
 
-/// Masks the secrets in a value: members with secret names, members that the tool's schema calls
+/// Masks the secrets in a value: what [`secret`] recognizes, members that the tool's schema calls
 /// secret, and members in `redact`. An entry of `redact` is a path such as `customer.email`, or a
 /// name that counts everywhere.
 pub(crate) fn masked(value: &Json, schema: Option<&Json>, redact: &[String]) -> Json {
@@ -52,6 +38,7 @@ impl Masking<'_> {
         match value.kind() {
             Kind::Object => {
                 let mut object = ObjectBuilder::new();
+                let secret_members = secret::Members::of(value);
                 for member in value.members() {
                     let Some(name) = member.name(value) else {
                         continue;
@@ -62,13 +49,13 @@ impl Masking<'_> {
                     } else {
                         format!("{path}.{name}")
                     };
-                    if self.is_secret(&name, &path, &of_member) {
+                    let inner = value.slice(member.value);
+                    if secret_members.hide(&name, &inner)
+                        || self.is_secret(&name, &path, &of_member)
+                    {
                         object.string(&name, MASKED);
                     } else {
-                        object.member(
-                            &name,
-                            &self.value(&value.slice(member.value), of_member, &path, nesting),
-                        );
+                        object.member(&name, &self.value(&inner, of_member, &path, nesting));
                     }
                 }
                 object.finish()
@@ -78,30 +65,29 @@ impl Masking<'_> {
                 let is_secret = self
                     .with_parts(of_element.clone())
                     .is_none_or(|all| all.iter().any(says_secret));
+                let mut secret_elements = secret::Elements::of(value);
                 let mut list = ArrayBuilder::default();
                 for element in value.elements() {
-                    list.push(&match is_secret {
+                    let element = value.slice(element);
+                    list.push(&match secret_elements.hide(&element) || is_secret {
                         true => Json::string(MASKED),
-                        false => {
-                            self.value(&value.slice(element), of_element.clone(), path, nesting)
-                        }
+                        false => self.value(&element, of_element.clone(), path, nesting),
                     });
                 }
                 list.finish()
             }
+            Kind::String => match value.as_str() {
+                Some(text) => secret::without_secrets(&text, MASKED)
+                    .map_or_else(|| value.clone(), |text| Json::string(&text)),
+                // A text that cannot be read cannot be searched either.
+                None => Json::string(MASKED),
+            },
             _ => value.clone(),
         }
     }
 
     fn is_secret(&self, name: &str, path: &str, schemas: &[Json]) -> bool {
-        let folded: String = name
-            .chars()
-            .filter(|c| c.is_alphanumeric())
-            .flat_map(char::to_lowercase)
-            .collect();
-        SECRET.iter().any(|part| folded.contains(part))
-            || folded == "pin"
-            || self.redact.iter().any(|one| one == path || one == name)
+        self.redact.iter().any(|one| one == path || one == name)
             || self
                 .with_parts(schemas.to_vec())
                 .is_none_or(|all| all.iter().any(says_secret))
@@ -205,6 +191,17 @@ mod tests {
         assert_eq!(
             shown.as_text(),
             r#"{"path":"/a","apiKey":"***","n":1.0,"card":{"no":"***","cvc":"***"},"list":[{"access_token":"***","a":1}],"x":"***","Pin":"***","ping":2}"#
+        );
+    }
+
+    #[test]
+    fn secrets_are_masked_wherever_the_one_list_finds_them() {
+        let value = Json::literal(
+            r#"{"pwd":"s3","jwt":"s3","otp":53,"bearer":"s3","headers":[{"name":"Authorization","value":"s3"},{"key":"a","value":"b"}],"args":["run","--password","s3","-v"],"command":"run --password s3 -v","url":"https://me:s3@h/?token=s3&a=1","auth_header":["Authorization","s3"],"maxTokens":53,"tokens":64,"tokenEndpoint":"/t","author":"me","note":"Basic dXNlcjpzMw==","bad":"\ud800"}"#,
+        );
+        assert_eq!(
+            masked(&value, None, &[]).as_text(),
+            r#"{"pwd":"***","jwt":"***","otp":"***","bearer":"***","headers":[{"name":"Authorization","value":"***"},{"key":"a","value":"b"}],"args":["run","--password","***","-v"],"command":"run --password *** -v","url":"https://***@h/?token=***&a=1","auth_header":"***","maxTokens":53,"tokens":64,"tokenEndpoint":"/t","author":"me","note":"Basic ***","bad":"***"}"#
         );
     }
 

@@ -1,22 +1,15 @@
 //! Removes secrets from arguments and results before they are recorded, and shortens them.
 //!
-//! A value is replaced if a name next to it says that it is secret. Such a name is the value's
-//! member, the parameter of a URL, the option before it, or a word before `=` or `:` in a text.
-//! Credentials in URLs and in `Authorization` are replaced, too.
-//!
-//! A secret in free text without such a name cannot be recognized. Therefore content is not
-//! recorded by default.
-
-mod names;
-mod text;
+//! [`secret`] recognizes them by names and shapes. A secret in free text cannot be recognized.
+//! Therefore content is not recorded by default.
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, quote};
+use fanlight_protocol::secret::{self, is_secret};
 
 use crate::text::truncated;
-use names::is_secret;
 
-const BLANK: &[u8] = b"\"[redacted]\"";
+const BLANK: &str = "[redacted]";
 const CUT: &str = "…";
 
 /// `content` without secrets, limited to about `longest` bytes.
@@ -44,7 +37,7 @@ pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, S
         let name = member.name(content)?;
         let value = content.slice(member.value);
         let text = match value.as_str() {
-            _ if is_secret(&name) => "[redacted]".to_owned(),
+            _ if is_secret(&name) => BLANK.to_owned(),
             Some(text) => truncated(&redacted_text(&text), longest).to_owned(),
             None => redacted(&value, longest),
         };
@@ -55,7 +48,7 @@ pub(crate) fn redacted_members(content: &Json, longest: usize) -> Vec<(String, S
 
 /// `text` without secrets.
 pub(crate) fn redacted_text(text: &str) -> String {
-    text::without_secrets(text).unwrap_or_else(|| text.to_owned())
+    secret::without_secrets(text, BLANK).unwrap_or_else(|| text.to_owned())
 }
 
 /// Writes a value, and stops soon after `longest` bytes. The parser has already limited the nesting
@@ -77,14 +70,7 @@ fn write(out: &mut Vec<u8>, value: &Json, longest: usize) {
 }
 
 fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    // Some lists of headers and variables contain objects like `{"name": "password", "value": …}`.
-    let names_a_secret = ["name", "key", "header"]
-        .iter()
-        .filter_map(|key| value.get(key))
-        .any(|name| {
-            let name = name.as_str();
-            name.is_some_and(|name| is_secret(&name))
-        });
+    let secret_members = secret::Members::of(value);
     out.push(b'{');
     for (index, member) in value.members().enumerate() {
         if out.len() > longest {
@@ -95,22 +81,22 @@ fn write_object(out: &mut Vec<u8>, value: &Json, longest: usize) {
         }
         out.extend_from_slice(value.bytes().get(member.key.clone()).unwrap_or_default());
         out.push(b':');
+        let inner = value.slice(member.value.clone());
         // A malformed name counts as secret.
-        let hidden = member
+        let is_hidden = member
             .name(value)
-            .is_none_or(|name| is_secret(&name) || (names_a_secret && name == "value"));
-        if hidden {
-            out.extend_from_slice(BLANK);
+            .is_none_or(|name| secret_members.hide(&name, &inner));
+        if is_hidden {
+            write_blank(out);
         } else {
-            write(out, &value.slice(member.value), longest);
+            write(out, &inner, longest);
         }
     }
     out.push(b'}');
 }
 
 fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
-    // Command lines contain options like `["--password", …]`.
-    let mut is_secret_option = false;
+    let mut secret_elements = secret::Elements::of(value);
     out.push(b'[');
     for (index, element) in value.elements().enumerate() {
         if out.len() > longest {
@@ -120,16 +106,17 @@ fn write_array(out: &mut Vec<u8>, value: &Json, longest: usize) {
             out.push(b',');
         }
         let element = value.slice(element);
-        if is_secret_option {
-            out.extend_from_slice(BLANK);
+        if secret_elements.hide(&element) {
+            write_blank(out);
         } else {
             write(out, &element, longest);
         }
-        is_secret_option = element
-            .as_str()
-            .is_some_and(|text| text.starts_with('-') && is_secret(&text));
     }
     out.push(b']');
+}
+
+fn write_blank(out: &mut Vec<u8>) {
+    out.extend_from_slice(&quote(BLANK));
 }
 
 /// Writes a string. It reads only the beginning that can be shown. A text without secrets keeps its
@@ -139,18 +126,14 @@ fn write_string(out: &mut Vec<u8>, value: &Json, longest: usize) {
     let shown = bytes
         .get(..bytes.len().min(longest + 1))
         .unwrap_or_default();
-    let is_plain = !shown
-        .iter()
-        .any(|byte| matches!(byte, b':' | b'=' | b'\\' | b' ' | b'.'));
-    let text = if is_plain { None } else { value.as_str() };
-    let Some(text) = text else {
-        return out.extend_from_slice(shown);
+    let Some(text) = value.as_str() else {
+        return write_blank(out);
     };
     let end = (0..=text.len().min(longest))
         .rev()
         .find(|end| text.is_char_boundary(*end))
         .unwrap_or(0);
-    match text::without_secrets(text.get(..end).unwrap_or_default()) {
+    match secret::without_secrets(text.get(..end).unwrap_or_default(), BLANK) {
         // The text is already too long without its last part, which was not read.
         Some(clean) => {
             out.extend_from_slice(&quote(&clean));

@@ -2,6 +2,7 @@
 
 use fanlight_config::client_files::Item;
 use fanlight_config::may_be_secret;
+use fanlight_protocol::secret::begins_like_token;
 
 /// The variables that replace secrets.
 #[derive(Debug, Default)]
@@ -167,22 +168,11 @@ fn is_secret_word(option: &str, word: &str) -> bool {
 /// Whether a word looks like a token: a known prefix, or a long run of letters and digits. Names of
 /// packages and paths have neither.
 fn looks_like_token(word: &str) -> bool {
-    const BEGINNINGS: [&str; 9] = [
-        "sk-",
-        "sk_",
-        "ghp_",
-        "gho_",
-        "github_pat_",
-        "glpat-",
-        "xoxb-",
-        "xoxp-",
-        "AKIA",
-    ];
     let is_mixed = |run: &str| {
         let has = |is: fn(char) -> bool| run.chars().any(is);
         run.len() >= 24 && has(|c| c.is_ascii_digit()) && has(|c| c.is_ascii_alphabetic())
     };
-    BEGINNINGS.iter().any(|start| word.starts_with(start))
+    begins_like_token(word)
         || (!word.contains(['/', '\\'])
             && word
                 .split(|c: char| !c.is_ascii_alphanumeric())

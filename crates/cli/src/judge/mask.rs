@@ -1,5 +1,6 @@
 //! Hides the secrets of a target in texts about it.
 
+use fanlight_protocol::secret::{is_secret_option, without_secrets};
 use serde_json::Value;
 
 use crate::judge::Target;
@@ -9,18 +10,6 @@ const HIDDEN: &str = "•••";
 /// The shortest text that is hidden. Shorter ones are no secrets, and would hide parts of other
 /// words.
 const SHORTEST: usize = 6;
-/// Parts of names of options that have secret values.
-const SECRETIVE: [&str; 8] = [
-    "key",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "credential",
-    "auth",
-    "bearer",
-];
-
 /// The parts of a target that may be secret. A server may repeat them in its texts.
 #[derive(Clone, Debug, Default)]
 pub struct Mask(Vec<String>);
@@ -37,7 +26,8 @@ impl Mask {
                 for argument in arguments {
                     if let Some((_, value)) = argument.split_once('=') {
                         texts.push(value.to_owned());
-                    } else if is_secretive(previous) || is_authority(argument) {
+                    }
+                    if is_secret_option(previous) || without_secrets(argument, "").is_some() {
                         texts.push(argument.clone());
                     }
                     previous = argument;
@@ -91,17 +81,6 @@ impl Mask {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-}
-
-fn is_secretive(option: &str) -> bool {
-    let option = option.to_ascii_lowercase();
-    option.starts_with('-') && SECRETIVE.iter().any(|word| option.contains(word))
-}
-
-/// Whether a text is a URL with a user, such as a database URL.
-fn is_authority(text: &str) -> bool {
-    text.split_once("://")
-        .is_some_and(|(_, rest)| rest.contains('@'))
 }
 
 #[cfg(test)]

@@ -4,33 +4,8 @@
 //! An unnecessarily hidden value costs a look into the file; a wrongly shown one is a leaked token.
 //! In doubt the value is hidden.
 
-/// Words in keys of secrets.
-const SECRET: [&str; 24] = [
-    "token",
-    "secret",
-    "pass",
-    "pwd",
-    "key",
-    "auth",
-    "cred",
-    "bearer",
-    "cookie",
-    "session",
-    "private",
-    "cert",
-    "sign",
-    "salt",
-    "seed",
-    "hash",
-    "dsn",
-    "pin",
-    "otp",
-    "license",
-    "account",
-    "webhook",
-    "connection",
-    "jwt",
-];
+use fanlight_protocol::secret::{PARTS, is_secret};
+
 /// Keys of mappings whose values may all be secrets.
 const HOLDERS: [&str; 12] = [
     "env",
@@ -45,17 +20,6 @@ const HOLDERS: [&str; 12] = [
     "variables",
     "oauth",
     "settings",
-];
-/// Keys that a mistyped key may mean.
-const MISTYPED: [&str; 8] = [
-    "token",
-    "secret",
-    "password",
-    "apikey",
-    "authorization",
-    "headers",
-    "environment",
-    "cookie",
 ];
 /// The number of letters beyond which a word without digits may be a key.
 const MAX_LETTERS: usize = 20;
@@ -89,8 +53,9 @@ fn is_of_secret(key: &str) -> bool {
 
 fn is_named_like_one(key: &str) -> bool {
     let word = plain(key);
-    let is_near = |known: &str| strsim::damerau_levenshtein(&word, known) <= known.len() / 4;
-    SECRET.iter().any(|part| word.contains(part)) || MISTYPED.iter().any(|known| is_near(known))
+    // A mistyped key is hidden, too.
+    let is_near = |known: &&str| strsim::damerau_levenshtein(&word, known) <= known.len() / 4;
+    is_secret(key) || PARTS.iter().chain(&HOLDERS).any(is_near)
 }
 
 fn plain(key: &str) -> String {
