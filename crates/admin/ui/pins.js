@@ -8,7 +8,7 @@ import { mayApprove } from "./sign-in.js";
 export async function pins(main, { signal }) {
   const content = h("div", { class: "approvals" });
   fill(main, h("h1", null, "Pins"),
-    h("p", { class: "lead" }, "Definitions of tools, prompts and templates that differ from the approved ones."), content);
+    h("p", { class: "lead" }, "What servers say about themselves and what they offer, where it differs from the approved text."), content);
   await watch("/api/pins", signal, ({ pins: all, flags }, refresh) => {
     fill(content, compared(all, refresh), flags.length ? look(flags) : null);
   });
@@ -34,7 +34,7 @@ function card(one, held, refresh) {
     h("p", null, `A ${one.kind}. ${held ? "Clients do not see it." : "Clients see it."}`),
     one.reasons.length ? h("ul", null, one.reasons.map((reason) => h("li", null, reason))) : null,
     h("div", { class: "sides" }, side("Approved", one.approved), side("Now", one.offered)),
-    mayApprove() ? approve(one, refresh) : null);
+    one.id && mayApprove() ? approve(one, refresh) : null);
 }
 
 function approve(one, refresh) {

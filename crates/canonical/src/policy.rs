@@ -306,7 +306,7 @@ impl PolicyOutcome {
     }
 }
 
-/// Checks definitions of tools, prompts and templates as servers list them.
+/// Checks definitions as servers list them, and servers' instructions.
 ///
 /// A trait because its implementation depends on this crate.
 pub trait DefinitionGuard: fmt::Debug + Send + Sync {
@@ -319,4 +319,7 @@ pub trait DefinitionGuard: fmt::Debug + Send + Sync {
     /// Whether clients may see a definition, which is given as the server sent it. Otherwise it
     /// does not exist for them. Called whenever lists are merged.
     fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool;
+
+    /// Whether clients may see a server's instructions.
+    fn admits_instructions(&self, server: &str, instructions: &Json) -> bool;
 }

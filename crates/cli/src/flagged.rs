@@ -1,11 +1,14 @@
 //! Suspicious definitions of servers, changed or not: hidden characters, and names that look like
 //! another server's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use crate::pins::locked_lists;
-use fanlight_gateway::pins::{Flag, ItemKey, LockedKind, flags, skeleton};
+use crate::pins::{Definitions, locked_lists};
 use fanlight_protocol::visible::plain;
+use fanlight_gateway::pins::{
+    Definition, Flag, INSTRUCTIONS, ItemKey, LockedKind, flags, skeleton,
+};
+use fanlight_protocol::json::Unreadable;
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;
@@ -13,33 +16,37 @@ use crate::known_lists::KnownLists;
 /// The limit of reported definitions. There is no option for this, since nobody reads more.
 const TOLD: usize = 50;
 
-/// The servers' definitions, as the servers wrote them.
-pub type Definitions = BTreeMap<ItemKey, Value>;
-
 /// A suspicious definition.
 pub struct Flagged {
     key: ItemKey,
-    flag: Flag,
+    flag: Result<Flag, Unreadable>,
 }
 
 /// The definitions that are known without asking the servers.
 pub fn known(lists: &KnownLists) -> Definitions {
-    let of_kind = |(kind, locked)| {
-        lists
-            .definitions(kind)
-            .map(move |(server, name, definition)| {
-                let key = ItemKey {
-                    server: server.to_owned(),
-                    kind: locked,
-                    name: name.to_owned(),
-                };
-                (
-                    key,
-                    serde_json::from_str(definition.as_text()).unwrap_or_default(),
-                )
-            })
-    };
-    locked_lists().flat_map(of_kind).collect()
+    let mut found = Definitions::new();
+    for (kind, locked) in locked_lists() {
+        for (server, name, definition) in lists.definitions(kind) {
+            let key = ItemKey {
+                server: server.to_owned(),
+                kind: locked,
+                name: name.to_owned(),
+            };
+            // Of two entries with one name, clients see the first.
+            found
+                .entry(key)
+                .or_insert_with(|| Definition::of(definition));
+        }
+    }
+    for (server, instructions) in lists.instructions() {
+        let key = ItemKey {
+            server: server.to_owned(),
+            kind: LockedKind::Instructions,
+            name: INSTRUCTIONS.to_owned(),
+        };
+        found.insert(key, Definition::of(instructions));
+    }
+    found
 }
 
 /// The suspicious ones of these definitions.
@@ -51,7 +58,15 @@ pub fn flagged(definitions: &Definitions) -> Vec<Flagged> {
     {
         alike.entry(skeleton(&key.name)).or_default().push(key);
     }
-    let of_one = |(key, definition): (&ItemKey, &Value)| {
+    let of_one = |(key, definition): (&ItemKey, &Result<Definition, Unreadable>)| {
+        let flagged = |flag| Flagged {
+            key: key.clone(),
+            flag,
+        };
+        let definition = match definition {
+            Ok(definition) => definition.value(),
+            Err(unreadable) => return vec![flagged(Err(unreadable.clone()))],
+        };
         let is_tool = key.kind == LockedKind::Tools;
         let others = is_tool
             .then(|| alike.get(&skeleton(&key.name)))
@@ -60,13 +75,9 @@ pub fn flagged(definitions: &Definitions) -> Vec<Flagged> {
             .flatten();
         let others = others.filter(|other| other.server != key.server);
         let others = others.map(|other| (other.server.as_str(), other.name.as_str()));
-        let flagged = |flag| Flagged {
-            key: key.clone(),
-            flag,
-        };
-        flags(&key.name, definition, others)
+        flags(&key.name, &definition, others)
             .into_iter()
-            .map(flagged)
+            .map(|flag| flagged(Ok(flag)))
             .collect::<Vec<_>>()
     };
     definitions.iter().flat_map(of_one).take(TOLD).collect()
@@ -75,8 +86,16 @@ pub fn flagged(definitions: &Definitions) -> Vec<Flagged> {
 impl Flagged {
     fn word(&self) -> &'static str {
         match self.flag {
-            Flag::Invisible { .. } => "hidden text",
-            Flag::Lookalike { .. } => "lookalike",
+            Ok(Flag::Invisible { .. }) => "hidden text",
+            Ok(Flag::Lookalike { .. }) => "lookalike",
+            Err(_) => "unreadable",
+        }
+    }
+
+    fn text(&self) -> String {
+        match &self.flag {
+            Ok(flag) => flag.to_string(),
+            Err(unreadable) => unreadable.to_string(),
         }
     }
 
@@ -86,13 +105,13 @@ impl Flagged {
             "{}: {}: {}",
             self.word(),
             plain(&self.key.to_string(), 120),
-            plain(&self.flag.to_string(), 200)
+            plain(&self.text(), 200)
         )
     }
 
     /// The value for the API.
     pub fn to_json(&self) -> Value {
         let ItemKey { server, kind, name } = &self.key;
-        json!({ "server": server, "kind": kind.noun(), "name": name, "what": self.word(), "text": self.flag.to_string() })
+        json!({ "server": server, "kind": kind.noun(), "name": name, "what": self.word(), "text": self.text() })
     }
 }

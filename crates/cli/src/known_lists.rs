@@ -1,4 +1,4 @@
-//! The servers' tools, prompts and resources, as far as they are known without asking the servers.
+//! The servers' lists and instructions, as far as they are known without asking the servers.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,7 +11,11 @@ use fanlight_protocol::Json;
 
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]
-pub struct KnownLists(HashMap<ListKind, HashMap<String, Known>>);
+pub struct KnownLists {
+    lists: HashMap<ListKind, HashMap<String, Known>>,
+    /// The instructions of connected servers, by server.
+    instructions: HashMap<String, Json>,
+}
 
 /// A list of a server.
 #[derive(Debug, Default)]
@@ -47,12 +51,13 @@ impl KnownLists {
                 .map(|(server, all)| (server, Known::of(all)))
                 .collect()
         };
-        Self(
-            ListKind::ALL
+        Self {
+            lists: ListKind::ALL
                 .into_iter()
                 .map(|kind| (kind, of_kind(kind)))
                 .collect(),
-        )
+            instructions: gateway.own_instructions(),
+        }
     }
 
     /// The lists that earlier runs stored for these servers.
@@ -91,21 +96,28 @@ impl KnownLists {
     }
 
     fn add(&mut self, kind: ListKind, server: &str, entries: Option<Vec<(String, Json)>>) {
-        let of_kind = self.0.entry(kind).or_default();
+        let of_kind = self.lists.entry(kind).or_default();
         of_kind.extend(entries.map(|entries| (server.to_owned(), Known::of(entries))));
     }
 
     /// The names in a server's list of one kind, if known.
     pub fn names(&self, kind: ListKind, server: &str) -> Option<&[String]> {
-        self.0
+        self.lists
             .get(&kind)?
             .get(server)
             .map(|known| known.names.as_slice())
     }
 
+    /// The known instructions, by server.
+    pub fn instructions(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.instructions
+            .iter()
+            .map(|(server, text)| (server.as_str(), text))
+    }
+
     /// All known entries of one kind: the server, its own name for the entry, and the definition.
     pub fn definitions(&self, kind: ListKind) -> impl Iterator<Item = (&str, &str, &Json)> {
-        let of_kind = self.0.get(&kind).into_iter().flatten();
+        let of_kind = self.lists.get(&kind).into_iter().flatten();
         of_kind.flat_map(|(server, Known { names, definitions })| {
             names
                 .iter()

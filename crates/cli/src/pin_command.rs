@@ -7,15 +7,16 @@ use crate::cli::{CommonArgs, PinArgs, PinCommand};
 use crate::configuration;
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
-use crate::pins;
+use crate::pins::{self, Definitions};
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
-use fanlight_gateway::pins::{Difference, ItemKey, Lock};
+use fanlight_gateway::pins::{Definition, Difference, INSTRUCTIONS, ItemKey, Lock, LockedKind};
+use fanlight_protocol::json::Unreadable;
 use fanlight_protocol::visible::plain;
 use serde_json::json;
 
-use crate::flagged::{Definitions, flagged};
+use crate::flagged::flagged;
 
 /// Runs `fanlight pin`. `read` starts the servers of a configuration, and reads their
 /// [`definitions`].
@@ -81,9 +82,9 @@ pub async fn command(
                 lock.forget(server);
                 lock.begin(server);
             }
-            found
-                .iter()
-                .for_each(|(key, definition)| lock.pin(key, definition));
+            for (key, definition) in &found {
+                lock.pin(key, readable(key, definition)?);
+            }
             say_flags(&found);
             write(&path, &lock)?;
             say!(
@@ -119,7 +120,23 @@ fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
     Ok(servers)
 }
 
-/// The definitions in all servers' lists; fails if a list is missing.
+/// A definition that can be approved.
+fn readable<'a>(
+    key: &ItemKey,
+    definition: &'a Result<Definition, Unreadable>,
+) -> Result<&'a Definition, Failure> {
+    definition.as_ref().map_err(|unreadable| {
+        let (key, unreadable) = (key.to_string(), unreadable.to_string());
+        Failure::other(format!(
+            "{} cannot be approved, since programs could read it differently: {}",
+            plain(&key, 120),
+            plain(&unreadable, 200)
+        ))
+    })
+}
+
+/// The definitions in all servers' lists, and the servers' instructions; fails if a list is
+/// missing.
 pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
     let mut found = Definitions::new();
     for (kind, locked) in pins::locked_lists() {
@@ -139,13 +156,38 @@ pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
             let (Some(name), Some(given)) = (name, list.given(entry)) else {
                 continue;
             };
-            let definition = serde_json::from_str(given.as_text()).unwrap_or_default();
             let key = ItemKey {
                 server: list.backend_of(entry).to_owned(),
                 kind: locked,
                 name: name.into_owned(),
             };
-            found.insert(key, definition);
+            found.insert(key, Definition::of(&given));
+        }
+        for left_out in list.unreadable() {
+            let key = ItemKey {
+                server: left_out.backend.clone(),
+                kind: locked,
+                name: left_out.name.clone(),
+            };
+            found.insert(key, Err(left_out.why.clone()));
+        }
+    }
+    for server in gateway.shown_backends(&Endpoint::Everything) {
+        let Some(description) = gateway.description_of(&server).await.flatten() else {
+            continue;
+        };
+        let instructions = match description.find(["instructions"]) {
+            Ok([place]) => place.map(|place| description.slice(place)),
+            // What is there twice makes the whole unreadable.
+            Err(_) => Some(description),
+        };
+        if let Some(instructions) = instructions {
+            let key = ItemKey {
+                server,
+                kind: LockedKind::Instructions,
+                name: INSTRUCTIONS.to_owned(),
+            };
+            found.insert(key, Definition::of(&instructions));
         }
     }
     Ok(found)
@@ -156,8 +198,9 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
         let is_it = |key: &&ItemKey| format!("{}/{}", key.server, key.name) == *item;
         let mut any = false;
         for (key, definition) in found.iter().filter(|(key, _)| is_it(key)) {
+            let definition = readable(key, definition)?;
             let pinned = lock.get(&key.server, key.kind, &key.name);
-            let difference = pinned.and_then(|pinned| pinned.difference(definition));
+            let difference = pinned.and_then(|pinned| pinned.definition.difference(definition));
             lock.pin(key, definition);
             say!("approved: {}", plain(&key.to_string(), 120));
             say_reasons(difference.iter().flat_map(|difference| &difference.reasons));
@@ -190,13 +233,14 @@ fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(),
 fn check(lock: &Lock, found: &Definitions, servers: &[&str], json: bool) -> Result<(), Failure> {
     let mut differing = Vec::new();
     for (key, definition) in found {
-        let (what, reasons) = match lock.get(&key.server, key.kind, &key.name) {
-            Some(pinned) => match pinned.difference(definition) {
+        let (what, reasons) = match (lock.get(&key.server, key.kind, &key.name), definition) {
+            (_, Err(unreadable)) => ("unreadable", vec![unreadable.to_string()]),
+            (Some(pinned), Ok(definition)) => match pinned.definition.difference(definition) {
                 None => continue,
                 Some(Difference { change, reasons }) => (change.as_str(), reasons),
             },
-            None if lock.has_server(&key.server) => ("new", Vec::new()),
-            None => ("not pinned", Vec::new()),
+            (None, _) if lock.has_server(&key.server) => ("new", Vec::new()),
+            (None, _) => ("not pinned", Vec::new()),
         };
         differing.push((key.clone(), what, reasons));
     }

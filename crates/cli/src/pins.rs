@@ -1,24 +1,39 @@
 //! Pinned definitions: the approved ones, and how others are treated.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use aws_lc_rs::digest::{Digest, SHA256, digest as sha256};
+use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_canonical::{DefinitionGuard, PolicyKind};
 use fanlight_config::{Config, PinMode};
+use fanlight_fair::LogLimit;
 use fanlight_gateway::catalogue::ListKind;
-use fanlight_gateway::pins::{Difference, ItemKey, Lock, LockedKind, canonical, digest};
+use fanlight_gateway::pins::{
+    Definition, Difference, INSTRUCTIONS, ItemKey, Lock, LockedKind, Pinned,
+};
 use fanlight_protocol::Json;
+use fanlight_protocol::json::Unreadable;
 use fanlight_record::{AuditEvent, PinnedDefinition, Record};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::replace::{self, NewFile};
 
-/// The limit of items whose comparison is cached.
-const KNOWN: usize = 50_000;
+/// How many comparisons are remembered of one server before the older ones are dropped. A server
+/// may have this many definitions without being compared anew for each list.
+const REMEMBERED: usize = 20_000;
+/// The limit of lines that one server causes in the audit log and the log within [`WINDOW`]: it can
+/// change its definitions as often as it likes.
+const LINES: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(3600);
+/// The kind of change of a definition that two programs could read differently.
+const UNREADABLE: &str = "unreadable";
+
+/// Servers' current definitions.
+pub type Definitions = BTreeMap<ItemKey, Result<Definition, Unreadable>>;
 
 /// Approved definitions, and their comparison with the current ones.
 #[derive(Debug)]
@@ -27,36 +42,104 @@ pub struct Pins {
     path: PathBuf,
     lock: Lock,
     number: u64,
-    seen: Mutex<HashMap<ItemKey, Seen>>,
+    /// The comparisons that have been made, by server.
+    seen: Mutex<HashMap<String, Seen>>,
     record: Arc<dyn Record>,
 }
 
-/// The result of comparing a current definition.
-#[derive(Clone, Debug)]
+/// The digest of a definition's text, its kind and its name.
+type Fingerprint = [u8; 32];
+
+/// The comparisons of one server's definitions: whether clients may see them. Digests alone, since
+/// the server decides how long its definitions are and how many there are. Those that are not
+/// listed any more are dropped when enough others have come.
+#[derive(Debug)]
 struct Seen {
-    /// The digest of the definition's text.
-    fingerprint: Digest,
-    /// The difference; `None` if the definition is as approved, or its server is not pinned.
-    objection: Option<Objection>,
+    young: HashMap<Fingerprint, bool>,
+    old: HashMap<Fingerprint, bool>,
+    lines: Arc<LogLimit>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            lines: Arc::new(LogLimit::within(LINES, WINDOW)),
+        }
+    }
+}
+
+impl Seen {
+    fn get(&mut self, fingerprint: &Fingerprint) -> Option<bool> {
+        if let Some(known) = self.young.get(fingerprint) {
+            return Some(*known);
+        }
+        let known = self.old.remove(fingerprint)?;
+        self.insert(*fingerprint, known);
+        Some(known)
+    }
+
+    fn insert(&mut self, fingerprint: Fingerprint, is_admitted: bool) {
+        if self.young.len() >= REMEMBERED {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(fingerprint, is_admitted);
+    }
 }
 
 /// The difference between a definition and the approved one.
 #[derive(Clone, Debug)]
-struct Objection {
-    /// `new`, `text`, `compatible` or `breaking`.
+struct Objection<'a> {
+    /// `new`, `text`, `compatible`, `breaking` or `unreadable`.
     what: &'static str,
     /// The differences in words.
     reasons: Vec<String>,
     /// The approved definition.
-    approved: Option<Value>,
-    /// The server's current definition.
-    offered: Value,
+    approved: Option<&'a Pinned>,
+    /// The server's current definition; `None` if it is unreadable.
+    offered: Option<&'a Definition>,
+}
+
+/// An objection for operators.
+#[derive(Serialize)]
+struct Shown<'a> {
+    /// `None` if nobody can approve the definition.
+    id: Option<String>,
+    server: &'a str,
+    kind: &'static str,
+    name: &'a str,
+    what: &'static str,
+    reasons: Vec<String>,
+    approved: Option<&'a Definition>,
+    offered: Option<&'a Definition>,
+}
+
+#[derive(Serialize)]
+struct AllShown<'a> {
+    held: bool,
+    definitions: Vec<Shown<'a>>,
 }
 
 /// The id by which operators name a definition that they have seen. Another definition of the same
 /// item has another id.
-fn id_of(key: &ItemKey, offered: &Value) -> String {
-    digest(&json!([key.server, key.kind.noun(), key.name, offered]))
+fn id_of(key: &ItemKey, offered: &Definition) -> String {
+    let ItemKey { server, kind, name } = key;
+    let digest = fingerprint(&[server, kind.noun(), name, offered.text().as_text()]);
+    data_encoding::HEXLOWER.encode(&digest)
+}
+
+/// The SHA-256 digest of texts with their lengths. The server chooses the texts, so no others may
+/// have the same one.
+fn fingerprint(texts: &[&str]) -> Fingerprint {
+    let mut context = Context::new(&SHA256);
+    for text in texts {
+        context.update(&text.len().to_be_bytes());
+        context.update(text.as_bytes());
+    }
+    let mut whole = Fingerprint::default();
+    whole.copy_from_slice(context.finish().as_ref());
+    whole
 }
 
 /// Writes the file with approved definitions as a whole. Anybody may read it, like the files beside
@@ -69,7 +152,7 @@ pub fn write(path: &Path, lock: &Lock) -> io::Result<()> {
     replace::replace(path, &lock.written(), NewFile::OfAll)
 }
 
-/// The kinds of lists that have pinned definitions, each with the kind of pin.
+/// The kinds of lists, each with the kind of pin.
 pub fn locked_lists() -> impl Iterator<Item = (ListKind, LockedKind)> {
     ListKind::ALL
         .into_iter()
@@ -81,8 +164,10 @@ fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
     match kind {
         PolicyKind::Tool => Some(LockedKind::Tools),
         PolicyKind::Prompt => Some(LockedKind::Prompts),
+        PolicyKind::Resource => Some(LockedKind::Resources),
         PolicyKind::Template => Some(LockedKind::ResourceTemplates),
-        PolicyKind::Resource | PolicyKind::Skill | PolicyKind::Server => None,
+        PolicyKind::Skill => Some(LockedKind::Skills),
+        PolicyKind::Server => None,
     }
 }
 
@@ -144,17 +229,6 @@ fn read(config: &Config) -> Result<Option<(PinMode, Lock, u64)>, String> {
 }
 
 impl Pins {
-    /// The definitions that differ from the approved ones, in order.
-    fn objections(&self) -> Vec<(ItemKey, Objection)> {
-        let seen = self.seen();
-        let mut all: Vec<_> = seen
-            .iter()
-            .filter_map(|(key, seen)| Some((key.clone(), seen.objection.clone()?)))
-            .collect();
-        all.sort_by(|(one, _), (other, _)| one.cmp(other));
-        all
-    }
-
     /// Writes changes of the pins since `before` to the audit log.
     fn tell_of_approvals(&self, before: &Lock) {
         let of = |lock: &Lock, key: &ItemKey| {
@@ -165,19 +239,19 @@ impl Pins {
             .lock
             .all()
             .filter(|(key, pinned)| of(before, key).as_ref() != Some(&pinned.digest));
-        approved.for_each(|(key, _)| self.tell(&key, "approved", None, &[]));
+        approved.for_each(|(key, _)| self.tell(&key, "approved", None, 0));
         let gone = before
             .all()
             .filter(|(key, _)| of(&self.lock, key).is_none());
-        gone.for_each(|(key, _)| self.tell(&key, "unpinned", None, &[]));
+        gone.for_each(|(key, _)| self.tell(&key, "unpinned", None, 0));
     }
 
     fn tell(
         &self,
         key: &ItemKey,
         outcome: &'static str,
-        change: Option<&'static str>,
-        reasons: &[String],
+        objection: Option<&Objection<'_>>,
+        omitted: u64,
     ) {
         let ItemKey { server, kind, name } = key;
         let pinned = PinnedDefinition {
@@ -185,45 +259,57 @@ impl Pins {
             kind: kind.noun(),
             name,
             outcome,
-            change,
-            reasons,
+            change: objection.map(|objection| objection.what),
+            reasons: objection.map_or(&[], |objection| &objection.reasons),
+            omitted,
         };
         // Clients get the definition even if the audit log cannot be written.
         let _ = self.record.record(&AuditEvent::Definition(pinned));
     }
 
-    /// The state of pins for operators.
-    pub fn to_json(&self) -> Value {
-        let definitions: Vec<_> = self
-            .objections()
-            .into_iter()
-            .map(|(key, Objection { what, reasons, approved, offered })| {
-                json!({
-                    "id": id_of(&key, &offered), "server": key.server, "kind": key.kind.noun(), "name": key.name, "what": what,
-                    "reasons": reasons, "approved": approved, "offered": offered,
-                })
+    /// The state of pins for operators, as JSON. `known` are the servers' current definitions.
+    pub fn to_json(&self, known: &Definitions) -> String {
+        let shown = |(key, offered)| {
+            let objection = self.objection(key, offered)?;
+            let ItemKey { server, kind, name } = key;
+            Some(Shown {
+                id: objection.offered.map(|offered| id_of(key, offered)),
+                server,
+                kind: kind.noun(),
+                name,
+                what: objection.what,
+                reasons: objection.reasons,
+                approved: objection.approved.map(|pinned| &pinned.definition),
+                offered: objection.offered,
             })
-            .collect();
-        json!({ "held": self.holds(), "definitions": definitions })
+        };
+        let all = AllShown {
+            held: self.holds(),
+            definitions: known.iter().filter_map(shown).collect(),
+        };
+        serde_json::to_string(&all).unwrap_or_default()
     }
 
     /// The item to approve with this id, and a function that writes the approval.
     pub fn approval(
         &self,
         id: &str,
+        known: &Definitions,
     ) -> Option<(String, impl FnOnce() -> io::Result<()> + Send + use<>)> {
-        let (about, lock) = self.approved(id)?;
+        let (about, lock) = self.approved(id, known)?;
         let path = self.path.clone();
         Some((about, move || write(&path, &lock)))
     }
 
     /// The item to approve with this id, and all approved definitions including it.
-    pub fn approved(&self, id: &str) -> Option<(String, Lock)> {
-        let mut objections = self.objections().into_iter();
-        let (key, objection) =
-            objections.find(|(key, objection)| id_of(key, &objection.offered) == id)?;
+    pub fn approved(&self, id: &str, known: &Definitions) -> Option<(String, Lock)> {
+        let mut objected = known.iter().filter_map(|(key, offered)| {
+            let offered = self.objection(key, offered)?.offered?;
+            Some((key, offered))
+        });
+        let (key, offered) = objected.find(|(key, offered)| id_of(key, offered) == id)?;
         let mut lock = self.lock.clone();
-        lock.pin(&key, &objection.offered);
+        lock.pin(key, offered);
         Some((key.to_string(), lock))
     }
 
@@ -232,33 +318,73 @@ impl Pins {
         self.mode == PinMode::Hold
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<ItemKey, Seen>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
         // Nothing that can panic runs under this lock.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The difference between a definition and the approved one, if any.
-    fn objection(&self, key: &ItemKey, definition: &Json) -> Option<Objection> {
+    fn objection<'a>(
+        &'a self,
+        key: &ItemKey,
+        offered: &'a Result<Definition, Unreadable>,
+    ) -> Option<Objection<'a>> {
         if !self.lock.has_server(&key.server) {
             return None;
         }
-        // An unreadable definition cannot be the approved one.
-        let offered: Value = serde_json::from_str(definition.as_text()).unwrap_or_default();
         let approved = self.lock.get(&key.server, key.kind, &key.name);
-        let (what, reasons) = match approved {
-            None => ("new", Vec::new()),
-            Some(pinned) => {
-                let Difference { change, reasons } = pinned.difference(&offered)?;
+        let (what, reasons) = match (approved, offered) {
+            (_, Err(unreadable)) => (UNREADABLE, vec![unreadable.to_string()]),
+            (None, Ok(_)) => ("new", Vec::new()),
+            (Some(pinned), Ok(offered)) => {
+                let Difference { change, reasons } = pinned.definition.difference(offered)?;
                 (change.as_str(), reasons)
             }
         };
-        let approved = approved.map(|pinned| pinned.definition.clone());
         Some(Objection {
             what,
             reasons,
             approved,
-            offered: canonical(&offered),
+            offered: offered.as_ref().ok(),
         })
+    }
+
+    /// Whether clients may see a definition.
+    fn admits_locked(&self, kind: LockedKind, server: &str, name: &str, text: &Json) -> bool {
+        if !self.lock.has_server(server) {
+            return true;
+        }
+        let fingerprint = fingerprint(&[kind.noun(), name, text.as_text()]);
+        let lines = {
+            let mut seen = self.seen();
+            let seen = seen.entry(server.to_owned()).or_default();
+            if let Some(is_admitted) = seen.get(&fingerprint) {
+                return is_admitted;
+            }
+            Arc::clone(&seen.lines)
+        };
+        let key = ItemKey {
+            server: server.to_owned(),
+            kind,
+            name: name.to_owned(),
+        };
+        let offered = Definition::of(text);
+        let objection = self.objection(&key, &offered);
+        // Even to warn of a definition, it has to be known what it says.
+        let is_admitted = objection
+            .as_ref()
+            .is_none_or(|objection| !self.holds() && objection.what != UNREADABLE);
+        if let Some(objection) = &objection
+            && let Some(omitted) = lines.admit()
+        {
+            let outcome = if is_admitted { "passed" } else { "held" };
+            self.tell(&key, outcome, Some(objection), omitted);
+        }
+        self.seen()
+            .entry(key.server)
+            .or_default()
+            .insert(fingerprint, is_admitted);
+        is_admitted
     }
 }
 
@@ -272,44 +398,10 @@ impl DefinitionGuard for Pins {
     }
 
     fn admits(&self, kind: PolicyKind, server: &str, name: &str, definition: &Json) -> bool {
-        let Some(kind) = locked_kind(kind) else {
-            return true;
-        };
-        let key = ItemKey {
-            server: server.to_owned(),
-            kind,
-            name: name.to_owned(),
-        };
-        // The server chooses the text, so a cryptographic digest is needed: no other text may have
-        // the same one.
-        let fingerprint = sha256(&SHA256, definition.bytes());
-        if let Some(known) = self
-            .seen()
-            .get(&key)
-            .filter(|seen| seen.fingerprint.as_ref() == fingerprint.as_ref())
-        {
-            return known.objection.is_none() || !self.holds();
-        }
-        let objection = self.objection(&key, definition);
-        let is_admitted = objection.is_none() || !self.holds();
-        if let Some(Objection { what, reasons, .. }) = &objection {
-            self.tell(
-                &key,
-                if self.holds() { "held" } else { "passed" },
-                Some(what),
-                reasons,
-            );
-        }
-        let mut seen = self.seen();
-        if seen.len() < KNOWN || seen.contains_key(&key) {
-            seen.insert(
-                key,
-                Seen {
-                    fingerprint,
-                    objection,
-                },
-            );
-        }
-        is_admitted
+        locked_kind(kind).is_none_or(|kind| self.admits_locked(kind, server, name, definition))
+    }
+
+    fn admits_instructions(&self, server: &str, instructions: &Json) -> bool {
+        self.admits_locked(LockedKind::Instructions, server, INSTRUCTIONS, instructions)
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time over which lines are counted. A constant: the metrics count each event.
+/// The usual time over which lines are counted. A constant: the metrics count each event.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Allows some lines in ten seconds, and counts the others.
+/// Allows some lines in ten seconds, or in another time, and counts the others.
 #[derive(Debug)]
 pub struct LogLimit {
     lines: u32,
+    time: Duration,
     window: Mutex<Option<Window>>,
 }
 
@@ -26,8 +27,15 @@ impl LogLimit {
     /// Allows `lines` lines in ten seconds.
     #[must_use]
     pub const fn new(lines: u32) -> Self {
+        Self::within(lines, WINDOW)
+    }
+
+    /// Allows `lines` lines in `time`.
+    #[must_use]
+    pub const fn within(lines: u32, time: Duration) -> Self {
         Self {
             lines,
+            time,
             window: Mutex::new(None),
         }
     }
@@ -38,7 +46,7 @@ impl LogLimit {
         let omitted = window.as_ref().map_or(0, |window| window.omitted);
         let open = window
             .take()
-            .filter(|window| window.since.elapsed() < WINDOW);
+            .filter(|window| window.since.elapsed() < self.time);
         let open = window.insert(open.unwrap_or_else(|| Window {
             since: Instant::now(),
             written: 0,

@@ -198,18 +198,18 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether the URI may belong to a withheld template: a template of this server is withheld,
-    /// and nothing else that the server lists explains the URI.
+    /// Whether the URI may belong to something that is withheld: an entry of this server is
+    /// withheld, and nothing else that the server lists explains the URI.
     async fn withholds(self, backend: BackendId, uri: &str, original: &str) -> bool {
-        let Some(templates) = self.templates_without_some_of(backend).await else {
+        let Some(templates) = self.templates_beside_withheld(backend).await else {
             return false;
         };
         !templates.whole().explains(original, backend)
             && !self.is_listed_by(backend, uri, original).await
     }
 
-    /// The list of templates, if a template of this server is withheld from it.
-    async fn templates_without_some_of(self, backend: BackendId) -> Option<ListView> {
+    /// The list of templates, if a template, a resource or a skill of this server is withheld.
+    async fn templates_beside_withheld(self, backend: BackendId) -> Option<ListView> {
         let Self {
             view,
             lists,
@@ -221,15 +221,23 @@ impl Lookup<'_> {
             .get(backend)
             .filter(|member| member.can_withhold())?;
         let everything = View::everything_for(view.topology(), view.reader());
-        let templates = lists
-            .known(ListKind::ResourceTemplates, &everything, &context.trace)
-            .await;
-        templates.whole().withholds_of(backend).then_some(templates)
+        let of_kind = async |kind| lists.known(kind, &everything, &context.trace).await;
+        let templates = of_kind(ListKind::ResourceTemplates).await;
+        let is_any_withheld = templates.whole().withholds_of(backend)
+            || of_kind(ListKind::Resources)
+                .await
+                .whole()
+                .withholds_of(backend)
+            || of_kind(ListKind::Skills)
+                .await
+                .whole()
+                .withholds_of(backend);
+        is_any_withheld.then_some(templates)
     }
 
     /// Whether a server may be asked for a resource that no list has.
     pub(crate) async fn may_have_unlisted(self, backend: BackendId) -> bool {
-        self.templates_without_some_of(backend).await.is_none()
+        self.templates_beside_withheld(backend).await.is_none()
     }
 
     async fn locate_anywhere(self, uri: &str) -> Place {

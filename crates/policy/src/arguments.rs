@@ -12,6 +12,7 @@ use fanlight_protocol::json::Kind;
 use fanlight_protocol::member_name::FoldedNames;
 
 use crate::expression::{Arguments, Reads};
+use crate::typed::{BOOL, DECIMAL, LIST_OF, LONG, TEXT};
 
 /// How many levels of nesting are read.
 const NESTING: usize = 32;
@@ -43,15 +44,15 @@ impl LookedAt {
         }
     }
 
-    /// The arguments as a record, which is empty without arguments.
+    /// The arguments, which are an empty record without any.
     ///
     /// # Errors
     ///
     /// If two readers could read them differently, or there are too many.
-    pub(crate) fn record(
+    pub(crate) fn read(
         &self,
         arguments: Option<&Json>,
-    ) -> Result<RestrictedExpression, AmbiguousArguments> {
+    ) -> Result<ReadArguments, AmbiguousArguments> {
         let empty = Json::empty_object();
         let arguments = arguments
             .filter(|arguments| !arguments.is_null())
@@ -61,8 +62,12 @@ impl LookedAt {
                 "params.arguments must be an object",
             ));
         }
+        arguments
+            .read_strictly()
+            .map_err(|why| AmbiguousArguments::new(&format!("params.arguments: {why}")))?;
         let mut left = MOST;
-        self.object(arguments, self.first.as_ref(), &mut left, NESTING)
+        let (values, types) = self.object(arguments, self.first.as_ref(), &mut left, NESTING)?;
+        Ok(ReadArguments { values, types })
     }
 
     fn object(
@@ -71,18 +76,13 @@ impl LookedAt {
         only: Option<&BTreeSet<Box<str>>>,
         left: &mut usize,
         nesting: usize,
-    ) -> Result<RestrictedExpression, AmbiguousArguments> {
-        let mut seen = BTreeSet::new();
-        let mut fields = Vec::new();
+    ) -> Result<Typed, AmbiguousArguments> {
+        let (mut values, mut types) = (Vec::new(), Vec::new());
         for member in object.members() {
             let key = object.slice(member.key.clone());
             let raw = key.as_text();
             let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
-            let Some(name) = member.name(object) else {
-                return Err(AmbiguousArguments::new(
-                    "the name of an argument is not Unicode",
-                ));
-            };
+            let name = member.name(object).unwrap_or_default();
             let like = self
                 .folded
                 .find(inner.as_bytes())
@@ -93,29 +93,26 @@ impl LookedAt {
                 )));
             }
             let is_looked_at = only.is_none_or(|only| only.contains(name.as_str()));
-            if !seen.insert(name.clone()) {
-                return Err(AmbiguousArguments::new(&format!(
-                    "the argument {name:?} is there twice"
-                )));
-            }
             if !is_looked_at {
                 continue;
             }
-            if let Some(value) = self.value(&object.slice(member.value), left, nesting)? {
-                fields.push((name, value));
+            if let Some((value, its_type)) =
+                self.value(&object.slice(member.value), left, nesting)?
+            {
+                values.push((name.clone(), value));
+                types.push((name, its_type));
             }
         }
-        RestrictedExpression::new_record(fields)
-            .map_err(|error| AmbiguousArguments::new(&error.to_string()))
+        Ok((record(values)?, record(types)?))
     }
 
-    /// A value; `None` for null, which policies treat as absent.
+    /// A value and its type; `None` for null, which policies treat as absent.
     fn value(
         &self,
         value: &Json,
         left: &mut usize,
         nesting: usize,
-    ) -> Result<Option<RestrictedExpression>, AmbiguousArguments> {
+    ) -> Result<Option<Typed>, AmbiguousArguments> {
         let too_many = || {
             AmbiguousArguments::new(
                 "the arguments have too many values, or too many inside of each other",
@@ -123,51 +120,86 @@ impl LookedAt {
         };
         *left = left.checked_sub(1).ok_or_else(too_many)?;
         let nesting = nesting.checked_sub(1).ok_or_else(too_many)?;
+        let plain = |name: &str| RestrictedExpression::new_string(name.to_owned());
         Ok(match value.kind() {
             Kind::Null => None,
-            Kind::Bool => Some(RestrictedExpression::new_bool(value.is_true())),
-            Kind::Number => Some(number(value.as_text())),
+            Kind::Bool => Some((RestrictedExpression::new_bool(value.is_true()), plain(BOOL))),
+            Kind::Number => {
+                let (number, name) = number(value.as_text())?;
+                Some((number, plain(name)))
+            }
             Kind::String => {
-                let text = value
-                    .as_str()
-                    .ok_or_else(|| AmbiguousArguments::new("an argument is not Unicode"))?;
-                Some(RestrictedExpression::new_string(text.into_owned()))
+                let text = value.as_str().unwrap_or_default().into_owned();
+                Some((RestrictedExpression::new_string(text), plain(TEXT)))
             }
             Kind::Array => {
-                let mut all = Vec::new();
+                let (mut all, mut names) = (Vec::new(), BTreeSet::new());
                 for element in value.elements() {
-                    all.extend(self.value(&value.slice(element), left, nesting)?);
+                    let element = value.slice(element);
+                    names.insert(element_type(&element)?);
+                    let element = self.value(&element, left, nesting)?;
+                    all.extend(element.map(|(value, _)| value));
                 }
-                Some(RestrictedExpression::new_set(all))
+                let names: Vec<_> = names.into_iter().collect();
+                let name = format!("{LIST_OF}{}", names.join(" or "));
+                Some((RestrictedExpression::new_set(all), plain(&name)))
             }
             Kind::Object => Some(self.object(value, None, left, nesting)?),
         })
     }
 }
 
-/// A number. A whole number is a long, however it is written. A number with up to four places is a
-/// decimal. Any other number stays a text, which numeric comparisons do not accept.
-fn number(text: &str) -> RestrictedExpression {
+/// A value and its type.
+type Typed = (RestrictedExpression, RestrictedExpression);
+
+/// The arguments of one call, and their [types](crate::typed).
+#[derive(Clone)]
+pub(crate) struct ReadArguments {
+    pub(crate) values: RestrictedExpression,
+    pub(crate) types: RestrictedExpression,
+}
+
+fn record(
+    fields: Vec<(String, RestrictedExpression)>,
+) -> Result<RestrictedExpression, AmbiguousArguments> {
+    RestrictedExpression::new_record(fields)
+        .map_err(|error| AmbiguousArguments::new(&error.to_string()))
+}
+
+/// The type of an element of a list.
+fn element_type(element: &Json) -> Result<&'static str, AmbiguousArguments> {
+    Ok(match element.kind() {
+        Kind::Null => "null",
+        Kind::Bool => BOOL,
+        Kind::Number => number(element.as_text())?.1,
+        Kind::String => TEXT,
+        Kind::Array => "list",
+        Kind::Object => "object",
+    })
+}
+
+/// A number and its type. A whole number is a long, however it is written. A number with up to four
+/// places is a decimal. Any other number equals nothing, and no comparison accepts it.
+fn number(text: &str) -> Result<(RestrictedExpression, &'static str), AmbiguousArguments> {
     if let Ok(whole) = text.parse::<i64>() {
-        return RestrictedExpression::new_long(whole);
+        return Ok((RestrictedExpression::new_long(whole), LONG));
     }
     // The limit of exact whole numbers for programs that have only floating point numbers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    match text.parse::<f64>() {
-        Ok(value) if value.fract() == 0.0 && value.abs() < EXACT =>
-        {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "it is whole, and within what is exact"
-            )]
-            RestrictedExpression::new_long(value as i64)
-        }
-        Ok(value) if value.abs() < 1e14 => match format!("{value}").split_once('.') {
-            Some((whole, places)) if places.len() <= 4 => {
-                RestrictedExpression::new_decimal(format!("{whole}.{places}"))
-            }
-            _ => RestrictedExpression::new_string(text.to_owned()),
-        },
-        _ => RestrictedExpression::new_string(text.to_owned()),
+    let value = text.parse::<f64>().unwrap_or(f64::INFINITY);
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is whole, and within what is exact"
+        )]
+        return Ok((RestrictedExpression::new_long(value as i64), LONG));
     }
+    if value.abs() < 1e14
+        && let Some((whole, places)) = format!("{value}").split_once('.')
+        && places.len() <= 4
+    {
+        let decimal = RestrictedExpression::new_decimal(format!("{whole}.{places}"));
+        return Ok((decimal, DECIMAL));
+    }
+    record(Vec::new()).map(|number| (number, "number"))
 }

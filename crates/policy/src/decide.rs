@@ -25,12 +25,13 @@ use foldhash::fast::RandomState;
 use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 
-use crate::arguments::LookedAt;
+use crate::arguments::{LookedAt, ReadArguments};
 use crate::attributes::{Differences, SeenClient, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
 use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
 use crate::source::{InvalidPolicy, PolicyText};
+use crate::typed::TYPES;
 
 /// The most clients whose rights are kept. Clients that the policies treat alike count as one.
 const CLIENTS: usize = 1_024;
@@ -428,7 +429,7 @@ impl ClientRights {
             .filter(|rule| rule.reads_arguments())
             .for_each(|rule| reads.and(&rule.reads));
         let whole = (takes_arguments && reads.arguments.is_some()).then(|| {
-            let all = about.iter().map(|rule| (*rule, rule.policy.clone()));
+            let all = about.iter().map(|rule| (*rule, rule.whole.clone()));
             (ByItem::of(all), LookedAt::of(&reads))
         });
         ActionRules {
@@ -502,7 +503,7 @@ impl ClientRights {
             return Ok((self.verdict(&said, PolicyOutcome::Hidden), said.notes));
         };
         let call = CallArguments {
-            record: looked_at.record(arguments)?,
+            read: looked_at.read(arguments)?,
             sent: arguments,
         };
         let said = self.say(action, item, &whole.about(item), Some(call));
@@ -548,7 +549,7 @@ impl ClientRights {
             policies: Vec::new(),
             notes,
         };
-        let record = arguments.as_ref().map(|arguments| arguments.record.clone());
+        let record = arguments.as_ref().map(|arguments| arguments.read.clone());
         let Some((request, entities)) = self.request(action, item, record) else {
             return denied(Vec::new());
         };
@@ -601,7 +602,7 @@ impl ClientRights {
         &self,
         action: PolicyAction,
         item: &PolicyItem<'_>,
-        arguments: Option<RestrictedExpression>,
+        arguments: Option<ReadArguments>,
     ) -> Option<(Request, Entities)> {
         let client = self.client.as_ref()?;
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
@@ -655,12 +656,17 @@ impl ClientRights {
         action: PolicyAction,
         client: &SeenClient,
         resource: EntityUid,
-        arguments: Option<RestrictedExpression>,
+        arguments: Option<ReadArguments>,
     ) -> Option<Request> {
         let mut context = client.context.clone();
         if matches!(action, PolicyAction::Call | PolicyAction::Get) {
             let none = || RestrictedExpression::new_record([]).ok();
-            context.push((ARGUMENTS.to_owned(), arguments.or_else(none)?));
+            let (values, types) = match arguments {
+                Some(ReadArguments { values, types }) => (values, Some(types)),
+                None => (none()?, None),
+            };
+            context.push((ARGUMENTS.to_owned(), values));
+            context.extend(types.map(|types| (TYPES.to_owned(), types)));
         }
         let context = Context::from_pairs(context).ok()?;
         let action = uid("Action", action.as_str())?;
@@ -717,7 +723,7 @@ impl ClientRights {
 
 /// The arguments of one call.
 struct CallArguments<'a> {
-    record: RestrictedExpression,
+    read: ReadArguments,
     sent: Option<&'a Json>,
 }
 

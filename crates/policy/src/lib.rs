@@ -17,6 +17,7 @@ mod shorthand;
 mod source;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 pub use decide::{Explanation, Policies, PolicySettings, ServerFacts};
 pub use schema::{Listed, schema};

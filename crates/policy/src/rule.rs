@@ -14,6 +14,7 @@ use crate::expression::{Reads, is_place, parts, without_arguments};
 use crate::link::{self, Link};
 use crate::schema::schema;
 use crate::source::{self, InvalidPolicy, PolicyText};
+use crate::typed::typed;
 
 /// The most policies, because each takes time in decisions.
 const MOST: usize = 10_000;
@@ -24,6 +25,8 @@ pub(crate) struct Rule {
     /// The policy's annotation `@id`, or else its file and line.
     pub(crate) id: Arc<str>,
     pub(crate) policy: Policy,
+    /// Replaces the policy if the arguments are known: comparisons of arguments are [`typed`].
+    pub(crate) whole: Policy,
     /// Replaces the policy if the arguments are unknown. A policy that reads arguments then counts
     /// as met if it permits, and as not met if it forbids.
     pub(crate) listed: Option<Policy>,
@@ -294,8 +297,8 @@ fn objections(policies: &PolicySet) -> Vec<(String, String)> {
 /// A rule, and the policy to be checked against the schema.
 fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let policy = policy.new_id(PolicyId::new(&*id));
-    let typed = policy.to_pst().map_err(|error| error.to_string())?;
-    let body = typed.body();
+    let tree = policy.to_pst().map_err(|error| error.to_string())?;
+    let body = tree.body();
     let reads = Reads::of(body);
     let ask = ask(&policy)?;
     let item = item(&body.resource);
@@ -320,6 +323,23 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
         )?,
         Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
+    let whole = match reads.no_arguments() {
+        true => policy.clone(),
+        false => {
+            let clause = |clause: &Clause| {
+                Ok(match clause {
+                    Clause::When(expression) => Clause::When(typed(expression)?),
+                    Clause::Unless(expression) => Clause::Unless(typed(expression)?),
+                })
+            };
+            let clauses = body.clauses().iter().map(clause);
+            changed(
+                body,
+                body.resource.clone(),
+                clauses.collect::<Result<_, String>>()?,
+            )?
+        }
+    };
     let clause = |clause: &Clause| match clause {
         Clause::When(expression) => Clause::When(without_arguments(expression)),
         Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
@@ -333,6 +353,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
         Rule {
             id,
             policy,
+            whole,
             listed,
             of_server,
             item,

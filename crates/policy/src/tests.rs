@@ -226,6 +226,205 @@ fn arguments_that_two_readers_could_read_differently_are_refused() {
     assert!(call(&*one, "s/t", &many).contains("too many"));
 }
 
+/// The rights under a `forbid` and under a `permit` with this condition.
+fn both(condition: &str) -> [Arc<dyn Rights>; 2] {
+    let texts = [
+        format!(
+            "permit(principal, action, resource);
+             forbid(principal, action == Action::\"call\", resource) when {{ {condition} }};"
+        ),
+        format!("permit(principal, action == Action::\"call\", resource) when {{ {condition} }};"),
+    ];
+    texts.map(|text| rights(&policies(&text), "a", &["dev"]))
+}
+
+#[test]
+fn value_of_another_type_passes_no_comparison() {
+    const OF_TEXT: &[&str] = &[
+        "1",
+        "true",
+        r#"["main"]"#,
+        r#"[["main"]]"#,
+        r#"{"0":"main"}"#,
+        "1.5",
+        "1e40",
+    ];
+    const OF_LONG: &[&str] = &[
+        r#""100""#,
+        "[100]",
+        "true",
+        r#"{"a":100}"#,
+        "100.00001",
+        "1e40",
+    ];
+    const OF_BOOL: &[&str] = &[r#""true""#, "1", "0", "[true]", r#""on""#, r#"{"a":true}"#];
+    const OF_DECIMAL: &[&str] = &[r#""99.5""#, "99", "[99.5]", "99.500001", "true"];
+    const OF_TEXTS: &[&str] = &[
+        r#""main""#,
+        r#"[["main"]]"#,
+        "[1]",
+        r#"[1,"main"]"#,
+        r#"{"0":"main"}"#,
+        r#"[null,"main"]"#,
+    ];
+    for (condition, others) in [
+        (r#"context.arguments.x == "main""#, OF_TEXT),
+        (r#"context.arguments.x != "main""#, OF_TEXT),
+        (r#"!(context.arguments.x == "main")"#, OF_TEXT),
+        (r#""main" == context.arguments.x"#, OF_TEXT),
+        (r#"context.arguments.x like "main*""#, OF_TEXT),
+        (r#"["main", "prod"].contains(context.arguments.x)"#, OF_TEXT),
+        (r#"["main"].containsAll([context.arguments.x])"#, OF_TEXT),
+        (
+            r#"if context.arguments.x == "main" then true else false"#,
+            OF_TEXT,
+        ),
+        (
+            r#"(if principal.allScopes then context.arguments.x else context.arguments.x) == "main""#,
+            OF_TEXT,
+        ),
+        (r#"context.arguments.x == principal.name"#, OF_TEXT),
+        (r#"context.arguments.x == resource.server"#, OF_TEXT),
+        (r#"resource.tags.contains(context.arguments.x)"#, OF_TEXT),
+        (
+            r#"principal.hasTag("dept") || context.arguments.x == "main""#,
+            OF_TEXT,
+        ),
+        (r#"{a: context.arguments.x == "main"}.a"#, OF_TEXT),
+        (r#"context.arguments.x == 100"#, OF_LONG),
+        (r#"context.arguments.x != 100"#, OF_LONG),
+        (r#"context.arguments.x < 100"#, OF_LONG),
+        (r#"context.arguments.x + 1 == 100"#, OF_LONG),
+        (r#"[100, 200].contains(context.arguments.x)"#, OF_LONG),
+        (r#"context.arguments.x == true"#, OF_BOOL),
+        (r#"context.arguments.x != false"#, OF_BOOL),
+        (r#"(context.arguments.x == true) == true"#, OF_BOOL),
+        (r#"context.arguments.x"#, OF_BOOL),
+        (r#"context.arguments.x == (principal.allScopes)"#, OF_BOOL),
+        (r#"context.arguments.x == decimal("99.5")"#, OF_DECIMAL),
+        (
+            r#"context.arguments.x.greaterThan(decimal("99.5"))"#,
+            OF_DECIMAL,
+        ),
+        (r#"context.arguments.x.contains("main")"#, OF_TEXTS),
+        (
+            r#"context.arguments.x.containsAny(["main", "prod"])"#,
+            OF_TEXTS,
+        ),
+        (r#"context.arguments.x.containsAll(["main"])"#, OF_TEXTS),
+        (r#"["main"].containsAll(context.arguments.x)"#, OF_TEXTS),
+        (r#"context.arguments.x == ["main"]"#, OF_TEXTS),
+        (r#"context.arguments.x == principal.scopes"#, OF_TEXTS),
+        (
+            r#"context.arguments.x == {a: "main"}"#,
+            &[r#"{"a":["main"]}"#, r#"["main"]"#, r#"{"a":1}"#],
+        ),
+    ] {
+        let below = condition.replace("arguments.x", "arguments.x.y");
+        for (condition, start, end) in [(condition, "", ""), (&below, r#"{"y":"#, "}")] {
+            let both = both(condition);
+            for value in others {
+                let arguments = format!(r#"{{"x":{start}{value}{end}}}"#);
+                let outcomes = both.each_ref().map(|one| call(&**one, "s/t", &arguments));
+                assert_eq!(outcomes, ["deny", "deny"], "{condition} {arguments}");
+            }
+        }
+    }
+    // Of two arguments, too.
+    for condition in [
+        "context.arguments.x == context.arguments.y",
+        "context.arguments.y != context.arguments.x",
+    ] {
+        let both = both(condition);
+        for arguments in [
+            r#"{"x":1,"y":"1"}"#,
+            r#"{"x":true,"y":1}"#,
+            r#"{"x":["a"],"y":"a"}"#,
+            r#"{"x":1,"y":1.5}"#,
+            r#"{"x":{"a":1},"y":{"a":"1"}}"#,
+        ] {
+            let outcomes = both.each_ref().map(|one| call(&**one, "s/t", arguments));
+            assert_eq!(outcomes, ["deny", "deny"], "{condition} {arguments}");
+        }
+    }
+}
+
+#[test]
+fn values_of_one_type_are_compared_as_before() {
+    for (condition, met, not_met) in [
+        (
+            r#"context.arguments.x == "main""#,
+            r#""m\u0061in""#,
+            r#""dev""#,
+        ),
+        (r#"context.arguments.x != "main""#, r#""dev""#, r#""main""#),
+        (r#"context.arguments.x == 100"#, "1e2", "101"),
+        (r#"context.arguments.x == true"#, "true", "false"),
+        (r#"context.arguments.x == decimal("99.5")"#, "99.50", "99.6"),
+        (
+            r#"context.arguments.x.contains("main")"#,
+            r#"["a","main"]"#,
+            r#"[]"#,
+        ),
+        (
+            r#"["main"].contains(context.arguments.x)"#,
+            r#""main""#,
+            r#""dev""#,
+        ),
+        (
+            r#"context.arguments.x.containsAny(["main", "prod"])"#,
+            r#"["prod"]"#,
+            r#"["dev"]"#,
+        ),
+        (r#"context.arguments.x == ["main"]"#, r#"["main"]"#, r#"[]"#),
+        (
+            r#"context.arguments.x == {a: "main", b: 1}"#,
+            r#"{"b":1,"a":"main"}"#,
+            r#"{"b":2,"a":"main"}"#,
+        ),
+        (
+            r#"context.arguments.x == context.arguments.x"#,
+            r#"[1,"a"]"#,
+            "",
+        ),
+        (
+            r#"context.arguments has x && context.arguments.x has y && context.arguments.x.y == "z""#,
+            r#"{"y":"z"}"#,
+            r#"{"q":"z"}"#,
+        ),
+        (
+            r#"context.arguments.x == resource.server"#,
+            r#""s""#,
+            r#""t""#,
+        ),
+        (
+            r#"context.arguments == {x: "main"}"#,
+            r#""main""#,
+            r#""dev""#,
+        ),
+    ] {
+        let both = both(condition);
+        for (value, expected) in [(met, ["deny", "allow"]), (not_met, ["allow", "deny"])] {
+            let arguments = format!(r#"{{"x":{value}}}"#);
+            let outcomes = both.each_ref().map(|one| call(&**one, "s/t", &arguments));
+            assert_eq!(outcomes, expected, "{condition} {value}");
+        }
+    }
+    for never in [
+        r#"context.arguments.x == User::"key#a""#,
+        r#"["a", 1].contains(context.arguments.x)"#,
+        r#"context.arguments.x == principal"#,
+    ] {
+        let source = format!("permit(principal, action, resource) when {{ {never} }};");
+        assert!(
+            problems(&source)
+                .iter()
+                .any(|one| one.contains("no type of arguments")),
+            "{never}"
+        );
+    }
+}
+
 #[test]
 fn numbers_are_compared_however_they_are_written() {
     let all = policies(

@@ -203,16 +203,18 @@ pub enum AuditEvent<'a> {
 pub struct PinnedDefinition<'a> {
     /// The server.
     pub server: &'a str,
-    /// `tool`, `prompt` or `template`.
+    /// `tool`, `prompt`, `resource`, `template`, `skill` or `instructions`.
     pub kind: &'static str,
     /// The server's own name for it.
     pub name: &'a str,
     /// `held` if it is withheld from clients, `passed` if it is not, `approved` or `unpinned`.
     pub outcome: &'static str,
-    /// The kind of change: `new`, `text`, `compatible` or `breaking`.
+    /// The kind of change: `new`, `text`, `compatible`, `breaking` or `unreadable`.
     pub change: Option<&'static str>,
     /// The changes in words.
     pub reasons: &'a [String],
+    /// How many events of the server were left out before this one.
+    pub omitted: u64,
 }
 
 /// A change of a user's grant at a server.

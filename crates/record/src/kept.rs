@@ -124,13 +124,17 @@ impl KeptRecord {
                 name,
                 outcome,
                 change,
+                omitted,
                 ..
             }) => Entry {
                 event: "pin",
                 server: Some(cut(server).into()),
                 action: Some((*kind).into()),
                 item: Some(cut(name).into()),
-                reason: change.map(Into::into),
+                reason: change.map(|change| match omitted {
+                    0 => change.into(),
+                    omitted => format!("{change} (omitted: {omitted})").into(),
+                }),
                 outcome,
                 ..Entry::default()
             },

@@ -403,6 +403,7 @@ fn definition(pinned: &PinnedDefinition<'_>) {
         outcome,
         change,
         reasons,
+        omitted,
     } = pinned;
     let (about, reasons) = (
         shown(&format!("{kind} {server}/{name}")),
@@ -410,7 +411,7 @@ fn definition(pinned: &PinnedDefinition<'_>) {
     );
     match *outcome {
         "held" | "passed" => {
-            warn!(target: "audit", what = "pin", about, outcome, reason = change, reasons, "a definition is not as it was approved");
+            warn!(target: "audit", what = "pin", about, outcome, reason = change, reasons, omitted, "a definition is not as it was approved");
         }
         _ => info!(target: "audit", what = "pin", about, outcome, "a definition is {outcome}"),
     }

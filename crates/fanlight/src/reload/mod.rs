@@ -507,12 +507,13 @@ impl Keeper {
 
     /// Approves a definition at all replicas.
     async fn approve(&mut self, id: &str) -> Result<String, OperationError> {
+        let known = flagged::known(&KnownLists::for_operators(&self.assembly.gateway));
         let approved = self
             .assembly
             .pins
             .load()
             .as_ref()
-            .and_then(|pins| pins.approved(id));
+            .and_then(|pins| pins.approved(id, &known));
         let (about, lock) = approved.ok_or(OperationError::NoSuchDefinition)?;
         let (before, text) = (self.effective().pins.text, lock.written());
         let (Some(pins), Some(file), Some(before)) =

@@ -40,13 +40,12 @@ impl Operations for Control {
         self.pins
             .load()
             .as_ref()
-            .map_or_else(Json::null, |pins| parsed(pins.to_json().to_string()))
+            .map_or_else(Json::null, |pins| parsed(pins.to_json(&self.definitions())))
     }
 
     fn flagged(&self) -> Json {
-        let definitions = flagged::known(&KnownLists::for_operators(&self.gateway));
         parsed(
-            flagged(&definitions)
+            flagged(&self.definitions())
                 .iter()
                 .map(Flagged::to_json)
                 .collect::<Value>()
@@ -66,7 +65,9 @@ impl Operations for Control {
                 .pins
                 .load_full()
                 .ok_or(OperationError::NoSuchDefinition)?;
-            let (about, write) = pins.approval(&id).ok_or(OperationError::NoSuchDefinition)?;
+            let (about, write) = pins
+                .approval(&id, &self.definitions())
+                .ok_or(OperationError::NoSuchDefinition)?;
             let written = tokio::task::spawn_blocking(write).await;
             if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
                 warn!(%error, "cannot write an approved definition to the file of `pins`");

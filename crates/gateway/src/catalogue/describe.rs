@@ -1,7 +1,7 @@
 //! Describes several servers as one.
 
 use fanlight_canonical::{BackendError, CallContext, Outcome};
-use fanlight_protocol::json::{Edits, Json, Member, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{self, Edits, Json, ObjectBuilder, rewrite_object};
 use fanlight_protocol::meta;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::future::join_all;
@@ -12,7 +12,7 @@ use super::Change;
 use super::starting::{Wait, late};
 use crate::extensions;
 use crate::merge::{self, Contribution, Except};
-use crate::topology::{Filtered, View};
+use crate::topology::{Filtered, Member, View};
 
 /// Members that this module merges by rules of their own, or that concern one hop only.
 const OWN_RULES: [&str; 5] = [
@@ -33,9 +33,10 @@ pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> J
     let descriptions = join_all(view.backends().map(async |backend| {
         let limit = Wait::Brief.time(&*backend.client, view.limits().timeout);
         let description = timeout(limit, backend.client.describe_to(client)).await;
+        let description = description.unwrap_or_else(|_| Err(late(&*backend.client, limit)));
         (
             backend.name(),
-            description.unwrap_or_else(|_| Err(late(&*backend.client, limit))),
+            description.map(|description| admitted(backend, description)),
         )
     }))
     .await;
@@ -46,6 +47,21 @@ pub(crate) async fn all(view: &View, identity: &Json, client: &CallContext) -> J
             .count(),
     );
     as_shown(view, merged(&descriptions, identity))
+}
+
+/// A server's description without its instructions if clients may not see them.
+fn admitted(backend: &Member, description: ServerDescription) -> ServerDescription {
+    // Of two members with one name, a client may read another one than is checked here.
+    let whole = description.json();
+    let is_it = |member: &json::Member| member.is(whole, "instructions");
+    let may_be_seen = match whole.find(["instructions"]) {
+        Ok([place]) => place.is_none_or(|place| backend.admits_instructions(&whole.slice(place))),
+        Err(_) => backend.admits_instructions(whole),
+    };
+    if may_be_seen {
+        return description;
+    }
+    rewrite_object(whole, |member| !is_it(member), b"").into()
 }
 
 fn merged(
@@ -60,7 +76,7 @@ fn merged(
     let each: Vec<_> = present()
         .filter_map(|(_, description)| description.capabilities())
         .collect();
-    let union = |all, one| fanlight_protocol::json::union(&all, one);
+    let union = |all, one| json::union(&all, one);
     let capabilities = extensions::promised(each.iter().fold(Json::empty_object(), union), &each);
     let is_any_late = descriptions.iter().any(|(_, description)| {
         let outcome = description.as_ref().err().map(BackendError::outcome);
@@ -136,7 +152,7 @@ pub(crate) fn as_shown(view: &View, description: Json) -> Json {
 /// Removes from `capabilities` the kinds of which an endpoint shows nothing. If the endpoint has
 /// filters, extensions that Fanlight does not know are removed as well.
 fn served(view: &View, capabilities: &Json) -> Json {
-    let is_empty = |member: &Member| {
+    let is_empty = |member: &json::Member| {
         Filtered::ALL
             .into_iter()
             .any(|kind| view.shows_none(kind) && member.is(capabilities, kind.capability()))
@@ -150,7 +166,8 @@ fn served(view: &View, capabilities: &Json) -> Json {
     }
     let extensions = extensions.finish();
     let added = extensions.bytes().slice(1..extensions.bytes().len() - 1);
-    let is_replaced = |member: &Member| !added.is_empty() && member.is(capabilities, "extensions");
+    let is_replaced =
+        |member: &json::Member| !added.is_empty() && member.is(capabilities, "extensions");
     rewrite_object(
         capabilities,
         |member| !is_empty(member) && !is_replaced(member),
@@ -159,7 +176,11 @@ fn served(view: &View, capabilities: &Json) -> Json {
 }
 
 /// The description of a topology's only server, if it is not transparent.
-pub(crate) fn only(description: &ServerDescription) -> Json {
+pub(crate) fn only(server: &Member, description: ServerDescription) -> Json {
+    with_changes_promised(&admitted(server, description))
+}
+
+fn with_changes_promised(description: &ServerDescription) -> Json {
     let json = description.json();
     let place = json
         .members()
@@ -189,7 +210,7 @@ fn with_list_changes(capabilities: &Json) -> Json {
             }
             let mut announced = ObjectBuilder::new();
             announced.member(name, &Json::literal(r#"{"listChanged":true}"#));
-            fanlight_protocol::json::union(&all, &announced.finish())
+            json::union(&all, &announced.finish())
         })
 }
 
@@ -202,7 +223,7 @@ fn with_all_lists(capabilities: &Json) -> Json {
                 None => {
                     let mut empty = ObjectBuilder::new();
                     empty.member(change.capability(), &Json::empty_object());
-                    fanlight_protocol::json::union(&all, &empty.finish())
+                    json::union(&all, &empty.finish())
                 }
             }
         })
@@ -244,10 +265,16 @@ mod tests {
     fn description_promises_changes_of_every_list() {
         let text =
             r#"{ "capabilities":{ "tools" : {"listChanged":true}, "x":1.0 },"serverInfo":{} }"#;
-        assert_eq!(only(&Json::literal(text).into()).as_text(), text);
+        assert_eq!(
+            with_changes_promised(&Json::literal(text).into()).as_text(),
+            text
+        );
         let text = r#"{"capabilities":{"resources":{"listChanged":false,"subscribe":true},"prompts":null}, "y":0}"#;
         let promised = r#"{"capabilities":{"resources":{"listChanged":true,"subscribe":true},"prompts":null}, "y":0}"#;
-        assert_eq!(only(&Json::literal(text).into()).as_text(), promised);
+        assert_eq!(
+            with_changes_promised(&Json::literal(text).into()).as_text(),
+            promised
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::ListKind;
 use super::needs::Needs;
 use super::rewritten;
 use super::shown::Collision;
-use super::snapshot::{Entry, Part, Snapshot};
+use super::snapshot::{Entry, Part, Snapshot, UnreadableEntry};
 use super::uri_template::UriTemplate;
 use super::view;
 use crate::merge::Contribution;
@@ -199,6 +199,16 @@ impl Snapshot {
                 self.withholding.push(backend);
             }
             return;
+        }
+        if let Some(why) = merging
+            .topology
+            .unreadable(member, kind, name.as_deref(), &element)
+        {
+            return self.unreadable.push(UnreadableEntry {
+                backend: member.name().to_owned(),
+                name: name.unwrap_or_default(),
+                why,
+            });
         }
         let (Some(range), Some(original)) = (range, original) else {
             // No request can name this entry, but the server lists it.

@@ -46,7 +46,7 @@ pub(crate) use load::{answered, cut_off};
 pub(crate) use serving::Served;
 pub use shown::Collision;
 pub(crate) use snapshot::Snapshot;
-pub use snapshot::{Entry, UnknownName};
+pub use snapshot::{Entry, UnknownName, UnreadableEntry};
 pub(crate) use starting::is_starting;
 pub use view::ListView;
 pub(crate) use view::PageOf;

@@ -303,9 +303,11 @@ impl Catalogue {
             let loaded = state.parts.get(&backend)?.loaded.as_ref()?;
             let found = snapshot::find_in(&loaded.contribution, self.kind, original)?;
             let member = topology.get(backend)?;
-            member
-                .admits(self.kind.policy_kind(), original, &found)
-                .then(|| Arc::new(found))
+            let is_offered = member.admits(self.kind.policy_kind(), original, &found)
+                && topology
+                    .unreadable(member, self.kind, Some(original), &found)
+                    .is_none();
+            is_offered.then(|| Arc::new(found))
         })
     }
 

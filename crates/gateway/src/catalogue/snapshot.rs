@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::Rewritten;
-use fanlight_protocol::json::Json;
+use fanlight_protocol::json::{Json, Unreadable};
+use fanlight_protocol::visible::escaped;
 use foldhash::fast::RandomState;
 use tracing::warn;
 
@@ -46,6 +47,8 @@ pub(crate) struct Snapshot {
     pub(super) templates: Vec<(UriTemplate, usize)>,
     /// The servers that have an entry which is withheld.
     pub(super) withholding: Vec<BackendId>,
+    /// The entries that are left out because programs could read them differently.
+    pub(super) unreadable: Vec<UnreadableEntry>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
     /// The names in the configuration that servers do not list.
@@ -218,6 +221,12 @@ impl Snapshot {
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");
         }
+        if let Some(UnreadableEntry { backend, name, why }) = self.unreadable.first()
+            && previous.is_none_or(|previous| previous.unreadable != self.unreadable)
+        {
+            let (count, name) = (self.unreadable.len(), escaped(name));
+            warn!(list, count, backend, %name, %why, "entries are left out, because programs could read them differently");
+        }
     }
 
     /// The collisions for the log, one item for each kind: their number, some of them, and the
@@ -272,6 +281,18 @@ pub(super) fn find_in(list: &Contribution, kind: ListKind, original: &str) -> Op
             .map(|place| entries.slice(place))
             .find(is_it)
     })
+}
+
+/// An entry that is left out, although a rule depends on it, because programs could read it
+/// differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableEntry {
+    /// The server.
+    pub backend: String,
+    /// The server's own name or URI of the entry; empty if it has none.
+    pub name: String,
+    /// The reason.
+    pub why: Unreadable,
 }
 
 /// A name in the configuration that the server does not list.

@@ -12,7 +12,7 @@ use fanlight_protocol::{Response, task_support};
 use super::ListKind;
 use super::pages::{self, Pages};
 use super::shown::{Collision, Shown};
-use super::snapshot::{Entry, Part, Snapshot, UnknownName, find_in};
+use super::snapshot::{Entry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
 use crate::uri_places as places;
@@ -374,6 +374,12 @@ impl ListView {
             .iter()
             .find(|part| part.backend == entry.backend)?;
         find_in(&part.contribution, kind, &original)
+    }
+
+    /// The entries that are left out because programs could read them differently.
+    #[must_use]
+    pub fn unreadable(&self) -> &[UnreadableEntry] {
+        &self.whole.unreadable
     }
 
     /// The names in the configuration that servers do not list.

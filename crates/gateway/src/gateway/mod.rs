@@ -536,7 +536,7 @@ async fn describe(view: &View, only: &Member, client: &CallContext) -> Result<Re
         ))),
         Ok(description) => Ok(Response::from_result(&as_shown(
             view,
-            describe_only(&description),
+            describe_only(only, description),
         ))),
         Err(error) => Err(view.no_answer(only.id, &error)),
     }

@@ -9,7 +9,7 @@ use fanlight_canonical::{
     MirrorStatus, ProcessOutput,
 };
 use fanlight_protocol::Json;
-use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::result::{ResultView as _, ServerDescription};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
@@ -112,6 +112,17 @@ impl Gateway {
         known.collect()
     }
 
+    /// The instructions of the connected servers that have some, by server name.
+    #[must_use]
+    pub fn own_instructions(&self) -> HashMap<String, Json> {
+        let topology = self.topology.load();
+        let known = topology.backends().iter().filter_map(|backend| {
+            let instructions = described(backend)?.instructions()?;
+            Some((backend.name().to_owned(), instructions))
+        });
+        known.collect()
+    }
+
     /// The description of the server called `name`, if Fanlight can give it without connecting.
     /// `None` if there is no such server.
     pub async fn description_of(&self, name: &str) -> Option<Option<Json>> {
@@ -148,13 +159,15 @@ fn is_connected(client: &dyn BackendClient) -> bool {
 
 /// Whether a server certainly does not have a list.
 fn lacks(backend: &Member, kind: ListKind) -> bool {
-    let description = is_connected(&*backend.client)
-        .then(|| backend.client.describe().now_or_never())
-        .flatten();
-    description.is_some_and(|described| {
-        described.is_ok_and(|it| {
-            !it.capabilities()
-                .is_some_and(|all| kind.is_offered_by(&all))
-        })
+    described(backend).is_some_and(|it| {
+        !it.capabilities()
+            .is_some_and(|all| kind.is_offered_by(&all))
     })
+}
+
+/// A connected server's description, if it is known without waiting.
+fn described(backend: &Member) -> Option<ServerDescription> {
+    is_connected(&*backend.client)
+        .then(|| backend.client.describe().now_or_never())??
+        .ok()
 }

@@ -59,12 +59,12 @@ pub struct Difference {
     pub reasons: Vec<String>,
 }
 
-/// Compares an approved definition with the current one. `_meta` is ignored.
+/// Compares an approved definition with the current one.
 #[must_use]
 pub fn compare(approved: &Value, now: &Value) -> Difference {
     let mut found = Found(Vec::new());
     let names: BTreeSet<&String> = members(approved).chain(members(now)).collect();
-    for name in names.into_iter().filter(|name| *name != "_meta") {
+    for name in names {
         let (before, after) = (approved.get(name), now.get(name));
         if before == after {
             continue;
@@ -85,6 +85,10 @@ pub fn compare(approved: &Value, now: &Value) -> Difference {
             }
             "outputSchema" => found.output(before, after),
             "arguments" => found.arguments(before, after),
+            "_meta" => found.add(
+                Change::Breaking,
+                "the page of the tool is another one".to_owned(),
+            ),
             _ => found.add(Change::Breaking, format!("{name} has changed")),
         }
         if found.0.len() == known {

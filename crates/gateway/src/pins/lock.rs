@@ -4,16 +4,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest as sha256};
+use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{Kind, STRICT_NESTING, SyntaxError, Unreadable, rewrite_object};
+use serde::de::Error as _;
+use serde::ser::{Error as _, SerializeMap as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::pins::compare::{Change, Difference, compare};
 
 /// The version of the file format.
 const VERSION: u32 = 1;
-/// A member of definitions that servers may write differently each time, and that no model reads.
+/// The levels of the file above a definition.
+const ABOVE: usize = 6;
+/// A member of definitions that servers may write differently each time.
 const META: &str = "_meta";
+/// The members of `_meta` that clients act on: a tool's page (MCP Apps, also in the older form
+/// `ui/resourceUri`).
+const UI: &str = "ui";
 
 /// The approved definitions, by server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,8 +42,14 @@ pub enum LockedKind {
     Tools,
     /// Prompts.
     Prompts,
+    /// Resources.
+    Resources,
     /// Templates of resources.
     ResourceTemplates,
+    /// Skills.
+    Skills,
+    /// The server's instructions, which are one text.
+    Instructions,
 }
 
 impl LockedKind {
@@ -42,7 +59,10 @@ impl LockedKind {
         match self {
             Self::Tools => "tool",
             Self::Prompts => "prompt",
+            Self::Resources => "resource",
             Self::ResourceTemplates => "template",
+            Self::Skills => "skill",
+            Self::Instructions => "instructions",
         }
     }
 }
@@ -51,27 +71,136 @@ impl LockedKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
-    /// The SHA-256 digest of the definition, independent of the order of members.
+    /// The SHA-256 digest of the definition.
     pub digest: String,
-    /// The definition, without `_meta`.
-    pub definition: Value,
+    /// The definition.
+    pub definition: Definition,
 }
 
-impl Pinned {
-    /// The difference of the current definition; `None` if it is as approved. A difference that
-    /// [`compare`] cannot describe counts as a change of the text.
+/// A definition in the form that is compared and shown: canonical text, and of `_meta` only what
+/// is about a tool's page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition(Json);
+
+impl Definition {
+    /// The definition in a server's text.
+    ///
+    /// # Errors
+    ///
+    /// If two programs could read the text differently, or one could not read it. Such a text
+    /// equals no other, and nobody can approve it.
+    pub fn of(text: &Json) -> Result<Self, Unreadable> {
+        let whole = text.canonical()?;
+        let Some(meta) = whole.get(META) else {
+            return Ok(Self(whole));
+        };
+        let is_ui = |name: &str| {
+            name == UI
+                || name
+                    .strip_prefix(UI)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        };
+        let ui = rewrite_object(
+            &meta,
+            |member| member.name(&meta).is_some_and(|name| is_ui(&name)),
+            b"",
+        );
+        let kept: &[u8] = match ui.members().next() {
+            Some(_) => &[b"\"_meta\":", &**ui.bytes()].concat(),
+            None => b"",
+        };
+        // The member may now have another place.
+        rewrite_object(&whole, |member| !member.is(&whole, META), kept)
+            .canonical()
+            .map(Self)
+    }
+
+    /// The SHA-256 digest of the text.
     #[must_use]
-    pub fn difference(&self, now: &Value) -> Option<Difference> {
-        if self.digest == digest(now) {
+    pub fn digest(&self) -> String {
+        HEXLOWER.encode(sha256(&SHA256, self.0.bytes()).as_ref())
+    }
+
+    /// The canonical text.
+    #[must_use]
+    pub fn text(&self) -> &Json {
+        &self.0
+    }
+
+    /// The value, with numbers as doubles.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        // The text is canonical, so this cannot fail.
+        serde_json::from_str(self.0.as_text()).unwrap_or_default()
+    }
+
+    /// The difference of the current definition; `None` if they are the same text. A difference
+    /// that [`compare`] cannot describe counts as a change of the text.
+    #[must_use]
+    pub fn difference(&self, now: &Self) -> Option<Difference> {
+        if self == now {
             return None;
         }
-        let Difference { change, reasons } = compare(&self.definition, now);
+        let Difference {
+            change,
+            mut reasons,
+        } = compare(&self.value(), &now.value());
+        if reasons.is_empty() {
+            reasons.push("a number is written differently".to_owned());
+        }
         Some(Difference {
             change: change.max(Change::Text),
             reasons,
         })
     }
 }
+
+impl Serialize for Definition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Written(&self.0).serialize(serializer)
+    }
+}
+
+/// Serialises a value member by member, with numbers as they are written.
+struct Written<'a>(&'a Json);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(json) = *self;
+        match json.kind() {
+            Kind::Object => {
+                let mut map = serializer.serialize_map(None)?;
+                for member in json.members() {
+                    let name = member.name(json).unwrap_or_default();
+                    map.serialize_entry(&name, &Written(&json.slice(member.value)))?;
+                }
+                map.end()
+            }
+            Kind::Array => {
+                let elements: Vec<_> = json.elements().map(|place| json.slice(place)).collect();
+                serializer.collect_seq(elements.iter().map(Written))
+            }
+            Kind::String => serializer.serialize_str(&json.as_str().unwrap_or_default()),
+            Kind::Number => RawValue::from_string(json.as_text().to_owned())
+                .map_err(S::Error::custom)?
+                .serialize(serializer),
+            Kind::Bool => serializer.serialize_bool(json.is_true()),
+            Kind::Null => serializer.serialize_unit(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Definition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let text = Bytes::copy_from_slice(text.get().as_bytes());
+        let json = Json::parse(text, STRICT_NESTING).map_err(D::Error::custom)?;
+        Self::of(&json).map_err(D::Error::custom)
+    }
+}
+
+/// The name under which a server's instructions are pinned.
+pub const INSTRUCTIONS: &str = "instructions";
 
 /// The key of a pinned item: its server, its kind, and the server's own name for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +209,7 @@ pub struct ItemKey {
     pub server: String,
     /// The kind of the item.
     pub kind: LockedKind,
-    /// The server's own name, or the text of the template.
+    /// The server's own name, the URI, or the text of the template.
     pub name: String,
 }
 
@@ -93,12 +222,18 @@ impl fmt::Display for ItemKey {
 /// The reason why a text is not a valid lock file.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidLock {
-    /// The text is not JSON, or has another form.
+    /// The text has another form.
     #[error("this is not a file that `fanlight pin` wrote: {0}")]
     Form(#[from] serde_json::Error),
     /// A later version of Fanlight has written it.
     #[error("version {0} of this file is not known here: use a later version of Fanlight")]
     Version(u32),
+    /// The text is not JSON.
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// The text has a member twice.
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] Unreadable),
     /// A digest does not match its definition.
     #[error("the digest of {0} does not match its definition: approve it again")]
     Digest(ItemKey),
@@ -120,13 +255,16 @@ impl Lock {
     ///
     /// If it is not a lock file, or a digest does not match.
     pub fn parse(text: &str) -> Result<Self, InvalidLock> {
+        let whole = Bytes::copy_from_slice(text.as_bytes());
+        let nesting = STRICT_NESTING + ABOVE;
+        Json::parse(whole, nesting)?.read_strictly_within(nesting)?;
         let lock: Self = serde_json::from_str(text)?;
         if lock.version != VERSION {
             return Err(InvalidLock::Version(lock.version));
         }
         let wrong = lock
             .all()
-            .find(|(_, pinned)| pinned.digest != digest(&pinned.definition));
+            .find(|(_, pinned)| pinned.digest != pinned.definition.digest());
         match wrong.map(|(key, _)| key) {
             Some(key) => Err(InvalidLock::Digest(key)),
             None => Ok(lock),
@@ -154,11 +292,10 @@ impl Lock {
     }
 
     /// Approves a definition.
-    pub fn pin(&mut self, key: &ItemKey, definition: &Value) {
-        let definition = canonical(definition);
+    pub fn pin(&mut self, key: &ItemKey, definition: &Definition) {
         let pinned = Pinned {
-            digest: digest(&definition),
-            definition,
+            digest: definition.digest(),
+            definition: definition.clone(),
         };
         let kinds = self.servers.entry(key.server.clone()).or_default();
         kinds
@@ -202,47 +339,5 @@ impl Lock {
                 })
             })
         })
-    }
-}
-
-/// The digest of a definition without `_meta`, independent of the order of members.
-#[must_use]
-pub fn digest(definition: &Value) -> String {
-    let text = canonical(definition).to_string();
-    HEXLOWER.encode(sha256(&SHA256, text.as_bytes()).as_ref())
-}
-
-/// A definition in the form that is compared and shown: without `_meta`, and with members sorted by
-/// name.
-#[must_use]
-pub fn canonical(definition: &Value) -> Value {
-    sorted(&without_meta(definition))
-}
-
-fn without_meta(definition: &Value) -> Value {
-    match definition {
-        Value::Object(members) => {
-            let kept = members.iter().filter(|(name, _)| *name != META);
-            Value::Object(
-                kept.map(|(name, value)| (name.clone(), value.clone()))
-                    .collect(),
-            )
-        }
-        other => other.clone(),
-    }
-}
-
-/// A value whose objects have their members sorted by name.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let members: BTreeMap<_, _> = members
-                .iter()
-                .map(|(name, value)| (name.clone(), sorted(value)))
-                .collect();
-            Value::Object(members.into_iter().collect::<Map<_, _>>())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        other => other.clone(),
     }
 }

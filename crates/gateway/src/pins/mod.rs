@@ -1,4 +1,4 @@
-//! Pins: approved definitions of tools, prompts and templates, and their changes since.
+//! Pins: approved definitions of what servers list, and their changes since.
 //!
 //! This crate has no I/O. Definitions are compared when a server lists them, not during calls.
 
@@ -10,4 +10,4 @@ mod tests;
 
 pub use compare::{Change, Difference, compare};
 pub use flags::{Flag, flags, skeleton};
-pub use lock::{InvalidLock, ItemKey, Lock, LockedKind, Pinned, canonical, digest};
+pub use lock::{Definition, INSTRUCTIONS, InvalidLock, ItemKey, Lock, LockedKind, Pinned};

@@ -3,7 +3,17 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use fanlight_protocol::Json;
+
 use super::*;
+
+fn json_of(text: &str) -> Json {
+    Json::validate_structure(text.to_owned().into(), 1024).unwrap()
+}
+
+fn definition(value: &Value) -> Definition {
+    Definition::of(&json_of(&value.to_string())).unwrap()
+}
 
 fn tool(schema: &Value) -> Value {
     json!({ "name": "t", "description": "d", "inputSchema": schema, "annotations": { "readOnlyHint": true } })
@@ -113,7 +123,7 @@ fn file_has_what_was_pinned_and_no_other_text() {
     let mut lock = Lock::default();
     lock.pin(
         &key("t"),
-        &json!({ "name": "t", "b": 1, "a": 2, "_meta": { "time": 1 } }),
+        &definition(&json!({ "name": "t", "b": 1, "a": 2, "_meta": { "time": 1 } })),
     );
     let text = lock.written();
     assert!(!text.contains("_meta"));
@@ -122,7 +132,7 @@ fn file_has_what_was_pinned_and_no_other_text() {
     let pinned = read.get("s", LockedKind::Tools, "t").unwrap();
     assert_eq!(
         pinned.digest,
-        digest(&json!({ "a": 2, "_meta": 7, "b": 1, "name": "t" })),
+        definition(&json!({ "a": 2, "_meta": 7, "b": 1, "name": "t" })).digest(),
         "the order does not matter"
     );
     assert!(read.has_server("s") && !read.has_server("x"));
@@ -135,6 +145,61 @@ fn file_has_what_was_pinned_and_no_other_text() {
         Err(InvalidLock::Version(2))
     ));
     assert!(matches!(Lock::parse("{}"), Err(InvalidLock::Form(_))));
+    let twice = text.replacen("\"a\": 2", "\"a\": 3,\n \"a\": 2", 1);
+    assert!(matches!(
+        Lock::parse(&twice),
+        Err(InvalidLock::Unreadable(_))
+    ));
+}
+
+#[test]
+fn numbers_and_pages_are_pinned_as_they_are_written() {
+    let texts = [
+        r#"{"name":"t","maximum":0.1}"#,
+        r#"{"name":"t","maximum":0.1000000000000000055511151231257827}"#,
+        r#"{"name":"t","maximum":12345678901234567890}"#,
+        r#"{"name":"t","maximum":12345678901234567891}"#,
+        r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://a"}}}"#,
+        r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://b"}}}"#,
+        r#"{"name":"t","_meta":{"ui/resourceUri":"ui://b"}}"#,
+        r#"{"name":"t"}"#,
+    ];
+    let all: Vec<_> = texts
+        .map(|text| Definition::of(&json_of(text)).unwrap())
+        .into();
+    for (at, one) in all.iter().enumerate() {
+        let mut lock = Lock::default();
+        lock.pin(&key("t"), one);
+        let text = lock.written();
+        let read = Lock::parse(&text).unwrap();
+        let pinned = &read.get("s", LockedKind::Tools, "t").unwrap().definition;
+        for (other, now) in all.iter().enumerate() {
+            let difference = pinned.difference(now);
+            assert_eq!(difference.is_none(), at == other, "{one:?} {now:?}");
+            assert!(difference.is_none_or(|it| it.change > Change::Same && !it.reasons.is_empty()));
+        }
+    }
+    let with = json_of(r#"{"name":"t","_meta":{"a":1}}"#);
+    assert_eq!(Definition::of(&with).unwrap(), all[7]);
+}
+
+#[test]
+fn definition_that_programs_read_differently_has_no_form() {
+    for text in [
+        r#"{"name":"t","description":"evil","description":"good"}"#,
+        r#"{"name":"t","inputSchema":{"maximum":1e999}}"#,
+        r#"{"name":"t","title":"\ud800"}"#,
+        r#"{"name":"t","x":NaN}"#,
+        r#"{"name":"t","_meta":{"ui":{},"ui":{}}}"#,
+        &format!(r#"{{"x":{}{}}}"#, "[".repeat(120), "]".repeat(120)),
+    ] {
+        assert!(Definition::of(&json_of(text)).is_err(), "{text}");
+    }
+    // What is deep but readable can be written to the file and read from it.
+    let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(98), "]".repeat(98));
+    let mut lock = Lock::default();
+    lock.pin(&key("t"), &Definition::of(&json_of(&deep)).unwrap());
+    assert_eq!(Lock::parse(&lock.written()).unwrap(), lock);
 }
 
 #[test]
@@ -195,7 +260,7 @@ proptest! {
     #[test]
     fn comparing_never_fails_and_what_differs_is_no_same(one in value(), other in value()) {
         prop_assert_eq!(compare(&one, &one).change, Change::Same);
-        if one.is_object() && other.is_object() && digest(&one) != digest(&other) {
+        if one.is_object() && other.is_object() && definition(&one) != definition(&other) {
             prop_assert!(compare(&one, &other).change > Change::Same);
         }
     }

@@ -25,6 +25,7 @@ use fanlight_canonical::{
     ApprovalRule, BackendClient, Caller, DefinitionGuard, Policy, PolicyKind,
 };
 use fanlight_protocol::Json;
+use fanlight_protocol::json::Unreadable;
 use foldhash::fast::RandomState;
 pub(crate) use naming::client_objection;
 pub use naming::{NamedServer, Naming, NamingPolicy, namings};
@@ -36,7 +37,7 @@ pub use settings::{ApprovalSettings, BackendEntry, ByteLimits, Canary, ListLimit
 use tokio::sync::Notify;
 pub(crate) use view::View;
 
-use crate::list_kind::ListStore;
+use crate::list_kind::{ListKind, ListStore};
 
 /// Identifies a server while this process runs. A server that a changed configuration keeps has the
 /// same id before and after the change.
@@ -265,6 +266,22 @@ impl Topology {
             .find_map(|backend| Some((backend, backend.naming.unalias(uri)?)))
     }
 
+    /// The reason why an entry must be left out although a rule depends on it: a policy, an
+    /// approval or an override. The server's own `name` is `None` if it has none.
+    pub(crate) fn unreadable(
+        &self,
+        member: &Member,
+        kind: ListKind,
+        name: Option<&str>,
+        definition: &Json,
+    ) -> Option<Unreadable> {
+        let is_rewritten = || {
+            kind == ListKind::Tools && name.is_some_and(|name| member.rewritings.of(name).is_some())
+        };
+        let is_read = self.policy.is_some() || member.has_approvals() || is_rewritten();
+        is_read.then(|| definition.read_strictly().err()).flatten()
+    }
+
     /// Whether calls of any tool need approval.
     pub(crate) fn has_approvals(&self) -> bool {
         self.has_approvals
@@ -388,6 +405,13 @@ impl Member {
         self.guard
             .as_ref()
             .is_none_or(|guard| guard.admits(kind, self.name(), name, definition))
+    }
+
+    /// Whether clients may see the server's instructions.
+    pub(crate) fn admits_instructions(&self, instructions: &Json) -> bool {
+        self.guard
+            .as_ref()
+            .is_none_or(|guard| guard.admits_instructions(self.name(), instructions))
     }
 
     /// Whether the tool that the server calls `original` exists for clients.

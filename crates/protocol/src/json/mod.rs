@@ -12,6 +12,7 @@ mod object;
 mod offset_index;
 mod scan;
 mod scan_string;
+mod strict;
 mod string;
 mod syntax_error;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use edit::{Chunks, Edits, MemberChange, retain_elements, rewrite_object};
 pub use object::{AmbiguousMember, DuplicateMember, Elements, Member, Members};
 use offset_index::{IndexBuilder, OffsetIndex};
 pub use scan::MAX_NESTING;
+pub use strict::{STRICT_NESTING, Unreadable};
 pub use syntax_error::{SyntaxError, SyntaxErrorKind};
 pub use union::union;
 pub use value::{Kind, Value};

@@ -1,0 +1,222 @@
+//! The strict reader: for text that a rule, a hook, a pin, an approval or a header depends on.
+//!
+//! Two programs must not read such text differently. So it refuses what RFC 8259 leaves to each
+//! reader: members with one name (section 4), numbers beyond doubles (section 6), lone surrogates
+//! (section 8.2), and deep nesting (section 9).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::{Json, Kind, string};
+
+/// How many levels of nesting the strict reader accepts. Common parsers accept at least this many.
+pub const STRICT_NESTING: usize = 100;
+/// The most characters of a name in a message.
+const SHOWN: usize = 64;
+
+/// Two programs could read a text differently, or one could not read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The place, as a JSON Pointer with shortened names.
+    place: String,
+    what: Cow<'static, str>,
+}
+
+impl std::error::Error for Unreadable {}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, what } = self;
+        if place.is_empty() {
+            f.write_str(what)
+        } else {
+            write!(f, "{place}: {what}")
+        }
+    }
+}
+
+impl Unreadable {
+    fn new(what: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            place: String::new(),
+            what: what.into(),
+        }
+    }
+
+    /// The same error of a value that is below `name`.
+    fn below(self, name: &str) -> Self {
+        let name: String = name.chars().take(SHOWN).collect();
+        Self {
+            place: format!("/{name}{}", self.place),
+            ..self
+        }
+    }
+}
+
+impl Json {
+    /// Checks that all programs read this value alike.
+    ///
+    /// # Errors
+    ///
+    /// If a member is there twice, at any depth, or something cannot be read.
+    pub fn read_strictly(&self) -> Result<(), Unreadable> {
+        self.read_strictly_within(STRICT_NESTING)
+    }
+
+    /// Like [`Json::read_strictly`], with at most `nesting` levels.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Json::read_strictly`].
+    pub fn read_strictly_within(&self, nesting: usize) -> Result<(), Unreadable> {
+        self.strictly(nesting, &mut None)
+    }
+
+    /// The value in one form for all texts that mean the same: members by name, the shortest
+    /// escapes, no white space. Numbers stay as they are written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Json::read_strictly`].
+    pub fn canonical(&self) -> Result<Self, Unreadable> {
+        let mut out = Some(Vec::with_capacity(self.bytes().len()));
+        self.strictly(STRICT_NESTING, &mut out)?;
+        Ok(Self::trusted(Bytes::from(out.unwrap_or_default())))
+    }
+
+    fn strictly(&self, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
+        // What was received may have only a validated structure.
+        let whole = Self::parse(self.bytes().clone(), nesting)
+            .map_err(|error| Unreadable::new(error.to_string()))?;
+        value(&whole, out)
+    }
+}
+
+/// Reads one value. The parser has limited the nesting.
+fn value(json: &Json, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
+    match json.kind() {
+        Kind::Object => {
+            let mut members = BTreeMap::new();
+            for member in json.members() {
+                let name = member
+                    .name(json)
+                    .ok_or_else(|| Unreadable::new("the name of a member is not Unicode"))?;
+                match members.entry(name) {
+                    Entry::Vacant(place) => drop(place.insert(member.value)),
+                    Entry::Occupied(place) => {
+                        return Err(Unreadable::new("the member is there twice").below(place.key()));
+                    }
+                }
+            }
+            write(out, b"{");
+            for (at, (name, range)) in members.into_iter().enumerate() {
+                if let Some(out) = out {
+                    out.extend_from_slice(if at == 0 { b"" } else { b"," });
+                    string::encode_into(out, &name);
+                    out.push(b':');
+                }
+                value(&json.slice(range), out).map_err(|error| error.below(&name))?;
+            }
+            write(out, b"}");
+        }
+        Kind::Array => {
+            write(out, b"[");
+            for (at, range) in json.elements().enumerate() {
+                write(out, if at == 0 { b"" } else { b"," });
+                value(&json.slice(range), out).map_err(|error| error.below(&at.to_string()))?;
+            }
+            write(out, b"]");
+        }
+        Kind::String => {
+            let text = json
+                .as_str()
+                .ok_or_else(|| Unreadable::new("the text is not Unicode"))?;
+            if let Some(out) = out {
+                string::encode_into(out, &text);
+            }
+        }
+        Kind::Number => {
+            let is_finite = json.as_text().parse::<f64>().is_ok_and(f64::is_finite);
+            if !is_finite {
+                return Err(Unreadable::new("the number is too large"));
+            }
+            write(out, json.bytes());
+        }
+        Kind::Null | Kind::Bool => write(out, json.bytes()),
+    }
+    Ok(())
+}
+
+fn write(out: &mut Option<Vec<u8>>, text: &[u8]) {
+    if let Some(out) = out {
+        out.extend_from_slice(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::validate_structure(Bytes::copy_from_slice(text.as_bytes()), 1024).unwrap()
+    }
+
+    #[test]
+    fn what_two_programs_read_differently_is_refused_at_any_depth() {
+        let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        for (bad, place) in [
+            (r#"{"a":1,"a":1}"#.to_owned(), "/a: "),
+            (r#"{"a":1,"\u0061":2}"#.to_owned(), "/a: "),
+            (r#"{"b":[0,{"a":1,"a":1}]}"#.to_owned(), "/b/1/a: "),
+            (r#"{"a":1e999}"#.to_owned(), "/a: "),
+            (r#"{"a":[-1e400]}"#.to_owned(), "/a/0: "),
+            (r#"{"a":"\ud800"}"#.to_owned(), "/a: "),
+            (r#"{"a":"\udc00\ud800"}"#.to_owned(), "/a: "),
+            (r#"{"\ud800":1}"#.to_owned(), ""),
+            (r#"{"a":NaN}"#.to_owned(), ""),
+            (r#"{"a":0100}"#.to_owned(), ""),
+            (r#"{"a":tru}"#.to_owned(), ""),
+            (deep(STRICT_NESTING + 1), ""),
+        ] {
+            let error = json(&bad).read_strictly().unwrap_err();
+            assert!(error.to_string().starts_with(place), "{bad}: {error}");
+            assert_eq!(json(&bad).canonical().unwrap_err(), error);
+        }
+        for good in [
+            "7",
+            r#"{"a":{"b":1},"b":{"a":1,"A":2},"\ud83d\ude00":1e308}"#,
+            &deep(STRICT_NESTING),
+        ] {
+            json(good).read_strictly().unwrap();
+        }
+    }
+
+    #[test]
+    fn canonical_form_is_the_same_for_all_texts_with_one_meaning() {
+        let canonical = |text: &str| json(text).canonical().unwrap().as_text().to_owned();
+        let expected = r#"{"A":[],"a":[1.0,{"b":null}],"z":"é\n"}"#;
+        for text in [
+            expected,
+            r#" { "z":"\u00e9\u000a", "\u0061":[ 1.0 , {"b":null}],"A":[ ]}"#,
+        ] {
+            assert_eq!(canonical(text), expected);
+        }
+        let forms = [
+            "1",
+            "1.0",
+            "1e0",
+            "0.1",
+            "0.1000000000000000055511151231257827",
+            "-0",
+            "0",
+        ];
+        for (at, form) in forms.iter().enumerate() {
+            assert_eq!(canonical(form), *form);
+            assert!(!forms[at + 1..].contains(form));
+        }
+    }
+}
