@@ -383,9 +383,9 @@ fn values_of_one_type_are_compared_as_before() {
             r#"{"b":2,"a":"main"}"#,
         ),
         (
-            r#"context.arguments.x == context.arguments.x"#,
-            r#"[1,"a"]"#,
-            "",
+            r#"context.arguments.x == context.arguments.x && context.arguments.x.contains(1)"#,
+            r#"[1]"#,
+            "[2]",
         ),
         (
             r#"context.arguments has x && context.arguments.x has y && context.arguments.x.y == "z""#,
