@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 
 use crate::pins::{Definitions, locked_lists};
-use fanlight_protocol::visible::plain;
+use fanlight_gateway::Gateway;
 use fanlight_gateway::pins::{
     Definition, Flag, INSTRUCTIONS, ItemKey, LockedKind, flags, skeleton,
 };
 use fanlight_protocol::json::Unreadable;
+use fanlight_protocol::visible::plain;
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;
@@ -20,6 +21,11 @@ const TOLD: usize = 50;
 pub struct Flagged {
     key: ItemKey,
     flag: Result<Flag, Unreadable>,
+}
+
+/// The definitions that a running gateway has read for itself.
+pub fn of_gateway(gateway: &Gateway) -> Definitions {
+    known(&KnownLists::for_operators(gateway))
 }
 
 /// The definitions that are known without asking the servers.

@@ -21,6 +21,7 @@ use fanlight_admin::OperationError;
 use fanlight_auth::{Authenticator, Shown, UnknownKeys};
 use fanlight_cli::connect::Target;
 use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::flagged;
 use fanlight_cli::instance;
 use fanlight_cli::pins::Pins;
 use fanlight_cli::record::{self, Recorder};
@@ -507,7 +508,7 @@ impl Keeper {
 
     /// Approves a definition at all replicas.
     async fn approve(&mut self, id: &str) -> Result<String, OperationError> {
-        let known = flagged::known(&KnownLists::for_operators(&self.assembly.gateway));
+        let known = flagged::of_gateway(&self.assembly.gateway);
         let approved = self
             .assembly
             .pins

@@ -37,15 +37,14 @@ impl Operations for Control {
     }
 
     fn pins(&self) -> Json {
-        self.pins
-            .load()
-            .as_ref()
-            .map_or_else(Json::null, |pins| parsed(pins.to_json(&self.definitions())))
+        self.pins.load().as_ref().map_or_else(Json::null, |pins| {
+            parsed(pins.to_json(&flagged::of_gateway(&self.gateway)))
+        })
     }
 
     fn flagged(&self) -> Json {
         parsed(
-            flagged(&self.definitions())
+            flagged(&flagged::of_gateway(&self.gateway))
                 .iter()
                 .map(Flagged::to_json)
                 .collect::<Value>()
@@ -66,7 +65,7 @@ impl Operations for Control {
                 .load_full()
                 .ok_or(OperationError::NoSuchDefinition)?;
             let (about, write) = pins
-                .approval(&id, &self.definitions())
+                .approval(&id, &flagged::of_gateway(&self.gateway))
                 .ok_or(OperationError::NoSuchDefinition)?;
             let written = tokio::task::spawn_blocking(write).await;
             if let Err(error) = written.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
