@@ -1,5 +1,5 @@
-//! The commands of `fanlight` that need no assembled gateway, and the common parts of all commands: the command line,
-//! the configuration, the log, secrets, messages and errors.
+//! The commands of `fanlight`, and their common parts: the command line, the configuration, the log,
+//! secrets, messages and errors. Nothing here starts a gateway.
 
 pub mod audit_command;
 pub mod cli;

@@ -153,7 +153,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
             telemetry,
             &config.path,
             async |url, key| {
-                let client = Client::new(url, config.timeouts.call)?.with_token(key);
+                let client = Client::new(&url, config.timeouts.call)?.with_token(key);
                 inspect::trace_test(&client, config, telemetry, args).await
             },
         )

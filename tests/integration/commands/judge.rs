@@ -387,7 +387,8 @@ async fn unusable_server_is_reported() {
 async fn server_that_requires_credentials_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let metadata = r#"{"authorization_servers":["https://id.example.com"]}"#;
+    let metadata =
+        format!(r#"{{"resource":"{url}","authorization_servers":["https://id.example.com"]}}"#);
     let answer = |head: &str, body: &str| {
         format!(
             "HTTP/1.1 {head}Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -398,7 +399,7 @@ async fn server_that_requires_credentials_is_reported() {
         "401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"x\"\r\n",
         r#"{"error":"invalid_token"}"#,
     );
-    let described = answer("200 OK\r\n", metadata);
+    let described = answer("200 OK\r\n", &metadata);
     let serving = tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();

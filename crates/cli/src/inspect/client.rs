@@ -1,22 +1,21 @@
-//! A minimal MCP client over HTTP for commands that inspect a gateway or a server
-//! from outside.
+//! A minimal MCP client over HTTP for commands that inspect a gateway or a server from outside. It
+//! sends and reads by the client of `fanlight check`.
 
 use std::time::Duration;
 
 use crate::failure::Failure;
 use bytes::Bytes;
-use fanlight_grants::fetch;
 use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Json, Message, Response, Revision, header, meta};
-use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
+use fanlight_protocol::{Era, Json, Message, Response, Revision, header, meta};
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::check::sign_in::wanted_at;
+use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::login::ServerByUrl;
 
 /// The environment variable with the client's key or access token.
@@ -24,12 +23,6 @@ const TOKEN: &str = "FANLIGHT_TOKEN";
 /// How often a message is sent at most. A server may refuse an old token, the renewed token, and a
 /// DPoP proof without its nonce.
 const MOST_SENT: usize = 4;
-
-/// The size limit of an answer, in bytes.
-const LONGEST: usize = 256 << 20;
-
-/// The limit of characters shown of a server's URL.
-const LONGEST_SHOWN: usize = 500;
 
 /// The `traceparent` values of a request. They name different spans, which shows which one the
 /// gateway used.
@@ -44,8 +37,7 @@ pub(super) type Headers = Vec<(String, String)>;
 
 /// A client of a gateway or a server, which sends stateless requests (2026-07-28).
 pub struct Client {
-    http: reqwest::Client,
-    url: String,
+    http: Http,
     timeout: Duration,
     credentials: Credentials,
 }
@@ -61,15 +53,11 @@ enum Credentials {
 
 impl Client {
     /// A client without credentials of the server at `url`.
-    pub fn new(url: String, timeout: Duration) -> Result<Self, Failure> {
-        // Credentials go only to the server that the user named.
-        let http = fetch::builder()
-            .no_proxy()
-            .build()
-            .map_err(Failure::other)?;
+    pub fn new(url: &str, timeout: Duration) -> Result<Self, Failure> {
+        let mut http = Http::new(url, &[], Era::Modern, timeout).map_err(Failure::other)?;
+        http.revision = Some(Revision::NEWEST_MODERN.to_string());
         Ok(Self {
             http,
-            url,
             timeout,
             credentials: Credentials::Nothing,
         })
@@ -243,43 +231,36 @@ impl Client {
         headers: &Headers,
         shown: &HeaderMap,
     ) -> Result<reqwest::Response, Failure> {
-        let mut request = self
-            .http
-            .post(&self.url)
-            .timeout(self.timeout)
-            .header("content-type", "application/json")
-            .header("accept", "application/json, text/event-stream")
-            .body(body);
+        let mut request = self.http.message_to(self.http.url().clone(), body);
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let response = request
-            .headers(shown.clone())
-            .send()
-            .await
-            .map_err(Failure::other)?;
-        match response.status().is_redirection() {
-            true => Err(redirected(&response)),
-            false => Ok(response),
-        }
+        let request = request.timeout(self.timeout).headers(shown.clone());
+        send(request).await.map_err(Failure::other)
     }
 
-    /// The JSON-RPC response in an HTTP response: plain JSON, or the last event of a stream.
-    async fn answer(&self, mut http: reqwest::Response) -> Result<Response, Failure> {
-        let is_stream = http
-            .headers()
-            .get("content-type")
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    /// The JSON-RPC response in an HTTP response: its body, or an event of its stream.
+    async fn answer(&self, http: reqwest::Response) -> Result<Response, Failure> {
         let (status, challenge) = (
             http.status(),
             Challenge::from_headers(http.headers().get_all(WWW_AUTHENTICATE)),
         );
-        let body = fetch::body_of(&mut http, LONGEST)
-            .await
-            .map_err(Failure::other)?;
-        let body = body.ok_or_else(|| Failure::other("the gateway's answer is too long"))?;
-        let text = if is_stream { last_event(&body)? } else { body };
-        match Message::parse(text, MAX_NESTING) {
+        let message = if media_type(&http) == "text/event-stream" {
+            let mut stream = EventStream::new(http);
+            loop {
+                let event = stream.next().await.map_err(Failure::other)?;
+                let event = event
+                    .ok_or_else(|| Failure::other("the event stream ended without the response"))?;
+                match Message::parse(event.data, MAX_NESTING) {
+                    Ok(Message::Request(_) | Message::Notification(_)) => {}
+                    message => break message,
+                }
+            }
+        } else {
+            let body = read(http).await.map_err(Failure::other)?;
+            Message::parse(body, MAX_NESTING)
+        };
+        match message {
             Ok(Message::Response(response)) => Ok(response),
             _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 // Boxed to keep the futures of all messages small.
@@ -336,42 +317,9 @@ fn modern_request(
         headers.push(("traceparent".to_owned(), trace.header.to_owned()));
     }
     params.member("_meta", &own.finish());
-    headers.push((header::PROTOCOL_VERSION.to_owned(), revision.to_owned()));
     headers.push((header::METHOD.to_owned(), method.to_owned()));
     (
         request_text(&Json::literal("1"), method, Some(&params.finish())).into_bytes(),
         headers,
     )
-}
-
-fn redirected(response: &reqwest::Response) -> Failure {
-    let status = response.status().as_u16();
-    let location = response
-        .headers()
-        .get(LOCATION)
-        .and_then(|location| location.to_str().ok());
-    Failure::other(
-        match location.and_then(|location| response.url().join(location).ok()) {
-            Some(location) => format!(
-                "the server redirects to {} (status {status}); Fanlight does not follow it: name \
-                 that URL if it is the one you mean",
-                plain(location.as_str(), LONGEST_SHOWN)
-            ),
-            None => {
-                format!(
-                    "the server redirects without a target (status {status}): name the URL of its endpoint"
-                )
-            }
-        },
-    )
-}
-
-fn last_event(stream: &[u8]) -> Result<Bytes, Failure> {
-    let mut decoder = fanlight_protocol::sse::EventDecoder::new(usize::MAX - 1);
-    decoder.push(stream);
-    let mut last = Bytes::new();
-    while let Some(event) = decoder.next_event().map_err(Failure::other)? {
-        last = event.data;
-    }
-    Ok(last)
 }

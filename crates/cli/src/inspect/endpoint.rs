@@ -60,7 +60,7 @@ pub(crate) async fn sign_in_at(
 ) -> Result<(Option<String>, Option<SignIn>), Failure> {
     let server = ServerByUrl::at(url, browser)?;
     let entry = server.server().clone();
-    let client = Client::new(url.to_owned(), timeout)?.or_signed_in(server);
+    let client = Client::new(url, timeout)?.or_signed_in(server);
     let (challenge, token) = (client.challenge().await, client.token().await);
     client.stop().await;
     match challenge? {
@@ -76,7 +76,7 @@ async fn as_client<T>(
     command: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let server = ServerByUrl::at(url, browser)?;
-    let client = Client::new(url.to_owned(), timeout)?
+    let client = Client::new(url, timeout)?
         .with_token_of_environment()
         .or_signed_in(server);
     // Once the user has signed in, the process no longer ends on SIGINT by itself, so this waits

@@ -66,7 +66,7 @@ pub async fn trace_test_at(
     let admin = Admin::find(&args.admin, common).await?;
     // Read this first: without the API the call would be wasted.
     let omitted = omitting(&admin).await?;
-    let client = Client::new(url.to_owned(), config.timeouts.call)?.with_token_of_environment();
+    let client = Client::new(url, config.timeouts.call)?.with_token_of_environment();
     let ids = Ids::random();
     let answer = call(&client, args, &ids).await?;
     let trace = from_admin(&admin, &ids).await?;
@@ -278,11 +278,7 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
 /// The servers that get no trace context in the running gateway's configuration.
 async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
     let config = admin.json(&admin.get("/api/config", &[]).await?)?;
-    let servers = config
-        .get("mcpServers")
-        .and_then(serde_json::Value::as_object)
-        .into_iter()
-        .flatten();
+    let servers = config["mcpServers"].as_object().into_iter().flatten();
     let omits = servers.filter(|(_, server)| {
         server
             .get("traceContext")

@@ -193,12 +193,7 @@ impl Said {
     }
 
     fn describe(&mut self, client: &mut Client<'_>, description: &Value) -> Result<(), Broken> {
-        let text = |key: &str| {
-            description
-                .get(key)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-        };
+        let text = |key: &str| description[key].as_str().map(str::to_owned);
         let (shape, server) = match client.era {
             Era::Legacy => (Shape::Initialize, description.get("serverInfo")),
             Era::Modern => (
@@ -223,9 +218,8 @@ impl Said {
                 self.report.revision = Some(revision);
             }
             Era::Modern => {
-                let all = description
-                    .get("supportedVersions")
-                    .and_then(Value::as_array)
+                let all = description["supportedVersions"]
+                    .as_array()
                     .cloned()
                     .unwrap_or_default();
                 self.report.revisions = all
@@ -245,13 +239,7 @@ impl Said {
             }
         }
         check_shape(shape, description, &mut self.observed);
-        let of = |server: &Value, key: &str| {
-            server
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let of = |server: &Value, key: &str| server[key].as_str().unwrap_or_default().to_owned();
         self.report.server = server.map(|server| Who {
             name: of(server, "name"),
             version: of(server, "version"),
@@ -260,7 +248,7 @@ impl Said {
             let what = "It does not identify itself: `_meta` of its results has no `io.modelcontextprotocol/serverInfo`.";
             self.observed.note("server-info", what, "server/discover");
         }
-        let capabilities = description.get("capabilities").and_then(Value::as_object);
+        let capabilities = description["capabilities"].as_object();
         self.report.capabilities = capabilities
             .into_iter()
             .flatten()

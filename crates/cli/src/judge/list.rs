@@ -77,10 +77,7 @@ impl List {
             let capability = capabilities
                 .get(list.capability())
                 .filter(|capability| !capability.is_null())?;
-            let announces_changes = capability
-                .get("listChanged")
-                .and_then(Value::as_bool)
-                .unwrap_or_default();
+            let announces_changes = capability["listChanged"].as_bool().unwrap_or_default();
             Some(ListReport {
                 kind: list.member().to_owned(),
                 announces_changes,

@@ -68,7 +68,7 @@ pub(crate) async fn read(
             &page,
             observed,
         );
-        report.ttl_ms = page.get("ttlMs").and_then(Value::as_u64).or(report.ttl_ms);
+        report.ttl_ms = page["ttlMs"].as_u64().or(report.ttl_ms);
         match page.get(list.member()) {
             Some(Value::Array(more)) => entries.extend(more.iter().cloned()),
             _ => {
@@ -80,10 +80,7 @@ pub(crate) async fn read(
                 );
             }
         }
-        cursor = page
-            .get("nextCursor")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        cursor = page["nextCursor"].as_str().map(str::to_owned);
         let Some(next) = &cursor else { break };
         if !cursors.insert(next.clone()) {
             let what =

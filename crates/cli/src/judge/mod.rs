@@ -3,7 +3,7 @@
 //! It calls no tool.
 //!
 //! It has a client of its own, apart from the gateway's, because it must report a server's faults
-//! and not tolerate them. `conversation` talks through a `peer`, `rules` judge the answers,
+//! and not tolerate them. Commands that inspect a server over HTTP use that client, too. `conversation` talks through a `peer`, `rules` judge the answers,
 //! `report` is the result, and `page` shows it as HTML.
 
 mod client;
@@ -13,7 +13,7 @@ mod lists;
 mod mask;
 mod observed;
 mod page;
-mod peer;
+pub(crate) mod peer;
 mod report;
 mod rules;
 mod shape;

@@ -316,3 +316,13 @@ fn reason(body: &[u8]) -> String {
         .map(|text| format!(": {}", plain(text, 300)))
         .unwrap_or_default()
 }
+
+/// The elements of a member of an answer; none if it is no array.
+pub(super) fn elements<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// The text of a member of an answer; empty if it is none.
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}

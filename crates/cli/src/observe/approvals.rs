@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::Admin;
+use super::admin::{elements, text};
 use super::style::{Style, duration};
 use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
 use crate::failure::Failure;
@@ -34,12 +35,7 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
         return Ok(());
     }
     let answer = admin.json(&text)?;
-    let all: Vec<&Value> = answer
-        .get("approvals")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let all: Vec<&Value> = elements(&answer, "approvals").collect();
     if all.is_empty() {
         say!("no call waits for approval");
     }
@@ -53,14 +49,9 @@ async fn list(args: &ApprovalsArgs, common: &CommonArgs) -> Result<(), Failure> 
 
 /// A call and its question in a few lines.
 fn describe(one: &Value, style: Style) -> String {
-    let text = |key: &str| {
-        plain(
-            one.get(key).and_then(Value::as_str).unwrap_or_default(),
-            200,
-        )
-    };
-    let is = |key: &str| one.get(key).and_then(Value::as_bool).unwrap_or_default();
-    let status = match one.get("status").and_then(Value::as_str) {
+    let text = |key: &str| plain(text(one, key), 200);
+    let is = |key: &str| one[key].as_bool().unwrap_or_default();
+    let status = match one["status"].as_str() {
         Some("open") if is("waiting") => style.warn("open, the call waits"),
         Some("open") => style.warn("open, until the client sends the call again"),
         Some("approved") => format!(
@@ -70,11 +61,7 @@ fn describe(one: &Value, style: Style) -> String {
         ),
         _ => format!("{} by {}", style.bad("refused"), text("decidedBy")),
     };
-    let left = one
-        .get("leftMs")
-        .and_then(Value::as_f64)
-        .unwrap_or_default()
-        .max(0.0);
+    let left = one["leftMs"].as_f64().unwrap_or_default().max(0.0);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -100,10 +87,7 @@ fn describe(one: &Value, style: Style) -> String {
             text("endpoint")
         ),
     ];
-    let arguments = one
-        .get("arguments")
-        .and_then(Value::as_str)
-        .unwrap_or("no arguments");
+    let arguments = one["arguments"].as_str().unwrap_or("no arguments");
     let json = Json::parse(Bytes::from(arguments.to_owned()), NESTING);
     let arguments = json.map_or_else(|_| arguments.to_owned(), |json| indented(&json));
     lines.extend(arguments.lines().map(|line| format!("  {}", escaped(line))));
@@ -119,17 +103,8 @@ async fn decide(args: &AnswerArgs, common: &CommonArgs, word: &str) -> Result<()
         return Ok(());
     }
     let answer = admin.json(&body)?;
-    let call = plain(
-        answer
-            .get("call")
-            .and_then(Value::as_str)
-            .unwrap_or_default(),
-        200,
-    );
-    let waits = answer
-        .get("waiting")
-        .and_then(Value::as_bool)
-        .unwrap_or_default();
+    let call = plain(text(&answer, "call"), 200);
+    let waits = answer["waiting"].as_bool().unwrap_or_default();
     match (word, waits) {
         ("approve", true) => say!("approved: {call} runs now"),
         ("approve", false) => say!("approved: {call} runs when its client sends it again"),

@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Admin;
+use super::admin::{elements, text};
 use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
@@ -20,10 +21,7 @@ pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(),
     }
     if status == StatusCode::UNPROCESSABLE_ENTITY {
         let report = admin.json(&body)?;
-        let text = report
-            .get("text")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = text(&report, "text");
         let lines: Vec<_> = text
             .trim_end()
             .lines()
@@ -42,7 +40,7 @@ pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(),
 }
 
 fn show(report: &Value) {
-    if report.get("result").and_then(Value::as_str) == Some("unchanged") {
+    if report["result"].as_str() == Some("unchanged") {
         say!("unchanged");
         return;
     }
@@ -57,12 +55,7 @@ fn show(report: &Value) {
             say!("{what}: {names}");
         }
     }
-    for (option, address) in report
-        .get("listeners")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (option, address) in report["listeners"].as_object().into_iter().flatten() {
         say!(
             "{option}: {}",
             plain(address.as_str().unwrap_or("off"), 100)
@@ -75,25 +68,14 @@ fn show(report: &Value) {
     renamed(report.get("renamed"))
         .iter()
         .for_each(|line| say!("renamed: {line}"));
-    for line in report
-        .get("warnings")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
+    for line in elements(&report, "warnings").filter_map(Value::as_str) {
         say!("warning: {}", plain(line, 300));
     }
 }
 
 /// The names that clients now see differently, one line each, and how many more there are.
 fn renamed(report: Option<&Value>) -> Vec<String> {
-    let text = |name: &Value, key| {
-        plain(
-            name.get(key).and_then(Value::as_str).unwrap_or_default(),
-            100,
-        )
-    };
+    let text = |name: &Value, key| plain(text(name, key), 100);
     let names = report
         .and_then(|report| report.get("names"))
         .and_then(Value::as_array)
@@ -139,7 +121,7 @@ pub(super) async fn no_such_server(admin: &Admin, wanted: &str) -> Failure {
         Ok(answer) => admin.json(&answer).unwrap_or_default(),
         Err(failure) => return failure,
     };
-    let servers = config.get("mcpServers").and_then(Value::as_object);
+    let servers = config["mcpServers"].as_object();
     let known: Vec<&str> = servers
         .into_iter()
         .flatten()

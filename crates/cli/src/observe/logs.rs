@@ -4,6 +4,7 @@ use fanlight_protocol::sse::EventDecoder;
 use serde_json::Value;
 
 use super::Admin;
+use super::admin::{elements, text};
 use super::change::no_such_server;
 use super::clock::clock;
 use super::style::Style;
@@ -31,12 +32,7 @@ pub async fn logs(args: &LogsArgs, common: &CommonArgs) -> Result<(), Failure> {
         (text, _) => text?,
     };
     let log = admin.json(&text)?;
-    let kept: Vec<&Value> = log
-        .get("lines")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let kept: Vec<&Value> = elements(&log, "lines").collect();
     if kept.is_empty() && !args.json {
         complain(
             "no lines yet: Fanlight logs the standard error of servers that it starts, not of servers with a URL\n",
@@ -90,8 +86,8 @@ impl Lines {
     /// Formats a line as "09:21:22.120Z library  text". A mark shows text that a server must not
     /// write to its standard output.
     fn shown(&self, line: &Value) -> String {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
-        let at = clock(line.get("atMs").and_then(Value::as_f64).unwrap_or_default());
+        let text = |key: &str| text(line, key);
+        let at = clock(line["atMs"].as_f64().unwrap_or_default());
         let mark = if text("stream") == "stdout" {
             self.style.warn("(stdout) ")
         } else {

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::Admin;
+use super::admin::{elements, text};
 use super::columns::{self, Column};
 use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
@@ -22,10 +23,7 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
     } else {
         show(&overview, &admin, Style::of_stdout());
     }
-    let ready = overview
-        .get("ready")
-        .and_then(Value::as_bool)
-        .unwrap_or_default();
+    let ready = overview["ready"].as_bool().unwrap_or_default();
     if ready {
         Ok(())
     } else {
@@ -37,21 +35,15 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
 
 fn show(overview: &Value, admin: &Admin, style: Style) {
     let number = |key: &str| {
-        let number = overview
-            .get(key)
-            .and_then(Value::as_u64)
-            .unwrap_or_default();
+        let number = overview[key].as_u64().unwrap_or_default();
         usize::try_from(number).unwrap_or(usize::MAX)
     };
-    let uptime = overview
-        .get("uptimeSeconds")
-        .and_then(Value::as_f64)
-        .unwrap_or_default();
+    let uptime = overview["uptimeSeconds"].as_f64().unwrap_or_default();
     say!(
         "{} {} at {}, up {}",
         style.bold("Fanlight"),
-        plain(text(overview, "version"), 40),
-        plain(text(overview, "endpoint"), 200),
+        plain(text(&overview, "version"), 40),
+        plain(text(&overview, "endpoint"), 200),
         rough(uptime)
     );
     say!(
@@ -68,12 +60,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     {
         say!("{}\n", replicas_of(replicas, style));
     }
-    let backends: Vec<&Value> = overview
-        .get("backends")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let backends: Vec<&Value> = elements(&overview, "backends").collect();
     let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
     if !below.is_empty() {
@@ -104,12 +91,7 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         "" => format!("connected for {since}"),
         trouble => format!("unreachable for {since}: {}", plain(trouble, 200)),
     };
-    let members: Vec<&Value> = replicas
-        .get("members")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let members: Vec<&Value> = elements(replicas, "members").collect();
     let each =
         |of: &dyn Fn(&Value) -> String| members.iter().map(|member| of(member)).collect::<Vec<_>>();
     let id = |member: &Value| match text(member, "id") {
@@ -117,10 +99,7 @@ fn replicas_of(replicas: &Value, style: Style) -> String {
         id => plain(id, 40),
     };
     let up = |member: &Value| {
-        let is_ending = member
-            .get("isEnding")
-            .and_then(Value::as_bool)
-            .unwrap_or_default();
+        let is_ending = member["isEnding"].as_bool().unwrap_or_default();
         format!(
             "{}{}",
             for_long(member, "sinceMs"),
@@ -175,10 +154,9 @@ fn columns(backends: &[&Value]) -> Vec<Column> {
             .map(|backend| of(backend))
             .collect::<Vec<_>>()
     };
-    let number =
-        |backend: &Value, key: &str| backend.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let number = |backend: &Value, key: &str| backend[key].as_u64().unwrap_or_default();
     let millis = |backend: &Value, key: &str| {
-        let value = backend.get(key).and_then(Value::as_f64);
+        let value = backend[key].as_f64();
         value.map_or_else(|| "-".to_owned(), |millis| duration((millis * 1e6) as u64))
     };
     let revision = |backend: &Value| match (text(backend, "era"), text(backend, "revision")) {
@@ -219,10 +197,7 @@ fn start_of(backend: &Value) -> Option<String> {
     let starting = backend
         .get("starting")
         .filter(|starting| starting.is_object())?;
-    let seconds = starting
-        .get("seconds")
-        .and_then(Value::as_f64)
-        .unwrap_or_default();
+    let seconds = starting["seconds"].as_f64().unwrap_or_default();
     let last_line = Some(plain(text(starting, "lastLine"), 200)).filter(|line| !line.is_empty());
     let last_line = last_line
         .map(|line| format!(": {line}"))
@@ -236,31 +211,21 @@ fn start_of(backend: &Value) -> Option<String> {
 
 /// A line for each endpoint of a server with several.
 fn endpoints_of(backend: &Value) -> Vec<String> {
-    let endpoints: Vec<&Value> = backend
-        .get("endpoints")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let endpoints: Vec<&Value> = elements(backend, "endpoints").collect();
     let name = plain(text(backend, "name"), 60);
     let line = |endpoint: &&Value| {
-        let is_leaving = endpoint
-            .get("leaving")
-            .and_then(Value::as_bool)
-            .unwrap_or_default();
+        let is_leaving = endpoint["leaving"].as_bool().unwrap_or_default();
         let mut words = vec![plain(text(endpoint, "state"), 20)];
         let zone = Some(plain(text(endpoint, "zone"), 60)).filter(|zone| !zone.is_empty());
         words.extend(zone.map(|zone| format!("zone {zone}")));
         words.extend(is_leaving.then(|| "leaving".to_owned()));
         words.extend(
-            endpoint
-                .get("running")
-                .and_then(Value::as_u64)
+            endpoint["running"]
+                .as_u64()
                 .map(|running| format!("{running} running")),
         );
-        let latency = endpoint
-            .get("latencyMs")
-            .and_then(Value::as_f64)
+        let latency = endpoint["latencyMs"]
+            .as_f64()
             .filter(|latency| *latency > 0.0);
         words.extend(latency.map(|millis| duration((millis * 1e6) as u64)));
         let error = Some(plain(text(endpoint, "error"), 200)).filter(|error| !error.is_empty());
@@ -279,11 +244,7 @@ fn versions_of(backend: &Value) -> Vec<String> {
     let name = plain(text(backend, "name"), 60);
     let version = |key: &str| {
         let version = backend.get(key).filter(|version| version.is_object())?;
-        let share = version
-            .get("share")
-            .and_then(Value::as_f64)
-            .unwrap_or_default()
-            * 100.0;
+        let share = version["share"].as_f64().unwrap_or_default() * 100.0;
         let (server, state) = (
             plain(text(version, "server"), 60),
             plain(text(version, "state"), 20),
@@ -314,12 +275,7 @@ fn failure_of(backend: &Value) -> Vec<String> {
         plain(text(failure, "what"), 400)
     )];
     for (key, note) in [("stderr", ""), ("stdout", "    (not a message)")] {
-        let written = failure
-            .get(key)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
+        let written = elements(failure, key).filter_map(Value::as_str);
         lines.extend(written.map(|line| format!("  {key}: {}{note}", plain(line, 200))));
     }
     let remedy = Some(plain(text(failure, "remedy"), 600)).filter(|remedy| !remedy.is_empty());
@@ -333,7 +289,7 @@ fn last_error(backend: &Value) -> String {
         .get("failure")
         .map(|failure| text(failure, "what"))
         .filter(|what| !what.is_empty());
-    if let Some(error) = what.or(backend.get("error").and_then(Value::as_str)) {
+    if let Some(error) = what.or(backend["error"].as_str()) {
         return plain(error, 200);
     }
     let Some(last) = backend.get("lastError").filter(|last| last.is_object()) else {
@@ -348,10 +304,7 @@ fn last_error(backend: &Value) -> String {
 
 /// The time since the moment in this member, which is in milliseconds since 1970.
 fn for_long(value: &Value, member: &str) -> String {
-    let at = value
-        .get(member)
-        .and_then(Value::as_f64)
-        .unwrap_or_default();
+    let at = value[member].as_f64().unwrap_or_default();
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -383,10 +336,6 @@ fn paint(table: &str, style: Style) -> String {
         .chain(rows)
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Formats a duration with its two largest units.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::admin::{elements, text};
 use super::clock::clock;
 use super::columns::{self, Column};
 use super::style::{Style, duration};
@@ -39,17 +40,12 @@ async fn list(admin: &Admin, args: &TracesArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let answer = admin.json(&text)?;
-    if answer.get("recording").and_then(Value::as_bool) == Some(false) {
+    if answer["recording"].as_bool() == Some(false) {
         return Err(Failure::other(
             "this gateway keeps no traces: `limits.traces` of its configuration is 0",
         ));
     }
-    let traces: Vec<&Value> = answer
-        .get("traces")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .collect();
+    let traces: Vec<&Value> = elements(&answer, "traces").collect();
     if traces.is_empty() {
         say!("no such traces");
         return Ok(());
@@ -92,27 +88,15 @@ fn shown(traces: &[&Value], width: usize) -> String {
 fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> Vec<Column> {
     let each =
         |of: &dyn Fn(&Value) -> String| traces.iter().map(|trace| of(trace)).collect::<Vec<_>>();
-    let float =
-        |trace: &Value, key: &str| trace.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let float = |trace: &Value, key: &str| trace[key].as_f64().unwrap_or_default();
     let backends = |trace: &Value| {
-        let names = trace
-            .get("backends")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
+        let names = elements(trace, "backends").filter_map(Value::as_str);
         plain(&names.collect::<Vec<_>>().join(", "), 120)
     };
-    let spans = |trace: &Value| {
-        trace
-            .get("spans")
-            .and_then(Value::as_u64)
-            .unwrap_or_default()
-            .to_string()
-    };
+    let spans = |trace: &Value| trace["spans"].as_u64().unwrap_or_default().to_string();
     let request = |trace: &Value| {
         let name = plain(text(trace, "name"), 120);
-        match trace.get("attempts").and_then(Value::as_u64) {
+        match trace["attempts"].as_u64() {
             Some(attempts) if attempts > 1 => format!("{name} ({attempts} attempts)"),
             _ => name,
         }
@@ -133,10 +117,6 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
             each(&|trace| text(trace, "traceId").chars().take(digits).collect()),
         ),
     ]
-}
-
-fn text<'a>(trace: &'a Value, key: &str) -> &'a str {
-    trace.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
@@ -179,11 +159,7 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
 async fn whole_id(admin: &Admin, start: &str) -> Result<String, Failure> {
     let query = [("text", start.to_owned()), ("limit", MOST.to_string())];
     let answer = admin.json(&admin.get("/api/traces", &query).await?)?;
-    let all = answer
-        .get("traces")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
+    let all = elements(&answer, "traces");
     let found: Vec<&str> = all
         .map(|trace| text(trace, "traceId"))
         .filter(|id| id.starts_with(start))

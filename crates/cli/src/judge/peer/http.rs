@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use fanlight_grants::fetch::{self, Requests, Trust};
+use fanlight_grants::oauth::{Challenge, protected_resource};
 use fanlight_protocol::sse::{Event, EventDecoder};
+use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, header};
+use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Body, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{Broken, LONGEST, is_answer, observe};
-use crate::judge::Patience;
 use crate::judge::observed::{Observed, shortened};
 
 /// The time limit for reading the metadata of a server that requires credentials.
@@ -26,17 +30,17 @@ pub(crate) struct Http {
     era: Era,
     headers: HeaderMap,
     session: Option<HeaderValue>,
-    pub(super) revision: Option<String>,
+    pub(crate) revision: Option<String>,
 }
 
 /// The events of a response.
-pub(super) struct EventStream {
+pub(crate) struct EventStream {
     response: Response,
     decoder: EventDecoder,
 }
 
 impl EventStream {
-    pub(super) fn new(response: Response) -> Self {
+    pub(crate) fn new(response: Response) -> Self {
         Self {
             response,
             decoder: EventDecoder::new(LONGEST),
@@ -44,7 +48,7 @@ impl EventStream {
     }
 
     /// The next event with data; `None` at the end. Can be dropped and called again.
-    pub(super) async fn next(&mut self) -> Result<Option<Event>, Broken> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>, Broken> {
         loop {
             let too_long = |_| Broken::Refused("an event is too long".to_owned());
             match self.decoder.next_event().map_err(too_long)? {
@@ -79,14 +83,13 @@ impl Http {
         url: &str,
         headers: &[(String, String)],
         era: Era,
-        patience: Patience,
+        connect: Duration,
     ) -> Result<Self, Broken> {
         let wrong = |what: String| Broken::Unreachable(what);
         let url =
             Url::parse(url).map_err(|error| wrong(format!("the URL cannot be read: {error}")))?;
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(patience.start)
+        let client = fetch::builder()
+            .connect_timeout(connect)
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let mut all = HeaderMap::new();
@@ -170,29 +173,20 @@ impl Http {
     /// metadata (RFC 9728).
     async fn wanted(&self, response: &Response) -> String {
         let status = response.status().as_u16();
-        let challenge = response
-            .headers()
-            .get("www-authenticate")
-            .and_then(|value| value.to_str().ok());
-        let challenge = challenge.unwrap_or_default().to_owned();
-        let has_credentials = self.headers.contains_key("authorization");
-        if !challenge
-            .trim_start()
-            .to_ascii_lowercase()
-            .starts_with("bearer")
-        {
+        let has_credentials = self.headers.contains_key(AUTHORIZATION);
+        let challenges = response.headers().get_all(WWW_AUTHENTICATE);
+        let Some(challenge) = Challenge::from_headers(challenges) else {
             let what = if has_credentials {
                 "does not accept these credentials"
             } else {
                 "requires credentials"
             };
             return format!("it {what} (status {status}): give them with --header");
-        }
-        let issuers = self.issuers(&challenge).await;
-        let from = if issuers.is_empty() {
-            String::new()
-        } else {
-            format!(" of {}", issuers.join(" or "))
+        };
+        let issuers = timeout(METADATA, self.issuers(&challenge)).await;
+        let from = match issuers.ok().flatten().unwrap_or_default().join(" or ") {
+            none if none.is_empty() => none,
+            issuers => format!(" of {issuers}"),
         };
         let what = if has_credentials {
             "does not accept this access token; it requires one"
@@ -204,39 +198,14 @@ impl Http {
         )
     }
 
-    /// The authorization servers in the server's metadata, which are only read from the server
-    /// itself.
-    async fn issuers(&self, challenge: &str) -> Vec<String> {
-        let named = challenge
-            .split_once("resource_metadata=\"")
-            .and_then(|(_, rest)| rest.split('"').next());
-        let usual = || {
-            self.url.join(&format!(
-                "/.well-known/oauth-protected-resource{}",
-                self.url.path()
-            ))
-        };
-        let url = named
-            .map_or_else(usual, Url::parse)
-            .ok()
-            .filter(|url| url.origin() == self.url.origin());
-        let Some(url) = url else { return Vec::new() };
-        let metadata = async { read(self.client.get(url).send().await.ok()?).await.ok() };
-        let metadata = timeout(METADATA, metadata)
-            .await
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        let metadata: Value = serde_json::from_slice(&metadata).unwrap_or_default();
-        let all = metadata
-            .get("authorization_servers")
-            .and_then(Value::as_array);
-        all.into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .take(MOST_ISSUERS)
-            .map(shortened)
-            .collect()
+    /// The authorization servers in the server's metadata.
+    async fn issuers(&self, challenge: &Challenge) -> Option<Vec<String>> {
+        let requests = Requests::new(&Trust::in_server(self.url.clone())).ok()?;
+        let metadata = challenge.resource_metadata.as_ref();
+        let found = protected_resource(&requests, &self.url, metadata).await;
+        let issuers = found.ok()??.authorization_servers.into_iter();
+        let shown = issuers.take(MOST_ISSUERS).map(|issuer| shortened(&issuer));
+        Some(shown.collect())
     }
 
     async fn read_stream(
@@ -301,12 +270,12 @@ impl Http {
     }
 
     /// A request with this message.
-    pub(super) fn message_to(&self, url: Url, message: &Value) -> RequestBuilder {
+    pub(crate) fn message_to(&self, url: Url, message: impl Into<Body>) -> RequestBuilder {
         let mut request = self
             .request_to(Method::POST, url)
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
-            .body(message.to_string());
+            .body(message);
         if let Some(revision) = &self.revision {
             request = request.header(header::PROTOCOL_VERSION, revision);
         }
@@ -314,42 +283,53 @@ impl Http {
     }
 
     /// The server's URL.
-    pub(super) fn url(&self) -> &Url {
+    pub(crate) fn url(&self) -> &Url {
         &self.url
     }
 
     async fn post(&self, message: &Value) -> Result<Response, Broken> {
-        let mut request = self.message_to(self.url.clone(), message);
+        let mut request = self.message_to(self.url.clone(), message.to_string());
         match (self.era, &self.session) {
             (Era::Legacy, Some(session)) => {
                 request = request.header(header::SESSION_ID, session.clone());
             }
             (Era::Modern, _) => {
-                let method = message
-                    .get("method")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default();
+                let method = message["method"].as_str().unwrap_or_default();
                 request = request.header(header::METHOD, method);
             }
             _ => {}
         }
-        request.send().await.map_err(|error| broken(&error))
+        send(request).await
     }
 }
 
-async fn read(mut response: Response) -> Result<Vec<u8>, Broken> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| broken(&error))? {
-        if body.len() + chunk.len() > LONGEST {
-            return Err(Broken::Refused("a response is too long".to_owned()));
-        }
-        body.extend_from_slice(&chunk);
+/// Sends a request. Redirects are not followed: credentials go only to the URL that the user named.
+pub(crate) async fn send(request: RequestBuilder) -> Result<Response, Broken> {
+    let response = request.send().await.map_err(|error| broken(&error))?;
+    let status = response.status();
+    if !status.is_redirection() {
+        return Ok(response);
     }
-    Ok(body)
+    let place = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|place| response.url().join(place.to_str().ok()?).ok());
+    let place = place.map_or_else(|| "elsewhere".to_owned(), |url| plain(url.as_str(), 500));
+    Err(Broken::Refused(format!(
+        "it redirects to {place} (status {}), which Fanlight does not follow: name that URL if it is the one you mean",
+        status.as_u16()
+    )))
+}
+
+/// The body of a response.
+pub(crate) async fn read(mut response: Response) -> Result<Bytes, Broken> {
+    let body = fetch::body_of(&mut response, LONGEST).await;
+    let too_long = || Broken::Refused("a response is too long".to_owned());
+    body.map_err(|error| broken(&error))?.ok_or_else(too_long)
 }
 
 /// The media type of a response in lower case, without parameters; empty if there is none.
-pub(super) fn media_type(response: &Response) -> String {
+pub(crate) fn media_type(response: &Response) -> String {
     let kind = response
         .headers()
         .get("content-type")
@@ -381,10 +361,10 @@ fn refusal(status: StatusCode, body: &[u8]) -> Broken {
             .next()
             .unwrap_or_default(),
     );
-    Broken::Refused(match status.as_u16() {
-        status @ 300..=399 => format!("it redirects elsewhere (status {status}): name that URL"),
-        status => format!("it answered with status {status} and no message: {said}"),
-    })
+    Broken::Refused(format!(
+        "it answered with status {} and no message: {said}",
+        status.as_u16()
+    ))
 }
 
 pub(super) fn broken(error: &reqwest::Error) -> Broken {

@@ -1,6 +1,6 @@
 //! A server at the other end of a pipe or of HTTP.
 
-mod http;
+pub(crate) mod http;
 mod sse;
 mod stdio;
 
@@ -72,9 +72,11 @@ impl JudgedServer {
     pub(crate) fn open(target: &Target, era: Era, patience: Patience) -> Result<Self, Broken> {
         match target {
             Target::Command { program, arguments } => {
-                Process::start(program, arguments, patience).map(Self::Process)
+                Process::start(program, arguments).map(Self::Process)
             }
-            Target::Url { url, headers } => Http::new(url, headers, era, patience).map(Self::Http),
+            Target::Url { url, headers } => {
+                Http::new(url, headers, era, patience.start).map(Self::Http)
+            }
         }
     }
 
@@ -178,8 +180,8 @@ fn judge_answer(mut answer: Value, observed: &mut Observed) -> Result<Answer, Br
     ) {
         (Some(result), None) => Ok(Answer::Result(result)),
         (None, Some(error)) => {
-            let code = error.get("code").and_then(Value::as_i64);
-            let message = error.get("message").and_then(Value::as_str);
+            let code = error["code"].as_i64();
+            let message = error["message"].as_str();
             if code.is_none() || message.is_none() {
                 let what = "An error has no integer `code`, or no `message`.";
                 observed.error("error-shape", what, error.to_string());
@@ -214,7 +216,7 @@ fn declined(method: &str, id: &Value) -> Option<Value> {
 
 /// Observes a message that is not the awaited answer. Returns the reply if it is a request.
 fn observe(message: &Value, observed: &mut Observed) -> Option<Value> {
-    let method = message.get("method").and_then(Value::as_str);
+    let method = message["method"].as_str();
     match (method, message.get("id")) {
         (Some("ping"), Some(id)) => Some(json!({ "jsonrpc": "2.0", "id": id, "result": {} })),
         (Some(method), Some(id)) => {

@@ -82,7 +82,10 @@ impl Sse {
             messages,
             stream,
         } = self;
-        let mut posting = pin!(http.message_to(messages.clone(), request).send());
+        let mut posting = pin!(
+            http.message_to(messages.clone(), request.to_string())
+                .send()
+        );
         let (mut is_accepted, mut answer) = (false, None);
         loop {
             // Either may come first.
@@ -100,7 +103,7 @@ impl Sse {
                     if is_answer(&message, request) {
                         answer = Some(message);
                     } else if let Some(reply) = observe(&message, observed) {
-                        let reply = http.message_to(messages.clone(), &reply).send();
+                        let reply = http.message_to(messages.clone(), reply.to_string()).send();
                         let _ = timeout(ACCEPTED, reply).await;
                     }
                 }
@@ -111,7 +114,7 @@ impl Sse {
     pub(super) async fn notify(&self, notification: &Value) -> Result<(), Broken> {
         let posting = self
             .http
-            .message_to(self.messages.clone(), notification)
+            .message_to(self.messages.clone(), notification.to_string())
             .send();
         let posted = timeout(ACCEPTED, posting)
             .await

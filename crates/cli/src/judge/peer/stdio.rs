@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Broken, LONGEST, is_answer, observe};
-use crate::judge::Patience;
 use crate::judge::observed::Observed;
 
 /// The most lines that wait to be read.
@@ -51,7 +50,7 @@ impl Drop for Group {
 }
 
 impl Process {
-    pub(crate) fn start(program: &str, arguments: &[String], _: Patience) -> Result<Self, Broken> {
+    pub(crate) fn start(program: &str, arguments: &[String]) -> Result<Self, Broken> {
         let mut command = Command::new(program);
         command
             .args(arguments)

@@ -42,9 +42,8 @@ pub(crate) fn check_entry(
     match list {
         List::Tools => {
             problems.extend(check_name(key, &place, observed));
-            if entry
-                .get("description")
-                .and_then(Value::as_str)
+            if entry["description"]
+                .as_str()
                 .is_none_or(|text| text.trim().is_empty())
             {
                 let what = "A tool has no description: models choose tools by their descriptions.";
@@ -107,7 +106,7 @@ fn check_schemas(era: Era, tool: &Value, place: &str, observed: &mut Observed) -
             let what = "A schema refers to another document: clients and gateways do not fetch it.";
             observed.warn("schema-reference", what, format!("{place}, {member}"));
         }
-        let is_object = schema.get("type").and_then(Value::as_str) == Some("object");
+        let is_object = schema["type"].as_str() == Some("object");
         // For results, revisions before 2026-07-28 permit only objects.
         if !is_object && (member == "inputSchema" || era == Era::Legacy) {
             let what = "The root of a schema lacks `\"type\": \"object\"`.";
