@@ -92,7 +92,7 @@ function read(span) {
     links: (span.links ?? []).map((link) => ({ traceId: link.traceId, spanId: link.spanId })),
     sampled: ((span.flags ?? 0) & 1) === 1,
     failed: span.status?.code === 2,
-    message: span.status?.message ?? attributes.find(([key]) => key === "fanlight.error.message")?.[1] ?? "",
+    message: span.status?.message || (attributes.find(([key]) => key === "fanlight.error.message")?.[1] ?? ""),
     // A mistake of the sender has only a code, no `error.type`.
     error: (attributes.find(([key]) => key === "error.type") ?? attributes.find(([key]) => key === "rpc.response.status_code"))?.[1],
     backend: attributes.find(([key]) => key === "fanlight.backend.name")?.[1],

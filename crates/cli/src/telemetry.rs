@@ -15,6 +15,8 @@ use crate::cli::TraceArgs;
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::memory::budgets;
+use crate::observe::style::Style;
+use crate::observe::{spans, waterfall};
 
 /// Starts telemetry within the runtime. [`end`] delivers what is queued.
 pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry, Guard), Failure> {
@@ -38,7 +40,7 @@ pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry,
     let settings = Settings {
         tracing: true,
         ring: (ring.traces > 0).then_some(ring),
-        console: args.trace_console,
+        console: args.trace_console.then_some(waterfall),
         file: args.trace_file.clone().map(FileSettings::new),
         metrics: MetricLimits::default(),
         sampling: sampling_from_env(variable).map_err(usage)?,
@@ -48,6 +50,12 @@ pub fn start(config: &Config, args: &TraceArgs, log: &Log) -> Result<(Telemetry,
         dropped_log_lines: log.dropped(),
     };
     fanlight_otlp::start(settings, &export).map_err(Failure::other)
+}
+
+/// A finished trace for standard error.
+fn waterfall(trace: &str) -> String {
+    let spans = spans::read(trace.as_bytes()).unwrap_or_default();
+    waterfall::render(&spans, Style::of_stderr())
 }
 
 /// The destination of log records.

@@ -320,5 +320,4 @@ fn pairs(text: &str) -> Vec<(String, String)> {
 }
 
 #[cfg(test)]
-#[path = "env_tests.rs"]
 mod tests;

@@ -83,7 +83,8 @@ impl Builder {
             metrics,
             export,
         } = self;
-        let is_delivered = settings.console || settings.file.is_some() || export.is_some();
+        let is_delivered =
+            settings.console.is_some() || settings.file.is_some() || export.is_some();
         let (ring, writers) = if settings.tracing {
             (
                 settings.ring.map(|limits| Arc::new(Ring::new(limits))),
@@ -129,8 +130,8 @@ fn writers(
     metrics: &Arc<Metrics>,
 ) -> Result<Vec<Worker>, StartError> {
     let mut writers = Vec::new();
-    if settings.console {
-        let console = Console::new(io::stderr());
+    if let Some(render) = settings.console {
+        let console = Console::new(io::stderr(), render);
         writers.push(start("trace-console", console, metrics)?);
     }
     if let Some(file) = &settings.file {

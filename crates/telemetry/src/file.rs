@@ -4,7 +4,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
@@ -77,7 +76,7 @@ impl TraceFile {
 }
 
 impl worker::Write for TraceFile {
-    fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()> {
+    fn write(&mut self, spans: Vec<SpanData>) -> io::Result<()> {
         let mut line = otlp_json::traces(&self.resource, spans);
         line.push('\n');
         if self.size > 0 && self.size + line.len() as u64 > self.settings.max_bytes {

@@ -19,8 +19,9 @@ pub struct Settings {
     pub tracing: bool,
     /// The limits of the ring of recent traces; `None` for no ring.
     pub ring: Option<RingLimits>,
-    /// Whether to print each finished trace to the standard error stream.
-    pub console: bool,
+    /// Renders the OTLP-JSON of each finished trace, for the standard error stream; `None` prints
+    /// none.
+    pub console: Option<fn(&str) -> String>,
     /// The file that gets all ended spans.
     pub file: Option<FileSettings>,
     /// The rule for which traces are sampled.
@@ -44,7 +45,7 @@ impl Default for Settings {
         Self {
             tracing: true,
             ring: Some(RingLimits::default()),
-            console: false,
+            console: None,
             file: None,
             sampling: Sampling::ParentBasedAlwaysOn,
             propagators: Propagators::default(),

@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 /// Writes spans.
 pub(crate) trait Write: Send + 'static {
     /// Writes `spans`, which ended in this order.
-    fn write(&mut self, spans: &[Arc<SpanData>]) -> io::Result<()>;
+    fn write(&mut self, spans: Vec<SpanData>) -> io::Result<()>;
 }
 
 /// The thread and its queue. On drop the thread writes the queue and ends.
@@ -98,11 +98,12 @@ fn run(mut writer: impl Write, spans: &Receiver<Arc<Record>>, metrics: &Metrics)
     let mut failing = false;
     while let Ok(first) = spans.recv() {
         let batch = std::iter::once(first).chain(spans.try_iter().take(BATCH - 1));
-        let batch: Vec<_> = batch.map(|span| Arc::new(span.to_span_data())).collect();
-        match writer.write(&batch) {
+        let batch: Vec<_> = batch.map(|span| span.to_span_data()).collect();
+        let count = batch.len() as u64;
+        match writer.write(batch) {
             Ok(()) => failing = false,
             Err(error) => {
-                metrics.span_dropped(DropReason::WriteFailed, batch.len() as u64);
+                metrics.span_dropped(DropReason::WriteFailed, count);
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(%error, "spans dropped: cannot write traces");
                 }

@@ -165,13 +165,13 @@ fn filter(query: &Query) -> Result<ring::Query, Refusal> {
 pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let telemetry = &admin.subject.telemetry;
     let trace = || telemetry.ring()?.get(TraceId::from_hex(&id).ok()?);
-    let (Some(trace), Some(resource)) = (trace(), telemetry.resource()) else {
+    let (Some(mut trace), Some(resource)) = (trace(), telemetry.resource()) else {
         let message =
             "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
         return Err(Refusal::new(StatusCode::NOT_FOUND, message));
     };
     let kind = [(CONTENT_TYPE, "application/json")];
-    let own = otlp_json::traces(resource, &trace.spans);
+    let own = otlp_json::traces(resource, std::mem::take(&mut trace.spans));
     if trace.server_spans.is_empty() {
         return Ok((kind, own).into_response());
     }

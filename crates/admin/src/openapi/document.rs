@@ -1,9 +1,10 @@
 //! The whole description, and the tests that it is current and complete.
 
-use serde_json::{Value, json};
-use utoipa::OpenApi as _;
+use std::collections::BTreeMap;
 
-use super::operations::Operations;
+use serde_json::{Value, json};
+
+use super::operations::{operations, schemas};
 use crate::access::Needs;
 use crate::api::ROUTES;
 
@@ -13,34 +14,46 @@ const NOTHING: &str = "/api/{*rest}";
 /// Schemas of answers that may have further members: options, and reports of changes.
 const OPEN: [&str; 2] = ["InForce", "Reloaded"];
 
-/// The description, with the parts that all operations have in common.
+/// The whole description.
 fn document() -> Value {
-    let mut document = serde_json::to_value(Operations::openapi()).unwrap();
-    document["components"]["securitySchemes"] = json!({
-        "token": {"type": "http", "scheme": "bearer", "description": "`admin.token`, or a key or access token of `auth` \
-            to which `admin.roles` gives a role."},
-        "session": {"type": "apiKey", "in": "cookie", "name": "fanlight-session", "description": "The session of the page."},
-    });
+    let operations = operations();
+    let mut schemas = json!(schemas(&operations));
     for name in OPEN {
-        document["components"]["schemas"][name]["additionalProperties"] = json!(true);
+        schemas[name]["additionalProperties"] = json!(true);
     }
-    for schema in document["components"]["schemas"]
+    schemas
         .as_object_mut()
         .unwrap()
         .values_mut()
-    {
-        require_nullable(schema);
+        .for_each(require_nullable);
+    let mut paths = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for mut operation in operations {
+        let route = ROUTES.iter().find(|route| route.path == operation.path);
+        let route = route.unwrap_or_else(|| panic!("no route {}", operation.path));
+        add_common(&mut operation.value, route.needs);
+        let methods = paths.entry(operation.path).or_default();
+        methods.insert(operation.method, operation.value);
     }
-    for (path, item) in document["paths"].as_object_mut().unwrap() {
-        let route = ROUTES
-            .iter()
-            .find(|route| route.path == path)
-            .unwrap_or_else(|| panic!("no route {path}"));
-        for operation in item.as_object_mut().unwrap().values_mut() {
-            add_common(operation, route.needs);
-        }
-    }
-    document
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Fanlight's API for operators",
+            "description": "The API that the page of the admin listener uses. Later versions may add members. Members \
+                that end in `Ms` are milliseconds; points in time count from the Unix epoch. Unknown values are null.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "version": "1",
+        },
+        "servers": [{"url": "http://127.0.0.1:8081", "description": "The default address of the admin listener"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "`admin.token`, or a key or access token of `auth` \
+                    to which `admin.roles` gives a role."},
+                "session": {"type": "apiKey", "in": "cookie", "name": "fanlight-session", "description": "The session of the page."},
+            },
+        },
+    })
 }
 
 /// Makes all members required that may be null. An unknown member is null and never absent.

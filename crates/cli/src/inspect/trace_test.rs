@@ -262,13 +262,8 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
             .query(&query)
             .into_iter()
             .find(|trace| trace.id.to_string() == ids.trace);
-        let text = otlp_json::traces(
-            resource,
-            found
-                .as_ref()
-                .map(|trace| trace.spans.as_slice())
-                .unwrap_or_default(),
-        );
+        let spans = found.map(|trace| trace.spans).unwrap_or_default();
+        let text = otlp_json::traces(resource, spans);
         if is_whole(&text) || timeout_at(until, ended.recv()).await.is_err() {
             return text;
         }

@@ -1,8 +1,8 @@
 //! The terminal's width, and its use of colours.
 
-use std::io::IsTerminal as _;
+use std::io::IsTerminal;
 
-use terminal_size::{Width, terminal_size_of};
+use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::out;
 
@@ -11,7 +11,7 @@ const WIDTH: usize = 100;
 /// Width of a terminal that does not report its own.
 const NARROW: usize = 80;
 
-/// Width and colours of standard output.
+/// Width and colours of an output.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// The width of the terminal in characters.
@@ -22,14 +22,23 @@ pub struct Style {
 }
 
 impl Style {
-    /// The style of standard output. Colours appear only on a terminal, and never if `NO_COLOR` is
-    /// set (<https://no-color.org>).
+    /// The style of standard output.
     pub fn of_stdout() -> Self {
-        let colour = out::has_colours(&std::io::stdout());
         let stdout = std::io::stdout();
-        let (width, is_bounded) = match terminal_size_of(&stdout) {
+        Self::of(&stdout, terminal_size_of(&stdout))
+    }
+
+    /// The style of standard error.
+    pub fn of_stderr() -> Self {
+        let stderr = std::io::stderr();
+        Self::of(&stderr, terminal_size_of(&stderr))
+    }
+
+    fn of(stream: &impl IsTerminal, size: Option<(Width, Height)>) -> Self {
+        let colour = out::has_colours(stream);
+        let (width, is_bounded) = match size {
             Some((Width(width), _)) => (usize::from(width), true),
-            None if stdout.is_terminal() => (NARROW, true),
+            None if stream.is_terminal() => (NARROW, true),
             None => (WIDTH, false),
         };
         Self {

@@ -189,11 +189,7 @@ impl Records {
     }
 
     fn to_trace(&self, id: TraceId) -> Trace {
-        let spans = self
-            .spans
-            .iter()
-            .map(|span| Arc::new(span.to_span_data()))
-            .collect();
+        let spans = self.spans.iter().map(|span| span.to_span_data()).collect();
         let (number, dropped, attempts, outcome) =
             (self.number, self.dropped, self.attempts, self.outcome());
         let server_spans = self

@@ -24,7 +24,7 @@ pub struct Trace {
     /// The id of the trace.
     pub id: TraceId,
     /// The spans, in the order in which they ended.
-    pub spans: Vec<Arc<SpanData>>,
+    pub spans: Vec<SpanData>,
     /// How many earlier spans the ring has dropped.
     pub dropped: u64,
     /// The attempts to connect for which the trace stands, if it is one.
