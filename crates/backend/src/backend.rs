@@ -15,7 +15,7 @@ use fanlight_canonical::{
 use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Method, Notification, Response, Revision};
+use fanlight_protocol::{Method, Notification, Response, Revision, implementation};
 use fanlight_telemetry::BackendTelemetry;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -172,7 +172,6 @@ impl Backend {
             timeouts,
             limits,
             memory,
-            identity,
             telemetry:
                 TelemetrySettings {
                     telemetry: recorder,
@@ -242,7 +241,6 @@ impl Backend {
             let endpoint = HttpEndpoint::new(
                 place,
                 headers,
-                &identity,
                 bounds,
                 ca_file.as_deref(),
                 credentials.clone(),
@@ -306,7 +304,7 @@ impl Backend {
             choice: era,
             timeouts,
             sse_first,
-            own_info: identity.to_json(),
+            own_info: implementation(),
             place,
             connections_made: watch::Sender::default(),
             starts: Measured::default(),

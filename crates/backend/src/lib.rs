@@ -57,6 +57,6 @@ pub use replicas::Replicas;
 pub use server::Server;
 pub use settings::{
     BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice,
-    HealthPolicy, Identity, KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret,
-    Serves, SessionPolicy, TelemetrySettings, TransportSettings,
+    HealthPolicy, KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves,
+    SessionPolicy, TelemetrySettings, TransportSettings,
 };

@@ -15,9 +15,8 @@ pub use fanlight_config::settings::{
     Transport as TransportSettings,
 };
 use fanlight_fair::limit;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::Revision;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
-use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::{
     BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy,
 };
@@ -56,8 +55,6 @@ pub struct BackendSettings {
     pub limits: BackendLimits,
     /// The memory for the messages of all servers.
     pub memory: MessageMemory,
-    /// The name and version of Fanlight.
-    pub identity: Identity,
     /// Settings for traces and metrics of the server.
     pub telemetry: TelemetrySettings,
     /// Seals the ids of tasks that Fanlight makes for its clients.
@@ -94,7 +91,6 @@ impl BackendSettings {
             timeouts,
             limits,
             memory: _,
-            identity,
             telemetry:
                 TelemetrySettings {
                     telemetry: _,
@@ -116,7 +112,6 @@ impl BackendSettings {
             && *health == other.health
             && *timeouts == other.timeouts
             && *limits == other.limits
-            && *identity == other.identity
             && *trace_context == other.telemetry.trace_context
             && *content == other.telemetry.content
             && *endpoints == other.endpoints
@@ -418,23 +413,3 @@ pub(crate) const CLIENT_DESCRIPTION: usize = 128 << 10;
 
 /// The most requests of the server that one call may have open.
 pub(crate) const OPEN_SERVER_REQUESTS: usize = 16;
-
-/// The name and version of Fanlight, for `clientInfo` and `User-Agent`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The program's name.
-    pub name: String,
-    /// The program's version.
-    pub version: String,
-}
-
-impl Identity {
-    /// The `Implementation` object of the protocol.
-    pub(crate) fn to_json(&self) -> Json {
-        let mut object = ObjectBuilder::new();
-        object
-            .string("name", &self.name)
-            .string("version", &self.version);
-        object.finish()
-    }
-}

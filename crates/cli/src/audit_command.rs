@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_config::settings::read_bounded;
 use fanlight_config::{Config, parse_duration, parse_moment};
 use fanlight_protocol::Json;
+use fanlight_protocol::visible::plain;
 use fanlight_record::ledger::{
     CheckpointKey, Filter, LedgerFiles, PublicKey, Use, UseKey, Verified, read, usage, verify,
 };
@@ -16,7 +17,6 @@ use crate::configuration;
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
 use crate::record;
-use fanlight_protocol::visible::plain;
 
 /// The size limit of a file with checkpoints, in bytes.
 const CHECKPOINTS: usize = 16 << 20;

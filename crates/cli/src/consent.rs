@@ -5,13 +5,13 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use fanlight_config::settings::is_loopback;
 use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
+use fanlight_protocol::visible::plain;
 use url::Url;
 
 use crate::cli::CommonArgs;
 use crate::demo;
 use crate::failure::Failure;
 use crate::out::complain;
-use fanlight_protocol::visible::plain;
 
 /// The limit of characters shown of a command or of a server's address.
 const SHOWN: usize = 1000;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::cli::EndpointArgs;
-use crate::failure::Failure;
-use crate::suggestions::did_you_mean;
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
 use fanlight_config::{Config, EntryFilter};
 use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
 
+use crate::cli::EndpointArgs;
+use crate::failure::Failure;
 use crate::rewriting::servers_of_rules;
+use crate::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
 pub fn settings(config: &Config) -> EndpointSettings {

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use crate::pins::{Definitions, locked_lists};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::pins::{
     Definition, Flag, INSTRUCTIONS, ItemKey, LockedKind, flags, skeleton,
@@ -13,6 +12,7 @@ use fanlight_protocol::visible::plain;
 use serde_json::{Value, json};
 
 use crate::known_lists::KnownLists;
+use crate::pins::{Definitions, locked_lists};
 
 /// The limit of reported definitions. There is no option for this, since nobody reads more.
 const TOLD: usize = 50;

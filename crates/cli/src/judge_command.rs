@@ -4,20 +4,20 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::cli::CheckArgs;
-use crate::failure::Failure;
-use crate::interruption::interruptible;
-use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
-use crate::observe::style::Style;
-use crate::out::{self, complain, counted, say};
 use fanlight_config::written_moment;
 use fanlight_protocol::visible::plain;
 use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cli::CheckArgs;
+use crate::failure::Failure;
 use crate::inspect::{SignIn, sign_in_at};
+use crate::interruption::interruptible;
+use crate::judge::{EraReport, Finding, Patience, Report, Severity, Step, Target, judge, page};
 use crate::login::Browser;
+use crate::observe::style::Style;
+use crate::out::{self, complain, counted, say};
 
 /// The time limit for a start, which may include a download.
 const START: Duration = Duration::from_secs(90);

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::list_state::ListState;
 use fanlight_config::Config;
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{BackendEntry, Gateway, ListStore as _};
 use fanlight_protocol::Json;
+
+use crate::list_state::ListState;
 
 /// The servers' lists with the servers' own names, by kind and server. Unknown lists are absent.
 #[derive(Debug, Default)]

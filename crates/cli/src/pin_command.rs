@@ -3,11 +3,6 @@
 
 use std::path::Path;
 
-use crate::cli::{CommonArgs, PinArgs, PinCommand};
-use crate::configuration;
-use crate::failure::Failure;
-use crate::out::{self, counted, say};
-use crate::pins::{self, Definitions};
 use fanlight_canonical::Endpoint;
 use fanlight_config::{Config, PinOptions};
 use fanlight_gateway::Gateway;
@@ -16,7 +11,12 @@ use fanlight_protocol::json::Unreadable;
 use fanlight_protocol::visible::plain;
 use serde_json::json;
 
+use crate::cli::{CommonArgs, PinArgs, PinCommand};
+use crate::configuration;
+use crate::failure::Failure;
 use crate::flagged::flagged;
+use crate::out::{self, counted, say};
+use crate::pins::{self, Definitions};
 
 /// Runs `fanlight pin`. `read` starts the servers of a configuration, and reads their
 /// [`definitions`].

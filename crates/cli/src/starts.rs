@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendState, BackendStatus, Starting};
 use fanlight_gateway::Gateway;
+use fanlight_protocol::visible::plain;
 use terminal_size::{Width, terminal_size_of};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::observe::waterfall::fit;
 use crate::out;
-use fanlight_protocol::visible::plain;
 
 /// The interval between two checks of the servers.
 const LOOK: Duration = Duration::from_millis(100);

@@ -4,13 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::suggestions::did_the_pattern_mean;
 use fanlight_canonical::rights::{ItemKind, Servers, WrittenPattern};
 use fanlight_config::{Config, EntryFilter, ScopeRules, Server, ToolFilter};
 use fanlight_gateway::catalogue::ListKind;
 
 use crate::known_lists::KnownLists;
 use crate::rewriting::servers_of_rules;
+use crate::suggestions::did_the_pattern_mean;
 
 /// The limits of checked and of reported patterns. There is no option: configurations have fewer.
 const LOOKED_AT: usize = 1000;

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use crate::list_state::ListState;
-use crate::secrets::SystemKeyring;
 use arc_swap::ArcSwap;
 use fanlight_auth::Authenticator;
 use fanlight_backend::credentials::{
@@ -37,7 +35,9 @@ use tokio::task::spawn_blocking;
 use url::Url;
 
 use crate::grant_record::RecordOfGrants;
+use crate::list_state::ListState;
 use crate::own_credentials as own;
+use crate::secrets::SystemKeyring;
 use crate::server_auth::{Place, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
 

@@ -6,12 +6,13 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::thread;
 
+use fanlight_config::scheme;
+use fanlight_config::{Config, ListenAddress, Loaded};
+
 use crate::cli::CommonArgs;
 use crate::configuration::DEFAULT_FILES;
 use crate::demo;
 use crate::invocation::Invocation;
-use fanlight_config::scheme;
-use fanlight_config::{Config, ListenAddress, Loaded};
 
 /// The addresses of a gateway.
 pub struct Addresses<'a> {

@@ -1,15 +1,15 @@
 //! The admin listener: its address, its contents and its settings.
 
 use fanlight_admin::{AdminSettings, Member, Roles, SignInIssuer};
+use fanlight_cli::cli::Admin;
+use fanlight_cli::failure::Failure;
 use fanlight_cli::listeners::check_operators;
+use fanlight_cli::observe::FURTHER_PORTS;
 use fanlight_config::{AllowedClients, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use tracing::{info, warn};
 
 use crate::listening;
-use fanlight_cli::cli::Admin;
-use fanlight_cli::failure::Failure;
-use fanlight_cli::observe::FURTHER_PORTS;
 
 /// Binds the admin listener of a gateway on standard input and output, if one is configured. It is
 /// off by default, since clients start many such gateways on one machine.

@@ -5,15 +5,21 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fanlight_backend::MessageMemory;
 use fanlight_canonical::{DefinitionGuard, HandleSeal, Policy};
+use fanlight_cli::endpoints;
 use fanlight_cli::failure::Failure;
+use fanlight_cli::known_lists::KnownLists;
 use fanlight_cli::list_state::ListState;
 use fanlight_cli::list_state::list_limits;
 use fanlight_cli::memory::budgets;
 use fanlight_cli::pins::{self, Pins};
 use fanlight_cli::policy;
+use fanlight_cli::rewriting::naming_policy;
+use fanlight_cli::shown_names::NameRules;
+use fanlight_cli::users::Users;
 use fanlight_config::Config;
 use fanlight_gateway::{CacheLimits, Gateway, GatewaySettings};
 use fanlight_policy::Policies;
+use fanlight_protocol::implementation;
 use fanlight_record::Record;
 use fanlight_replicas::Replicas;
 use fanlight_replicas::keys;
@@ -22,12 +28,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::servers::{Difference, Servers};
-use crate::wiring::identity_json;
-use fanlight_cli::endpoints;
-use fanlight_cli::known_lists::KnownLists;
-use fanlight_cli::rewriting::naming_policy;
-use fanlight_cli::shown_names::NameRules;
-use fanlight_cli::users::Users;
 
 /// The running servers and the gateway core in front of them.
 pub(crate) struct Assembly {
@@ -92,7 +92,7 @@ impl Assembly {
                 .map(|replicas| replicas.tasks(config))
                 .transpose()?,
             keys: keys(config),
-            identity: identity_json(),
+            identity: implementation(),
         };
         let gateway = Gateway::new(settings).map_err(Failure::other)?;
         servers.commit(change, config.timeouts.drain);

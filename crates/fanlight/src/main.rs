@@ -17,10 +17,6 @@ mod standard_io;
 mod wiring;
 mod workers;
 
-use fanlight_cli::{
-    audit_command, configuration, connect, consent, demo, import, inspect, judge_command, keys,
-    log, manual, observe, pin_command, policy_command,
-};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,6 +30,10 @@ use fanlight_cli::log::Log;
 use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
+use fanlight_cli::{
+    audit_command, configuration, connect, consent, demo, import, inspect, judge_command, keys,
+    log, manual, observe, pin_command, policy_command,
+};
 use fanlight_telemetry::Telemetry;
 use short_lived::with_assembly;
 

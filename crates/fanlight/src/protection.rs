@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemRule, Servers};
+use fanlight_cli::rewriting::servers_of_rules;
 use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
 use fanlight_frontend::{
     ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
     WithoutOthers,
 };
-
-use fanlight_cli::rewriting::servers_of_rules;
 
 /// The protection in `config`; none if clients are not authenticated.
 pub(crate) fn settings(config: &Config) -> ProtectionSettings {

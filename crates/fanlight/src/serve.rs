@@ -15,19 +15,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::listening;
 use fanlight_admin::Subject;
 use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use fanlight_cli::configuration;
 use fanlight_cli::demo;
+use fanlight_cli::endpoints;
 use fanlight_cli::failure::{Failure, Unusable};
+use fanlight_cli::hooks;
 use fanlight_cli::list_state::ListState;
 use fanlight_cli::listeners::check_clients;
 use fanlight_cli::log::Log;
 use fanlight_cli::record::Recorder;
 use fanlight_cli::starts;
 use fanlight_cli::telemetry;
+use fanlight_cli::users::{Clients, Users};
+use fanlight_cli::welcome::{self, Addresses};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_frontend::{
@@ -53,6 +56,7 @@ use crate::admin;
 use crate::assembly::Assembly;
 use crate::auth;
 use crate::files;
+use crate::listening;
 use crate::protection;
 use crate::reload;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
@@ -60,10 +64,6 @@ use crate::service_manager::{self, Sockets};
 use crate::standard_io;
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
-use fanlight_cli::endpoints;
-use fanlight_cli::hooks;
-use fanlight_cli::users::{Clients, Users};
-use fanlight_cli::welcome::{self, Addresses};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(

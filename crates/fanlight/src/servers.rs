@@ -11,7 +11,11 @@ use fanlight_backend::{
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{BackendClient, BackendState, DefinitionGuard, HandleSeal};
 use fanlight_cli::list_state::{ListState, ServerLists};
+use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
+use fanlight_cli::server_credentials::{ServerCredentials, are_same};
+use fanlight_cli::users::Users;
 use fanlight_config::{Config, Server, ServerAuth};
+use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
 use fanlight_gateway::{ApprovalSettings, BackendEntry, BackendId, Canary, ListStore, Rewriting};
 use fanlight_telemetry::Telemetry;
 use tokio::time::timeout;
@@ -20,10 +24,6 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::wiring::backend_settings;
-use fanlight_cli::rewriting::{approval, canary_rule, filter, rewriting};
-use fanlight_cli::server_credentials::{ServerCredentials, are_same};
-use fanlight_cli::users::Users;
-use fanlight_gateway::versions::{MirrorSettings, VersionSettings, Versions};
 
 /// The running servers.
 pub(crate) struct Servers {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, Identity,
-    MessageMemory, ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, MessageMemory,
+    ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::HandleSeal;
 use fanlight_cli::memory::budgets;
@@ -20,7 +20,6 @@ use fanlight_frontend::{
     ByteBudget, FrontendSettings, Guard, ListenAddress, LiveGuard, LiveProtection, Origins,
     PublicUrl, TrustedProxies, max_suspended_calls,
 };
-use fanlight_protocol::json::ObjectBuilder;
 use fanlight_record::AuditLog;
 use fanlight_replicas::keys;
 use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
@@ -35,22 +34,6 @@ const PROCESS_START: Duration = Duration::from_secs(90);
 /// The size limit of a mirror's message: twice the limit of a copy, since nobody waits for the
 /// answers. There is no option for either.
 const MIRROR_MESSAGE: usize = 2 << 20;
-
-fn identity() -> Identity {
-    Identity {
-        name: "fanlight".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-    }
-}
-
-pub(crate) fn identity_json() -> fanlight_protocol::Json {
-    let identity = identity();
-    let mut object = ObjectBuilder::new();
-    object
-        .string("name", &identity.name)
-        .string("version", &identity.version);
-    object.finish()
-}
 
 /// The variables of Fanlight's own options, if a pattern could pass them on to a server's process.
 fn own_variables(config: &Config, server: &fanlight_config::Server) -> Vec<String> {
@@ -141,7 +124,6 @@ pub(crate) fn backend_settings(
             spare_bytes: budgets(config).spare,
             ..BackendLimits::default()
         },
-        identity: identity(),
         memory: memory.clone(),
         telemetry: TelemetrySettings {
             telemetry: telemetry.clone(),

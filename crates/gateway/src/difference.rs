@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{Kind, Member};
-
 use fanlight_protocol::visible::plain;
 
 /// The limit of listed differences; further ones are only counted.

@@ -16,6 +16,7 @@ pub mod error;
 #[cfg(test)]
 mod error_reference;
 pub mod header;
+mod implementation;
 pub mod input;
 pub mod json;
 pub mod line;
@@ -34,6 +35,7 @@ pub mod uri;
 pub mod visible;
 
 pub use error::{RpcError, code};
+pub use implementation::{USER_AGENT, implementation};
 pub use json::{Json, member_name};
 pub use message::{Message, MessageError, Notification, Request, Response};
 pub use method::Method;

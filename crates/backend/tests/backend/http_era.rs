@@ -40,7 +40,7 @@ async fn server_with_a_discovery_is_modern() {
         meta.get("io.modelcontextprotocol/clientInfo")
             .unwrap()
             .as_text(),
-        r#"{"name":"fanlight","version":"0.0.1"}"#
+        fanlight_protocol::implementation().as_text()
     );
 }
 

@@ -140,7 +140,7 @@ async fn pooled_sessions_name_no_single_client() {
     let pooled = server.next_of("initialize").await;
     assert_eq!(
         pooled.params().get("clientInfo").unwrap().as_text(),
-        r#"{"name":"fanlight","version":"0.0.1"}"#
+        fanlight_protocol::implementation().as_text()
     );
 }
 

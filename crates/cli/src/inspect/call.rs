@@ -2,11 +2,6 @@
 
 use std::io::IsTerminal as _;
 
-use crate::cli::CallArgs;
-use crate::failure::Failure;
-use crate::observe::Admin;
-use crate::out::{self, say};
-use crate::show;
 use fanlight_canonical::{Detail, ServerMessages};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
@@ -15,7 +10,12 @@ use fanlight_protocol::{Json, Response};
 
 use super::list::incomplete;
 use super::{arguments, no_such_tool, tool_call, tools};
+use crate::cli::CallArgs;
 use crate::endpoints::find_named;
+use crate::failure::Failure;
+use crate::observe::Admin;
+use crate::out::{self, say};
+use crate::show;
 
 /// Calls a tool of this gateway and prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
 /// JSON-RPC error or a result with `isError`.

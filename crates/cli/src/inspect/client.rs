@@ -3,18 +3,20 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
 use bytes::Bytes;
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_grants::oauth::{Challenge, PROOF_NONCE};
 use fanlight_grants::{Message as Asked, Refused};
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
-use fanlight_protocol::{Era, Json, Message, Response, Revision, header, meta};
+use fanlight_protocol::visible::plain;
+use fanlight_protocol::{Era, Json, Message, Response, Revision, code, header, meta};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::check::sign_in::wanted_at;
+use crate::failure::Failure;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
 use crate::login::ServerByUrl;
 
@@ -23,6 +25,9 @@ const TOKEN: &str = "FANLIGHT_TOKEN";
 /// How often a message is sent at most. A server may refuse an old token, the renewed token, and a
 /// DPoP proof without its nonce.
 const MOST_SENT: usize = 4;
+
+/// The limit of pages read of a list.
+const PAGES: usize = 100;
 
 /// The `traceparent` values of a request. They name different spans, which shows which one the
 /// gateway used.
@@ -141,7 +146,7 @@ impl Client {
     }
 
     /// Any stateless request; `_meta` is added to `params`.
-    pub(super) async fn modern(
+    async fn modern(
         &self,
         method: &str,
         params: ObjectBuilder,
@@ -150,6 +155,41 @@ impl Client {
     ) -> Result<Response, Failure> {
         let (body, headers) = modern_request(method, params, headers, trace);
         self.answer(self.post(body, headers).await?).await
+    }
+
+    /// The entries of a list; none if the server has no such list.
+    pub(super) async fn entries(&self, kind: ListKind) -> Result<Vec<Json>, Failure> {
+        let (method, mut all) = (kind.method(), Vec::new());
+        let mut cursor: Option<Json> = None;
+        for _ in 0..PAGES {
+            let mut params = ObjectBuilder::new();
+            if let Some(cursor) = &cursor {
+                params.member("cursor", cursor);
+            }
+            let page = self
+                .modern(method.as_str(), params, Vec::new(), None)
+                .await?;
+            let Some(result) = page.result() else {
+                // A server without items of this kind need not have the method.
+                if page.error_code() == Some(code::METHOD_NOT_FOUND) {
+                    break;
+                }
+                return Err(Failure::other(format!(
+                    "the gateway does not answer {}: {}",
+                    method.as_str(),
+                    plain(page.body().as_text(), 300)
+                )));
+            };
+            let entries = result.get(kind.member()).unwrap_or_else(Json::null);
+            all.extend(entries.elements().map(|place| entries.slice(place)));
+            cursor = result
+                .get("nextCursor")
+                .filter(|cursor| cursor.as_str().is_some());
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// Sends a message. If the server refuses its credentials, it did not run, and is sent again

@@ -1,12 +1,13 @@
 //! `fanlight diff`: compares the bytes of a call's result from the server and through the gateway.
 
-use fanlight_protocol::visible::plain;
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient, Call, Endpoint, ServerMessages, Unresolved};
 use fanlight_gateway::catalogue::{Entry, ListView};
+use fanlight_gateway::difference;
 use fanlight_gateway::{BackendId, Gateway};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json, Response};
 
 use super::{arguments, no_such_tool, tool_call, tools};
@@ -15,7 +16,6 @@ use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show;
-use fanlight_gateway::difference;
 
 /// A tool call directly at the tool's server.
 pub struct DirectCall {

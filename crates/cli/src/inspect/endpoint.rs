@@ -3,26 +3,19 @@
 
 use std::time::Duration;
 
-use crate::cli::CallArgs;
-use crate::failure::Failure;
-use crate::interruption::interruptible;
 use fanlight_config::Timeouts;
-use fanlight_gateway::catalogue::ListKind;
-use fanlight_protocol::Json;
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::visible::plain;
 
 use super::check::sign_in::{SignIn, wanted_at};
 use super::client::Client;
-use super::list::{List, Shown, Wanted, print_all};
+use super::list::{List, Wanted, print_all};
 use super::{arguments, call, trace_test};
+use crate::cli::CallArgs;
+use crate::failure::Failure;
+use crate::interruption::interruptible;
 use crate::login::{Browser, ServerByUrl};
 
 /// The time for one list.
 const LIST: Duration = Duration::from_secs(10);
-
-/// The limit of pages read of a list.
-const PAGES: usize = 100;
 
 /// Prints the lists that clients of this endpoint get.
 pub async fn list_at(
@@ -33,7 +26,7 @@ pub async fn list_at(
     let lists = as_client(url, LIST, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
-            lists.push((*kind, read(client, *kind).await?));
+            lists.push((*kind, List::of_client(client, *kind).await?));
         }
         Ok(lists)
     });
@@ -84,43 +77,4 @@ async fn as_client<T>(
     let outcome = interruptible(command(&client)).await;
     client.stop().await;
     outcome
-}
-
-async fn read(client: &Client, kind: ListKind) -> Result<List, Failure> {
-    let mut list = List::default();
-    let mut cursor: Option<Json> = None;
-    for _ in 0..PAGES {
-        let mut params = ObjectBuilder::new();
-        if let Some(cursor) = &cursor {
-            params.member("cursor", cursor);
-        }
-        let method = kind.method();
-        let page = client
-            .modern(method.as_str(), params, Vec::new(), None)
-            .await?;
-        let Some(result) = page.result() else {
-            // A server without items of this kind need not have the method.
-            if page.error_code() == Some(fanlight_protocol::code::METHOD_NOT_FOUND) {
-                break;
-            }
-            let what = plain(page.body().as_text(), 300);
-            return Err(Failure::other(format!(
-                "the gateway does not answer {}: {what}",
-                method.as_str()
-            )));
-        };
-        let entries = result.get(kind.member()).unwrap_or_else(Json::null);
-        list.entries.extend(
-            entries
-                .elements()
-                .map(|place| Shown::of(kind, entries.slice(place))),
-        );
-        cursor = result
-            .get("nextCursor")
-            .filter(|cursor| cursor.as_str().is_some());
-        if cursor.is_none() {
-            break;
-        }
-    }
-    Ok(list)
 }

@@ -3,9 +3,9 @@
 use fanlight_canonical::{BackendError, FailureDetails};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::visible::escaped_lines;
+use fanlight_protocol::visible::plain;
 
 use crate::out;
-use fanlight_protocol::visible::plain;
 
 /// A failure in lines: what happened, the last lines of the process, and a remedy.
 pub(super) fn text(backend: &str, error: &BackendError) -> String {

@@ -1,6 +1,5 @@
-use crate::observe::spans;
-
 use super::*;
+use crate::observe::spans;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SENT: Sent<'_> = Sent {

@@ -1,20 +1,21 @@
 //! `fanlight list`: the merged catalogue.
 
-use fanlight_protocol::visible::plain;
 use std::sync::Arc;
 
+use fanlight_gateway::Gateway;
+use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
+use fanlight_protocol::Json;
+use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
+use fanlight_protocol::visible::plain;
+
+use super::client::Client;
 use crate::cli::{EndpointArgs, Listed};
+use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::observe::Admin;
 use crate::observe::columns::{self, Column};
 use crate::observe::style::Style;
 use crate::out::{self, say};
-use fanlight_gateway::Gateway;
-use fanlight_gateway::catalogue::{Entry, ListKind, ListView};
-use fanlight_protocol::Json;
-use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
-
-use crate::endpoints::find_named;
 
 const LONGEST_DESCRIPTION: usize = 100;
 
@@ -102,14 +103,14 @@ pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Fa
 /// A merged list to show.
 #[derive(Default)]
 pub(super) struct List {
-    pub(super) entries: Vec<Shown>,
+    entries: Vec<Shown>,
     /// Notes on entries whose URI another server has, too.
     collisions: Vec<String>,
     /// The missing servers with reasons.
     missing: Vec<String>,
 }
 
-pub(super) struct Shown {
+struct Shown {
     key: String,
     backend: String,
     visible: Arc<Json>,
@@ -117,14 +118,9 @@ pub(super) struct Shown {
 
 impl Shown {
     /// An entry as clients get it; its server is unknown.
-    pub(super) fn of(kind: ListKind, entry: Json) -> Self {
-        let member = match kind {
-            ListKind::Tools | ListKind::Prompts => "name",
-            ListKind::Resources | ListKind::Skills => "uri",
-            ListKind::ResourceTemplates => "uriTemplate",
-        };
+    fn of(kind: ListKind, entry: Json) -> Self {
         let key = entry
-            .get(member)
+            .get(kind.key())
             .and_then(|key| Some(key.as_str()?.into_owned()))
             .unwrap_or_default();
         Self {
@@ -157,6 +153,15 @@ impl List {
             collisions: collisions.collect(),
             missing: incomplete(snapshot).collect(),
         }
+    }
+
+    /// Reads a list as a client gets it.
+    pub(super) async fn of_client(client: &Client, kind: ListKind) -> Result<Self, Failure> {
+        let entries = client.entries(kind).await?.into_iter();
+        Ok(Self {
+            entries: entries.map(|entry| Shown::of(kind, entry)).collect(),
+            ..Self::default()
+        })
     }
 
     /// Reads a list from an answer of `/api/catalogue`.

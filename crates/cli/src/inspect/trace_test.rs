@@ -8,15 +8,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::cli::{CommonArgs, TraceTestArgs};
-use crate::failure::Failure;
-use crate::observe::spans::{self, Kind, Span};
-use crate::observe::style::{Style, duration};
-use crate::observe::{Admin, waterfall};
-use crate::out::say;
-use crate::suggestions::did_you_mean;
 use fanlight_config::Config;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::param_header::MAX_MIRRORED;
 use fanlight_protocol::param_header::{self, ParamHeader};
 use fanlight_protocol::visible::plain;
@@ -29,13 +22,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::arguments;
 use super::client::{Client, TraceParents};
 use super::hops::{Hop, Sent, judge};
+use crate::cli::{CommonArgs, TraceTestArgs};
+use crate::failure::Failure;
+use crate::observe::spans::{self, Kind, Span};
+use crate::observe::style::{Style, duration};
+use crate::observe::{Admin, waterfall};
+use crate::out::say;
+use crate::suggestions::did_you_mean;
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);
 /// How often a running gateway is polled meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The limit of pages searched in the tool list.
-const PAGES: usize = 100;
 
 /// Calls a tool of a gateway on this machine, whose spans `telemetry` has. Prints each hop and the
 /// trace; fails if a hop lost the context.
@@ -149,53 +147,30 @@ pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
 ) -> Result<(String, Vec<ParamHeader>), Failure> {
-    let mut cursor: Option<Json> = None;
     let mut names = Vec::new();
     let mut reader_with_arguments = None;
-    for _ in 0..PAGES {
-        let mut params = ObjectBuilder::new();
-        if let Some(cursor) = &cursor {
-            params.member("cursor", cursor);
+    for entry in client.entries(ListKind::Tools).await? {
+        let Some(name) = entry
+            .get("name")
+            .and_then(|name| name.as_str().map(Cow::into_owned))
+        else {
+            continue;
+        };
+        let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
+        let fits = match wanted {
+            Some(wanted) => wanted == name,
+            None => only_reads(&entry) && needs_nothing(&schema),
+        };
+        if fits {
+            return Ok((
+                name,
+                param_header::annotations(&schema, MAX_MIRRORED).map_err(Failure::other)?,
+            ));
         }
-        let page = client
-            .modern("tools/list", params, Vec::new(), None)
-            .await?;
-        let result = page.result().ok_or_else(|| {
-            Failure::other(format!(
-                "the gateway does not list its tools: {}",
-                plain(page.body().as_text(), 300)
-            ))
-        })?;
-        let tools = result.get("tools").unwrap_or_else(Json::empty_object);
-        for entry in tools.elements().map(|entry| tools.slice(entry)) {
-            let Some(name) = entry
-                .get("name")
-                .and_then(|name| name.as_str().map(Cow::into_owned))
-            else {
-                continue;
-            };
-            let schema = entry.get("inputSchema").unwrap_or_else(Json::empty_object);
-            let fits = match wanted {
-                Some(wanted) => wanted == name,
-                None => only_reads(&entry) && needs_nothing(&schema),
-            };
-            if fits {
-                return Ok((
-                    name,
-                    param_header::annotations(&schema, MAX_MIRRORED).map_err(Failure::other)?,
-                ));
-            }
-            if only_reads(&entry) {
-                reader_with_arguments.get_or_insert_with(|| (name.clone(), required(&schema)));
-            }
-            names.push(name);
+        if only_reads(&entry) {
+            reader_with_arguments.get_or_insert_with(|| (name.clone(), required(&schema)));
         }
-        cursor = result
-            .get("nextCursor")
-            .filter(|cursor| cursor.as_str().is_some());
-        if cursor.is_none() {
-            break;
-        }
+        names.push(name);
     }
     Err(Failure::usage(match (wanted, reader_with_arguments) {
         (Some(tool), _) => match did_you_mean(tool, names.iter().map(String::as_str)) {

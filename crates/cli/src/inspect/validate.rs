@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use crate::cli::{CommonArgs, ValidateArgs};
-use crate::configuration;
-use crate::failure::{Failure, Unusable};
-use crate::out::{self, counted, say};
 use fanlight_config::{Environment, Problem, Server, Severity, Transport, load_all, load_usable};
 use fanlight_protocol::visible::plain;
 use serde_json::{Value, json};
 
 use super::check::authentication;
+use crate::cli::{CommonArgs, ValidateArgs};
+use crate::configuration;
+use crate::failure::{Failure, Unusable};
 use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::listeners;
+use crate::out::{self, counted, say};
 use crate::unmatched;
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on

@@ -6,7 +6,7 @@ use fanlight_protocol::{Era, Revision, meta};
 use serde_json::{Map, Value, json};
 
 use crate::judge::client::{Client, declared};
-use crate::judge::list::List;
+use crate::judge::list::{declared_lists, find_list};
 use crate::judge::lists;
 use crate::judge::mask::Mask;
 use crate::judge::observed::Observed;
@@ -257,7 +257,7 @@ impl Said {
         self.report.instructions_bytes = text("instructions").unwrap_or_default().len();
         self.report.is_served = true;
         let declared = description.get("capabilities").cloned().unwrap_or_default();
-        self.report.lists = List::declared(&declared);
+        self.report.lists = declared_lists(&declared);
         Ok(())
     }
 
@@ -268,12 +268,12 @@ impl Said {
             client.peer.notify(&initialized, &mut self.observed).await?;
         }
         for report in &mut self.report.lists {
-            let Some(list) = List::of_member(&report.kind) else {
+            let Some(list) = find_list(&report.kind) else {
                 continue;
             };
             let took = lists::read(list, client, report, &mut self.observed).await?;
             self.report.timings.push(Timing {
-                what: format!("`{}`", list.method()),
+                what: format!("`{}`", list.method().as_str()),
                 millis: millis(took),
             });
         }

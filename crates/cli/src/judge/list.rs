@@ -1,89 +1,49 @@
-//! The lists that servers may have.
+//! The lists that servers may have: what the specification says about each.
 
+use fanlight_gateway::catalogue::ListKind;
 use serde_json::Value;
 
 use crate::judge::report::ListReport;
 use crate::judge::shape::Shape;
 
-/// A list that servers may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
-    Tools,
-    Resources,
-    ResourceTemplates,
-    Prompts,
+/// The list with this member.
+pub(crate) fn find_list(member: &str) -> Option<ListKind> {
+    ListKind::ALL
+        .into_iter()
+        .find(|list| list.member() == member)
 }
 
-impl List {
-    const ALL: [Self; 4] = [
-        Self::Tools,
-        Self::Resources,
-        Self::ResourceTemplates,
-        Self::Prompts,
-    ];
-
-    pub(crate) fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Resources => "resources/list",
-            Self::ResourceTemplates => "resources/templates/list",
-            Self::Prompts => "prompts/list",
-        }
+/// The capability that promises a list.
+fn capability(list: ListKind) -> Option<&'static str> {
+    match list {
+        ListKind::Tools => Some("tools"),
+        ListKind::Resources | ListKind::ResourceTemplates => Some("resources"),
+        ListKind::Prompts => Some("prompts"),
+        ListKind::Skills => None,
     }
+}
 
-    /// The member with its entries.
-    pub(crate) fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources => "resources",
-            Self::ResourceTemplates => "resourceTemplates",
-            Self::Prompts => "prompts",
-        }
+/// The shape of a list's entries.
+pub(crate) fn shape(list: ListKind) -> Shape {
+    match list {
+        ListKind::Tools => Shape::Tool,
+        ListKind::Resources | ListKind::Skills => Shape::Resource,
+        ListKind::ResourceTemplates => Shape::ResourceTemplate,
+        ListKind::Prompts => Shape::Prompt,
     }
+}
 
-    pub(crate) fn of_member(member: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|list| list.member() == member)
-    }
-
-    fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Resources | Self::ResourceTemplates => "resources",
-            Self::Prompts => "prompts",
-        }
-    }
-
-    /// The member that identifies an entry.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::ResourceTemplates => "uriTemplate",
-        }
-    }
-
-    pub(crate) fn shape(self) -> Shape {
-        match self {
-            Self::Tools => Shape::Tool,
-            Self::Resources => Shape::Resource,
-            Self::ResourceTemplates => Shape::ResourceTemplate,
-            Self::Prompts => Shape::Prompt,
-        }
-    }
-
-    /// Empty reports for the lists that these capabilities promise.
-    pub(crate) fn declared(capabilities: &Value) -> Vec<ListReport> {
-        let of = |list: Self| {
-            let capability = capabilities
-                .get(list.capability())
-                .filter(|capability| !capability.is_null())?;
-            let announces_changes = capability["listChanged"].as_bool().unwrap_or_default();
-            Some(ListReport {
-                kind: list.member().to_owned(),
-                announces_changes,
-                ..ListReport::default()
-            })
-        };
-        Self::ALL.into_iter().filter_map(of).collect()
-    }
+/// Empty reports for the lists that these capabilities promise.
+pub(crate) fn declared_lists(capabilities: &Value) -> Vec<ListReport> {
+    let of = |list: ListKind| {
+        let capability = capabilities
+            .get(capability(list)?)
+            .filter(|capability| !capability.is_null())?;
+        Some(ListReport {
+            kind: list.member().to_owned(),
+            announces_changes: capability["listChanged"].as_bool().unwrap_or_default(),
+            ..ListReport::default()
+        })
+    };
+    ListKind::ALL.into_iter().filter_map(of).collect()
 }

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::Era;
 use serde_json::{Map, Value};
 
 use crate::judge::client::Client;
-use crate::judge::list::List;
 use crate::judge::observed::{Observed, shortened};
 use crate::judge::peer::{Answer, Broken};
 use crate::judge::report::{EntryReport, ListReport, tokens};
@@ -25,12 +25,13 @@ const MANY_TOOLS: usize = 100;
 
 /// Reads a list into its report. Returns how long it took.
 pub(crate) async fn read(
-    list: List,
+    list: ListKind,
     client: &mut Client<'_>,
     report: &mut ListReport,
     observed: &mut Observed,
 ) -> Result<Duration, Broken> {
     let mut all = Duration::ZERO;
+    let method = list.method();
     let mut cursor: Option<String> = None;
     let mut cursors = HashSet::new();
     let mut entries: Vec<Value> = Vec::new();
@@ -39,17 +40,17 @@ pub(crate) async fn read(
             .iter()
             .map(|cursor| ("cursor".to_owned(), Value::String(cursor.clone())));
         let (answer, took) = client
-            .ask(list.method(), params.collect::<Map<_, _>>(), observed)
+            .ask(method.as_str(), params.collect::<Map<_, _>>(), observed)
             .await?;
         all += took;
         let page = match answer {
             Answer::Result(page) => page,
             Answer::Error { code, message } => {
                 // A server with resources need not have templates.
-                let is_optional = list == List::ResourceTemplates;
+                let is_optional = list == ListKind::ResourceTemplates;
                 let what =
                     "It declares a capability but answers the request for its list with an error.";
-                let example = format!("{}: {code} {message}", list.method());
+                let example = format!("{}: {code} {message}", method.as_str());
                 if is_optional {
                     observed.note("list-error", what, example);
                 } else {
@@ -76,7 +77,7 @@ pub(crate) async fn read(
                 observed.error(
                     "list-member",
                     what,
-                    format!("{} without `{}`", list.method(), list.member()),
+                    format!("{} without `{}`", method.as_str(), list.member()),
                 );
             }
         }
@@ -88,7 +89,7 @@ pub(crate) async fn read(
             observed.error(
                 "cursor-loop",
                 what,
-                format!("{}: {}", list.method(), shortened(next)),
+                format!("{}: {}", method.as_str(), shortened(next)),
             );
             // A repeated entry counts once.
             let mut known = HashSet::new();
@@ -101,7 +102,7 @@ pub(crate) async fn read(
             observed.warn(
                 "list-length",
                 what,
-                format!("{}: {} entries so far", list.method(), entries.len()),
+                format!("{}: {} entries so far", method.as_str(), entries.len()),
             );
             break;
         }
@@ -111,7 +112,7 @@ pub(crate) async fn read(
 }
 
 fn judge(
-    list: List,
+    list: ListKind,
     era: Era,
     entries: &[Value],
     report: &mut ListReport,
@@ -140,8 +141,8 @@ fn judge(
         });
     }
     report.tokens = tokens(report.bytes);
-    let of_list = || list.method().to_owned();
-    if report.tokens > MANY_TOKENS && list == List::Tools {
+    let of_list = || list.method().as_str().to_owned();
+    if report.tokens > MANY_TOKENS && list == ListKind::Tools {
         let what = "The list of tools is long: it takes a large part of a model's context in every conversation.";
         observed.warn(
             "list-tokens",
@@ -149,12 +150,12 @@ fn judge(
             format!("about {} tokens", report.tokens),
         );
     }
-    if entries.len() > MANY_TOOLS && list == List::Tools {
+    if entries.len() > MANY_TOOLS && list == ListKind::Tools {
         let what =
             "There are more tools than some clients accept; a gateway can offer a part of them.";
         observed.warn("many-tools", what, format!("{} tools", entries.len()));
     }
-    if entries.is_empty() && list != List::ResourceTemplates && list != List::Resources {
+    if entries.is_empty() && list != ListKind::ResourceTemplates && list != ListKind::Resources {
         observed.note(
             "empty-list",
             "It declares a capability but the list is empty.",

@@ -6,9 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::Failure;
-use crate::list_state::user_state_of;
-use crate::out::complain;
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::{Requests, Trust};
 use fanlight_grants::oauth::Challenge;
@@ -17,6 +14,9 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 use super::{Browser, sign_in, user};
+use crate::failure::Failure;
+use crate::list_state::user_state_of;
+use crate::out::complain;
 use crate::users::{Clients, Users, auth_of_users};
 
 /// The name of the folder with these grants.

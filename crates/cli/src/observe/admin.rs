@@ -1,6 +1,5 @@
 //! A client of the JSON API of a running gateway (docs/api.md).
 
-use fanlight_protocol::visible::plain;
 use std::error::Error as _;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use bytes::Bytes;
 use fanlight_config::MAX_FILE_SIZE;
 use fanlight_config::settings::read_bounded;
 use fanlight_grants::fetch;
+use fanlight_protocol::visible::plain;
 use http::StatusCode;
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use fanlight_protocol::Json;
 use fanlight_protocol::visible::escaped;
+use fanlight_protocol::visible::plain;
 use http::StatusCode;
 use serde_json::Value;
 
@@ -13,7 +14,6 @@ use crate::cli::{AnswerArgs, ApprovalsArgs, ApprovalsCommand, CommonArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::show::indented;
-use fanlight_protocol::visible::plain;
 
 /// The limit of nesting up to which arguments are indented.
 const NESTING: usize = 1024;

@@ -1,6 +1,7 @@
 //! `fanlight reload`, `enable`, `disable`, `restart` and `end-session`: changes of a running
 //! gateway.
 
+use fanlight_protocol::visible::plain;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -10,7 +11,6 @@ use crate::cli::{CommonArgs, ReloadRequestArgs, ServerArgs, SessionArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
 use crate::suggestions::did_you_mean;
-use fanlight_protocol::visible::plain;
 
 /// Makes the gateway reload its configuration; fails if it cannot be used.
 pub async fn reload(args: &ReloadRequestArgs, common: &CommonArgs) -> Result<(), Failure> {

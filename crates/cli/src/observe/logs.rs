@@ -1,6 +1,7 @@
 //! `fanlight logs`: the standard error of a running gateway's server processes.
 
 use fanlight_protocol::sse::EventDecoder;
+use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::Admin;
@@ -11,7 +12,6 @@ use super::style::Style;
 use crate::cli::{CommonArgs, LogsArgs};
 use crate::failure::Failure;
 use crate::out::{self, complain, say};
-use fanlight_protocol::visible::plain;
 
 /// The size limit of a log line from the gateway, in bytes.
 const LONGEST: usize = 1 << 20;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::Admin;
@@ -11,7 +12,6 @@ use super::style::{Style, duration};
 use crate::cli::{CommonArgs, StatusArgs};
 use crate::failure::Failure;
 use crate::out::{self, counted, say};
-use fanlight_protocol::visible::plain;
 
 /// Prints the overview; fails if the gateway is not ready.
 pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
+use fanlight_protocol::visible::plain;
 use serde_json::Value;
 
 use super::admin::{elements, text};
@@ -13,7 +14,6 @@ use super::{Admin, spans, waterfall};
 use crate::cli::{CommonArgs, TracesArgs};
 use crate::failure::Failure;
 use crate::out::{self, say};
-use fanlight_protocol::visible::plain;
 
 /// The least number of digits shown of an id.
 const SHORTEST: usize = 8;

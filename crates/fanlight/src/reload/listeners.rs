@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use crate::listening;
 use fanlight_admin::LiveSettings;
 use fanlight_cli::failure::Unusable;
 use fanlight_cli::listeners::{check_clients, check_operators};
@@ -25,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::admin;
 use crate::files;
+use crate::listening;
 use crate::protection;
 use crate::wiring::{client_guard, frontend_settings};
 

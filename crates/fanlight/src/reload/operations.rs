@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_admin::{OperationError, Operations, RateLimit, RateUse, Reloaded};
+use fanlight_cli::flagged::{self, Flagged, flagged};
+use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::unmatched;
 use fanlight_frontend::RateState;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
@@ -12,9 +15,6 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::{Control, NoServer, Trigger};
-use fanlight_cli::flagged::{self, Flagged, flagged};
-use fanlight_cli::known_lists::KnownLists;
-use fanlight_cli::unmatched;
 
 impl Operations for Control {
     fn config(&self) -> Json {

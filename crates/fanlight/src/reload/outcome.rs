@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanlight_cli::connect::Target;
 use fanlight_cli::failure::Unusable;
+use fanlight_cli::shown_names::ChangedNames;
 use fanlight_config::{Config, ConfigErrors, ConfigFile};
 use serde_json::{Map, Value, json};
 use tracing::{info, warn};
 
 use super::listeners::Moved;
 use crate::servers::Difference;
-use fanlight_cli::shown_names::ChangedNames;
 
 /// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use fanlight_canonical::TaskDialect;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::{ArrayBuilder, Edits, Member, ObjectBuilder, rewrite_object};
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Revision, meta};
+use fanlight_protocol::{Era, Json, Revision, implementation, meta};
 
 use super::legacy;
 
@@ -33,7 +33,7 @@ pub(crate) fn initialize_result(description: &Json, revision: Revision) -> Json 
         let view = ServerDescription::from(description.clone());
         missing.member(
             SERVER_INFO,
-            &view.server_info().unwrap_or_else(own_identity),
+            &view.server_info().unwrap_or_else(implementation),
         );
     }
     let described = set_version(
@@ -244,16 +244,6 @@ fn inner(object: &Json) -> &[u8] {
         .bytes()
         .get(1..object.bytes().len().saturating_sub(1))
         .unwrap_or_default()
-}
-
-/// Fanlight's identity. It stands in for a server without one if the client's revision requires
-/// one.
-fn own_identity() -> Json {
-    let mut object = ObjectBuilder::new();
-    object
-        .string("name", "fanlight")
-        .string("version", env!("CARGO_PKG_VERSION"));
-    object.finish()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use fanlight_canonical::{
     MirrorDifference, MirrorOutcome, MirrorStatus, Parent, ServerMessages,
 };
 use fanlight_protocol::json::rewrite_object;
+use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Json, Method, Response, meta};
 use fanlight_telemetry::metrics::BackendMetrics;
 use fanlight_telemetry::{Telemetry, recorded_uri};
@@ -26,7 +27,6 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::difference::{self, Differences};
-use fanlight_protocol::visible::plain;
 
 /// The limit of simultaneous copies. There is no option, since it limits the memory of a slow
 /// mirror.

@@ -24,17 +24,16 @@ mod copies;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use copies::Copies;
 use fanlight_canonical::{
     BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
     EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
 };
-
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
 use tokio::time::Instant;
 
 use crate::topology::{BackendId, Canary};
-use copies::Copies;
 pub use copies::MirrorSettings;
 
 /// The parts of a server with canary and mirror.

@@ -10,9 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use fanlight_http::client::PoolSettings;
-use fanlight_protocol::sse;
+use fanlight_protocol::{USER_AGENT, sse};
 use http::Method;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use tokio::runtime::Handle;
@@ -26,7 +26,7 @@ use super::headers::ConfiguredHeaders;
 use super::problem::{self, Problem};
 use crate::credentials::CredentialSource;
 use crate::log::excerpt;
-use crate::settings::{Identity, Secret, origin_of};
+use crate::settings::{Secret, origin_of};
 use fanlight_canonical::{BackendError, Remedy};
 use fanlight_fair::LogLimit;
 
@@ -60,7 +60,6 @@ impl HttpEndpoint {
     pub(crate) fn new(
         (url, address): (&str, Option<SocketAddr>),
         configured: &[(String, Secret)],
-        identity: &Identity,
         bounds: PoolSettings,
         ca_file: Option<&Path>,
         source: Option<Arc<dyn CredentialSource>>,
@@ -91,7 +90,7 @@ impl HttpEndpoint {
             .and_then(|host| HeaderValue::try_from(host).ok());
         headers.extend(host.map(|host| (header::HOST, host)));
         headers.extend(credentials.map(|credentials| (header::AUTHORIZATION, credentials)));
-        headers.extend(user_agent(identity));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         headers.insert(
             header::ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
@@ -332,11 +331,6 @@ fn without_credentials(mut url: Url) -> (Url, Option<HeaderValue>) {
     (url, value)
 }
 
-fn user_agent(identity: &Identity) -> Option<(HeaderName, HeaderValue)> {
-    let value = format!("{}/{}", identity.name, identity.version);
-    Some((header::USER_AGENT, HeaderValue::from_str(&value).ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,10 +340,6 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
             .collect();
-        let identity = Identity {
-            name: "fanlight".into(),
-            version: "1".into(),
-        };
         let time = std::time::Duration::from_secs(1);
         let probes = fanlight_http::client::TcpProbes {
             interval: time,
@@ -361,7 +351,7 @@ mod tests {
             max_idle: 8,
             probes,
         };
-        HttpEndpoint::new((url, None), &headers, &identity, bounds, None, None)
+        HttpEndpoint::new((url, None), &headers, bounds, None, None)
     }
 
     #[tokio::test]
@@ -380,7 +370,7 @@ mod tests {
             "application/json, text/event-stream"
         );
         assert_eq!(endpoint.headers.current()["x-a"], "1");
-        assert_eq!(endpoint.headers.current()["user-agent"], "fanlight/1");
+        assert_eq!(endpoint.headers.current()["user-agent"], USER_AGENT);
         assert!(!endpoint.headers.current().contains_key("mcp-session-id"));
     }
 

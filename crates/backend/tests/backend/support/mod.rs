@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use fanlight_backend::{
-    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy, Identity,
+    Backend, BackendLimits, BackendSettings, BackendTimeouts, EraChoice, HealthPolicy,
     SessionPolicy, TelemetrySettings, TransportSettings,
 };
 use fanlight_canonical::{
@@ -59,10 +59,6 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             tasks: 8,
             task_bytes: 1 << 20,
             spare_bytes: 4 << 20,
-        },
-        identity: Identity {
-            name: "fanlight".into(),
-            version: "0.0.1".into(),
         },
         telemetry: TelemetrySettings::default(),
         handles: Arc::new(HandleSeal::new(&Keys::default()).unwrap()),

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use crate::out::counted;
 use fanlight_config::{
     Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
 };
 
+use crate::out::counted;
 use crate::users::auth_of_users;
 
 /// The time before a key's expiry in which a warning appears.

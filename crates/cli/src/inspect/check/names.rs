@@ -1,9 +1,9 @@
 //! Findings about names in merged lists: configured changes, and names that clients refuse.
 
-use fanlight_protocol::visible::plain;
 use std::collections::BTreeSet;
 
 use fanlight_gateway::catalogue::{ListView, UnknownName};
+use fanlight_protocol::visible::plain;
 
 /// Configured arguments that the tools do not have.
 pub(super) fn unknown_arguments(lists: &[ListView]) -> Vec<String> {

@@ -2,12 +2,13 @@
 
 mod schemas;
 
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::param_header::{self, MAX_MIRRORED};
 use fanlight_protocol::{Era, Json};
 use serde_json::Value;
 
-use crate::judge::list::List;
+use crate::judge::list::shape as shape_of;
 use crate::judge::observed::{Observed, shortened};
 use crate::judge::shape;
 
@@ -19,14 +20,14 @@ const LONGEST_FOR_CLIENTS: usize = 64;
 const LARGE_ENTRY: usize = 16 << 10;
 /// Checks an entry of a list, and adds findings. Returns short descriptions of its faults.
 pub(crate) fn check_entry(
-    list: List,
+    list: ListKind,
     era: Era,
     key: &str,
     entry: &Value,
     observed: &mut Observed,
 ) -> Vec<String> {
     let place = format!("{} {}", list.member(), shortened(key));
-    let mut problems = shape::problems(list.shape(), entry);
+    let mut problems = shape::problems(shape_of(list), entry);
     for problem in &problems {
         let what = "An entry of a list lacks members that the specification requires.";
         observed.error("entry-shape", what, format!("{place}: {problem}"));
@@ -40,7 +41,7 @@ pub(crate) fn check_entry(
         );
     }
     match list {
-        List::Tools => {
+        ListKind::Tools => {
             problems.extend(check_name(key, &place, observed));
             if entry["description"]
                 .as_str()
@@ -51,13 +52,13 @@ pub(crate) fn check_entry(
             }
             problems.extend(check_schemas(era, entry, &place, observed));
         }
-        List::Resources => {
+        ListKind::Resources => {
             if !key.is_empty() && reqwest::Url::parse(key).is_err() {
                 observed.error("uri", "The URI of a resource is none.", place.as_str());
                 problems.push("its URI is none".to_owned());
             }
         }
-        List::ResourceTemplates => {
+        ListKind::ResourceTemplates => {
             if key.matches('{').count() != key.matches('}').count() {
                 observed.error(
                     "uri-template",
@@ -67,7 +68,7 @@ pub(crate) fn check_entry(
                 problems.push("its URI template is none".to_owned());
             }
         }
-        List::Prompts => {}
+        ListKind::Prompts | ListKind::Skills => {}
     }
     problems
 }

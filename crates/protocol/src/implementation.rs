@@ -1,0 +1,17 @@
+//! What Fanlight tells peers about itself.
+
+use crate::Json;
+use crate::json::ObjectBuilder;
+
+/// The value of the header `User-Agent`.
+pub const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));
+
+/// Fanlight as an `Implementation`, with its name and version.
+#[must_use]
+pub fn implementation() -> Json {
+    let mut object = ObjectBuilder::new();
+    object
+        .string("name", "fanlight")
+        .string("version", env!("CARGO_PKG_VERSION"));
+    object.finish()
+}
