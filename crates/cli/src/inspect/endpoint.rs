@@ -26,7 +26,7 @@ pub async fn list_at(
     let lists = as_client(url, LIST, browser, async |client| {
         let mut lists = Vec::new();
         for kind in wanted.kinds() {
-            lists.push((*kind, List::of_client(client, *kind).await?));
+            lists.push((*kind, List::of_entries(*kind, client.entries(*kind).await?)));
         }
         Ok(lists)
     });

@@ -8,7 +8,6 @@ use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::visible::plain;
 
-use super::client::Client;
 use crate::cli::{EndpointArgs, Listed};
 use crate::endpoints::find_named;
 use crate::failure::Failure;
@@ -155,13 +154,13 @@ impl List {
         }
     }
 
-    /// Reads a list as a client gets it.
-    pub(super) async fn of_client(client: &Client, kind: ListKind) -> Result<Self, Failure> {
-        let entries = client.entries(kind).await?.into_iter();
-        Ok(Self {
-            entries: entries.map(|entry| Shown::of(kind, entry)).collect(),
+    /// A list with these entries, as a client gets them.
+    pub(super) fn of_entries(kind: ListKind, entries: Vec<Json>) -> Self {
+        let shown = |entry| Shown::of(kind, entry);
+        Self {
+            entries: entries.into_iter().map(shown).collect(),
             ..Self::default()
-        })
+        }
     }
 
     /// Reads a list from an answer of `/api/catalogue`.
