@@ -70,9 +70,36 @@ async fn task_is_asked_of_its_own_server_at_every_replica_and_belongs_to_its_cli
         "{asked}"
     );
     assert!(first.received("tasks/get").is_empty() && !second.received("tasks/get").is_empty());
-    // Another client's task is unknown, so all servers are asked.
-    ask(&other, "tasks/get", r#""taskId":"t-1""#, BOB).await;
-    assert!(!first.received("tasks/get").is_empty());
+    // Another client's task does not exist, as one that nobody has made.
+    let before = second.received("tasks/get").len();
+    for method in ["tasks/get", "tasks/cancel"] {
+        let of_other = ask(&other, method, r#""taskId":"t-1""#, BOB).await;
+        let of_nobody = ask(&other, method, r#""taskId":"t-2""#, BOB).await;
+        assert_eq!(of_other, of_nobody);
+        assert!(of_other.contains("Task not found"), "{of_other}");
+    }
+    assert!(first.received("tasks/get").is_empty());
+    assert_eq!(second.received("tasks/get").len(), before);
+}
+
+#[tokio::test]
+async fn task_at_the_only_server_belongs_to_its_client_at_every_replica() {
+    let (valkey, only) = (Valkey::start().await, backend().await);
+    let group = Group::new(only.entry("only"), "");
+    let (one, other) = tokio::join!(group.start(valkey.url()), group.start(valkey.url()));
+    let made = ask(&one, "tools/call", r#""name":"t","arguments":{}"#, ANN).await;
+    assert!(made.contains("t-1"), "{made}");
+    for at in [&one, &other] {
+        let own = ask(at, "tasks/get", r#""taskId":"t-1""#, ANN).await;
+        assert!(
+            slicer::member_at(&own, &["result", "taskId"]).is_some(),
+            "{own}"
+        );
+        let before = only.received("tasks/get").len();
+        let of_other = ask(at, "tasks/get", r#""taskId":"t-1""#, BOB).await;
+        assert!(of_other.contains("Task not found"), "{of_other}");
+        assert_eq!(only.received("tasks/get").len(), before);
+    }
 }
 
 pub(crate) const EVERYTHING: &str = "permit(principal, action, resource);";

@@ -32,6 +32,8 @@ function card(one, refresh) {
       fact("Id", one.id, "mono")),
     h("h3", null, "Arguments"),
     h("pre", { class: "payload", tabIndex: 0, "aria-label": "Arguments" }, one.arguments ?? "none"),
+    one.more ? h("h3", null, "Other parameters") : null,
+    one.more ? h("pre", { class: "payload", tabIndex: 0, "aria-label": "Other parameters" }, one.more) : null,
     one.status === "open" ? buttons(one, refresh) : null);
 }
 

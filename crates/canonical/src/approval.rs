@@ -19,6 +19,8 @@ pub struct NeededApproval<'a> {
     /// The arguments that the client sent, without those that the configuration adds, which may be
     /// secret.
     pub own: Option<Json>,
+    /// An object with the other members of `params` that the server gets.
+    pub more: Option<Json>,
 }
 
 /// A rule that requires approval of a call.

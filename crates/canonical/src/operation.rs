@@ -56,6 +56,11 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the request is certain to be refused, by the policy or because it names nothing.
+    fn is_refused(&self) -> bool {
+        false
+    }
+
     /// The approval that the call needs; `None` if it needs none.
     fn approval(&self) -> Option<NeededApproval<'_>> {
         None

@@ -27,6 +27,12 @@ pub trait Rights: fmt::Debug + Send + Sync {
     /// Identifies the rights within this process; equal for clients that the policy treats alike.
     fn number(&self) -> u64;
 
+    /// Whether the number stands for the rights: whether they are the same in all requests of the
+    /// client. If not, nothing is kept by the number.
+    fn is_lasting(&self) -> bool {
+        true
+    }
+
     /// Whether an item exists for the client. [`PolicyOutcome::Hidden`] if the client may use it
     /// with no arguments at all.
     fn listing(&self, item: &PolicyItem<'_>) -> Verdict;

@@ -50,7 +50,8 @@ pub fn of(
     if let Some(same) = earlier.filter(|earlier| earlier.number() == settings.number()) {
         return Ok(Some(Arc::clone(same)));
     }
-    let policies = Policies::new(settings).map_err(|wrong| {
+    let memory = crate::memory::budgets(config).policy;
+    let policies = Policies::within(settings, memory).map_err(|wrong| {
         let lines: Vec<_> = wrong.iter().map(|one| format!("error: {one}")).collect();
         lines.join("\n")
     })?;

@@ -87,6 +87,8 @@ pub struct Charge<K> {
     rate: Rate<K>,
     key: K,
     part: Duration,
+    /// The time when the key's use was forgotten right after this charge.
+    until: Instant,
 }
 
 impl<K: Clone + Eq + Hash> Rate<K> {
@@ -151,6 +153,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
                 rate: self.clone(),
                 key: key.clone(),
                 part: quota.part(),
+                until: next,
             },
             wait,
         ))
@@ -221,12 +224,15 @@ impl<K: Clone + Eq + Hash> Rate<K> {
 }
 
 impl<K: Clone + Eq + Hash> Charge<K> {
-    /// Refunds the charge.
+    /// Refunds the charge, unless a later one has its turn behind it: two would have the same turn
+    /// then.
     pub fn refund(self) {
         let mut state = self.rate.state();
         let state = &mut *state;
         if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut()) {
-            *until = until.checked_sub(self.part).unwrap_or(*until);
+            if *until == self.until {
+                *until = until.checked_sub(self.part).unwrap_or(*until);
+            }
         }
     }
 }
@@ -319,6 +325,32 @@ mod tests {
             (0..9).filter(|_| rate.charge(&1, QUOTA).is_ok()).count(),
             MOST
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_that_are_given_back_make_no_two_others_run_at_once() {
+        let rate = Rate::new(8);
+        let quota = Quota { most: 1, ..QUOTA };
+        let mut turns = Vec::new();
+        for _ in 0..6 {
+            let mut waiting = Vec::new();
+            while let Ok(charged) = rate.charge_within(&1, quota, 5 * quota.per) {
+                waiting.push(charged);
+            }
+            let last = waiting.pop();
+            turns.extend(last.map(|(_, wait)| Instant::now() + wait));
+            // In any order, and the last one stays.
+            waiting.reverse();
+            waiting.into_iter().for_each(|(charge, _)| charge.refund());
+            let later = rate.charge_within(&1, quota, 6 * quota.per).ok();
+            turns.extend(later.map(|(_, wait)| Instant::now() + wait));
+            tokio::time::advance(quota.per).await;
+        }
+        turns.sort_unstable();
+        assert!(turns.len() > 2);
+        for (one, next) in turns.iter().zip(turns.iter().skip(1)) {
+            assert!(*next - *one >= quota.per, "{turns:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use fanlight_gateway::approvals::{
     Approvals, ApproverRule, Asked, CallToApprove, NotApproved, NotAsked, Question,
 };
 use fanlight_protocol::capability::MissingCapability;
-use fanlight_protocol::input::{InputRequired, REQUEST_STATE};
+use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
@@ -43,6 +43,8 @@ pub(crate) struct CallBeforeApproval {
     call: CallToApprove,
     /// The `requestState` that the client sent back from an earlier round of input.
     state: Option<Json>,
+    /// Whether the client sent input that a server may have asked for.
+    brings_input: bool,
 }
 
 /// A call that somebody has approved.
@@ -80,6 +82,7 @@ impl CallBeforeApproval {
             tool,
             arguments,
             own,
+            more,
         }: NeededApproval<'_>,
     ) -> Box<Self> {
         let context = Arc::clone(operation.context());
@@ -91,11 +94,12 @@ impl CallBeforeApproval {
             tool: (*tool.name).into(),
             arguments,
             own,
+            more,
             rules: number,
         };
-        let state = operation
-            .params()
-            .and_then(|params| params.get(REQUEST_STATE));
+        let params = operation.params();
+        let state = params.and_then(|params| params.get(REQUEST_STATE));
+        let brings_input = params.is_some_and(|params| params.get(INPUT_RESPONSES).is_some());
         Box::new(Self {
             settings: Arc::clone(settings),
             context,
@@ -103,6 +107,7 @@ impl CallBeforeApproval {
             text,
             call,
             state,
+            brings_input,
         })
     }
 
@@ -132,6 +137,7 @@ impl CallBeforeApproval {
             own: operation
                 .params()
                 .and_then(|params| params.get("arguments")),
+            more: operation.sent_more(),
         };
         Some(Self::new(settings, operation, needed))
     }
@@ -149,7 +155,10 @@ impl CallBeforeApproval {
     /// # Errors
     ///
     /// If nobody approves; the call must not run then.
-    pub(crate) async fn agreed(self, messages: ServerMessages) -> Result<ApprovedCall, RpcError> {
+    pub(crate) async fn agreed(
+        mut self,
+        messages: ServerMessages,
+    ) -> Result<ApprovedCall, RpcError> {
         let approvals = &self.settings.approvals;
         let earlier = match &self.state {
             Some(state) => approvals.is_continued(&self.call, state).await,
@@ -160,7 +169,28 @@ impl CallBeforeApproval {
                 self.record("approved", &id)?;
                 id
             }
-            None => self.asked(&messages).await?,
+            // No approver has seen the input.
+            None if self.brings_input => {
+                return Err(not_approved(
+                    "this call brings input that no approved call has asked for; it was not carried out; send it without \
+                     `inputResponses` and `requestState`",
+                    None,
+                    "unasked",
+                ));
+            }
+            // The server gets the state, too.
+            None => match &self.state {
+                Some(state) => {
+                    let mut more = ObjectBuilder::new();
+                    if let Some(rest) = &self.call.more {
+                        more.member("params", rest);
+                    }
+                    more.member(REQUEST_STATE, state);
+                    self.call.more = Some(more.finish());
+                    self.asked(&messages).await?
+                }
+                None => self.asked(&messages).await?,
+            },
         };
         Ok(ApprovedCall {
             approvals: approvals.clone(),
@@ -208,6 +238,10 @@ impl CallBeforeApproval {
             question
         } else {
             format!("{question}\n\n{}", escaped(arguments))
+        };
+        let text = match &self.call.more {
+            Some(more) => format!("{text}\n\n{}", escaped(more.as_text())),
+            None => text,
         };
         let mut params = ObjectBuilder::new();
         params.string("message", &text);

@@ -207,9 +207,13 @@ impl Listeners {
                 // Announcements of the only server pass unchanged.
                 registration.announce_only(&Default::default());
                 registration.hears(None);
+                let mut listen = listen.clone();
+                if Tasks::guard(&listen.context, &Method::Listen, only) {
+                    listen = self.tasks.of_client(view, listen).await;
+                }
                 let listening = only
                     .client
-                    .listen(listening::evicting(listen.clone(), only.id, &self.lists))
+                    .listen(listening::evicting(listen, only.id, &self.lists))
                     .await;
                 Ok((
                     listening.map_err(|error| view.no_answer(only.id, &error))?,

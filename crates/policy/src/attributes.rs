@@ -40,9 +40,13 @@ pub(crate) struct SeenClient {
     pub(crate) groups: HashSet<EntityUid>,
     /// The client as an entity, with its groups.
     pub(crate) entity: Entity,
-    /// The context of the client's requests, without arguments.
-    pub(crate) context: Vec<(String, RestrictedExpression)>,
 }
+
+/// The context of a request without arguments.
+pub(crate) type SeenContext = Vec<(String, RestrictedExpression)>;
+
+/// Attributes of the context that differ from request to request, or that clients choose.
+const CHANGING: [&str; 4] = ["clientName", "clientVersion", "address", "time"];
 
 impl Differences {
     pub(crate) fn of(rules: &[Rule]) -> Self {
@@ -70,7 +74,13 @@ impl Differences {
         self.reads.hints
     }
 
-    /// The key of a request's client. It is equal for clients that the policies treat alike.
+    /// Whether the policies treat requests of one client differently.
+    pub(crate) fn reads_requests(&self) -> bool {
+        reads_requests(&self.reads)
+    }
+
+    /// The key of a request's client. It is equal for clients that the policies treat alike in
+    /// requests that are otherwise alike.
     pub(crate) fn key(&self, request: &CallContext, identity: &Identity, endpoint: &str) -> String {
         let mut key = format!("{endpoint:?}");
         let mut differ = |is_read: bool, text: &dyn Fn() -> String| {
@@ -102,19 +112,12 @@ impl Differences {
         });
         differ(self.reads.claims, &|| format!("{:?}", identity.claims));
         differ(self.reads("era"), &|| request.era.as_str().to_owned());
-        for (name, member) in INFO {
-            differ(self.reads(name), &|| format!("{:?}", info(request, member)));
-        }
-        differ(self.reads("address"), &|| format!("{:?}", request.address));
-        differ(self.reads("time"), &|| {
-            humantime::format_rfc3339_seconds(this_minute()).to_string()
-        });
         key
     }
 
     /// The client of a request as the policies see it. `None` if it cannot be expressed in Cedar,
     /// which does not happen.
-    pub(crate) fn seen(&self, request: &CallContext, identity: &Identity) -> Option<SeenClient> {
+    pub(crate) fn seen(&self, identity: &Identity) -> Option<SeenClient> {
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let texts =
             |all: &mut dyn Iterator<Item = &str>| RestrictedExpression::new_set(all.map(text));
@@ -145,7 +148,16 @@ impl Differences {
             .filter_map(|group| uid("Group", group))
             .collect();
         let entity = Entity::new_with_tags(user.clone(), attributes, groups.clone(), tags).ok()?;
+        Some(SeenClient {
+            user,
+            groups,
+            entity,
+        })
+    }
 
+    /// The context of a request as the policies see it.
+    pub(crate) fn context(&self, request: &CallContext) -> SeenContext {
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         let mut context = vec![("era".to_owned(), text(request.era.as_str()))];
         for (name, member) in INFO {
             let value = info(request, member).filter(|_| self.reads(name));
@@ -157,12 +169,7 @@ impl Differences {
         context.extend(address.map(|address| ("address".to_owned(), address)));
         let time = humantime::format_rfc3339_seconds(this_minute()).to_string();
         context.push(("time".to_owned(), RestrictedExpression::new_datetime(time)));
-        Some(SeenClient {
-            user,
-            groups,
-            entity,
-            context,
-        })
+        context
     }
 
     /// The client's groups that policies mention.
@@ -174,11 +181,15 @@ impl Differences {
     }
 }
 
+/// Whether a policy that reads this treats requests of one client differently.
+pub(crate) fn reads_requests(reads: &Reads) -> bool {
+    CHANGING.iter().any(|name| reads.attributes.contains(*name))
+}
+
 /// The client's statements about itself: their names in policies, and the members of `clientInfo`.
 const INFO: [(&str, &str); 2] = [("clientName", "name"), ("clientVersion", "version")];
 
-/// A member of `clientInfo`, as the client wrote it. An overlong text counts as missing, because
-/// decisions are kept by it.
+/// A member of `clientInfo`, as the client wrote it. An overlong text counts as missing.
 fn info(request: &CallContext, member: &str) -> Option<String> {
     let text = request.client_info.as_ref()?.peek(member)?.as_str()?;
     (text.len() <= LONGEST_INFO).then(|| text.into_owned())
@@ -200,7 +211,7 @@ fn id(identity: &Identity) -> String {
         .unwrap_or_else(|| ANONYMOUS.to_owned())
 }
 
-/// The time to the minute, because decisions are kept that long.
+/// The time to the minute, as policies are promised.
 fn this_minute() -> SystemTime {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,7 +1,8 @@
 //! The decisions: selects the rules that may concern a client, and evaluates them for an item.
 //!
-//! A decision that does not depend on arguments is remembered for all clients that the policies
-//! treat alike. An error in a forbidding policy counts as met; an error in a permitting policy
+//! What is remembered is limited in bytes: clients, sets of rules for all clients that the same
+//! rules may concern, and decisions. A rule that reads what a client chooses for each request is
+//! decided each time, apart from the others. An error in a forbidding policy counts as met; an error in a permitting policy
 //! counts as not met.
 
 use std::borrow::Cow;
@@ -22,22 +23,24 @@ use fanlight_canonical::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use foldhash::fast::RandomState;
-use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
+use quick_cache::{Equivalent, Weighter};
 
 use crate::arguments::{LookedAt, ReadArguments};
-use crate::attributes::{Differences, SeenClient, uid};
+use crate::attributes::{Differences, SeenClient, SeenContext, reads_requests, uid};
 use crate::expression::{ARGUMENTS, Arguments, Reads};
 use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
 use crate::source::{InvalidPolicy, PolicyText};
 use crate::typed::TYPES;
 
-/// The most clients whose rights are kept. Clients that the policies treat alike count as one.
-const CLIENTS: usize = 1_024;
-/// The most decisions that are remembered: for 64 clients with 1,000 items each. One takes about
-/// 250 bytes.
-const DECISIONS: usize = 65_536;
+/// The bytes that are remembered if nothing else is said.
+const MEMORY: usize = 32 << 20;
+/// The estimated bytes of one rule in a set, with its copies for each action.
+const RULE: usize = 4 << 10;
+/// The estimated bytes of a client or a decision beside its texts.
+const ENTRY: usize = 2 << 10;
+const DECISION: usize = 256;
 /// The longest name for which decisions are remembered, in bytes.
 const LONGEST: usize = 256;
 
@@ -77,7 +80,41 @@ pub struct ServerFacts {
 #[derive(Debug)]
 pub struct Policies {
     shared: Arc<Shared>,
-    clients: Cache<String, Arc<ClientRights>>,
+    clients: Cache<String, Arc<ClientRights>, Weights>,
+}
+
+/// The estimated bytes of remembered values.
+#[derive(Clone, Debug)]
+struct Weights;
+
+impl Weighter<String, Arc<ClientRights>> for Weights {
+    fn weight(&self, key: &String, rights: &Arc<ClientRights>) -> u64 {
+        // The key has the texts that policies read, and the client has them again.
+        let rules = rights.known.rules.len() * size_of::<u32>();
+        weight(ENTRY + 3 * key.len() + rules)
+    }
+}
+
+impl Weighter<Arc<[u32]>, Arc<RuleSets>> for Weights {
+    fn weight(&self, rules: &Arc<[u32]>, _: &Arc<RuleSets>) -> u64 {
+        weight(ENTRY + rules.len() * RULE)
+    }
+}
+
+impl Weighter<DecisionKey, Decided> for Weights {
+    fn weight(&self, key: &DecisionKey, decided: &Decided) -> u64 {
+        let policies = decided.policies.len() * size_of::<usize>();
+        let notes: usize = decided
+            .notes
+            .iter()
+            .map(|note| ENTRY / 16 + note.len())
+            .sum();
+        weight(DECISION + key.server.len() + key.name.len() + policies + notes)
+    }
+}
+
+fn weight(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The data that all clients' rights share.
@@ -91,8 +128,30 @@ struct Shared {
     default_path: String,
     tags: HashMap<String, Vec<String>, RandomState>,
     authorizer: Authorizer,
-    /// The decisions that do not depend on arguments.
-    decided: Cache<DecisionKey, Verdict>,
+    /// The sets of rules, by the rules that may concern a client.
+    sets: Cache<Arc<[u32]>, Arc<RuleSets>, Weights>,
+    /// The decisions that depend on neither arguments nor requests.
+    decided: Cache<DecisionKey, Decided, Weights>,
+}
+
+impl Shared {
+    /// The rules at these positions, by action.
+    fn sets(&self, rules: &Arc<[u32]>) -> Arc<RuleSets> {
+        if let Some(kept) = self.sets.get(rules) {
+            return kept;
+        }
+        let sets = Arc::new(RuleSets::default());
+        self.sets.insert(Arc::clone(rules), Arc::clone(&sets));
+        sets
+    }
+
+    /// Of these rules, those about an action.
+    fn about(&self, rules: &[u32], action: PolicyAction) -> impl Iterator<Item = &Rule> {
+        rules
+            .iter()
+            .filter_map(|at| self.rules.get(usize::try_from(*at).ok()?))
+            .filter(move |rule| rule.is_about(action))
+    }
 }
 
 impl Policies {
@@ -102,6 +161,15 @@ impl Policies {
     ///
     /// All faults in them.
     pub fn new(settings: PolicySettings) -> Result<Self, Vec<InvalidPolicy>> {
+        Self::within(settings, MEMORY)
+    }
+
+    /// Creates the policies from `settings`, which remember at most about so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// All faults in them.
+    pub fn within(settings: PolicySettings, memory: usize) -> Result<Self, Vec<InvalidPolicy>> {
         let number = settings.number();
         let PolicySettings {
             mut texts,
@@ -129,7 +197,9 @@ impl Policies {
             .into_iter()
             .map(|ServerFacts { name, tags }| (name, tags))
             .collect();
-        let (authorizer, decided) = (Authorizer::new(), Cache::new(DECISIONS));
+        let (authorizer, part) = (Authorizer::new(), memory / 4);
+        let cache = |entry: usize| (part / entry, weight(part));
+        let (clients, decided) = (cache(2 * ENTRY), cache(DECISION));
         let shared = Shared {
             number,
             rules,
@@ -138,11 +208,12 @@ impl Policies {
             default_path,
             tags,
             authorizer,
-            decided,
+            sets: Cache::with_weighter(64, weight(2 * part), Weights),
+            decided: Cache::with_weighter(decided.0, decided.1, Weights),
         };
         Ok(Self {
             shared: Arc::new(shared),
-            clients: Cache::new(CLIENTS),
+            clients: Cache::with_weighter(clients.0, clients.1, Weights),
         })
     }
 
@@ -154,6 +225,12 @@ impl Policies {
             .map(|rule| (&*rule.id, rule.policy.to_string()))
     }
 
+    /// The numbers of remembered clients and sets of rules.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> (usize, usize) {
+        (self.clients.len(), self.shared.sets.len())
+    }
+
     fn rights(&self, client: &CallContext) -> Option<Arc<ClientRights>> {
         let identity = client.caller.identity()?;
         let endpoint = client
@@ -161,14 +238,28 @@ impl Policies {
             .endpoint()
             .path()
             .map_or(self.shared.default_path.as_str(), |path| path);
-        let key = self.shared.differences.key(client, identity, endpoint);
+        let differences = &self.shared.differences;
+        let key = differences.key(client, identity, endpoint);
         if let Some(kept) = self.clients.get(&key) {
-            return Some(kept);
+            return Some(if differences.reads_requests() {
+                Arc::new(ClientRights {
+                    known: Arc::clone(&kept.known),
+                    shared: Arc::clone(&kept.shared),
+                    context: differences.context(client),
+                })
+            } else {
+                kept
+            });
         }
-        let Some(seen) = self.shared.differences.seen(client, identity) else {
-            return Some(Arc::new(ClientRights::none(&self.shared)));
-        };
-        let rights = Arc::new(ClientRights::new(&self.shared, seen, endpoint));
+        let known = Arc::new(match differences.seen(identity) {
+            Some(seen) => KnownClient::new(&self.shared, seen, endpoint),
+            None => KnownClient::default(),
+        });
+        let rights = Arc::new(ClientRights {
+            known,
+            shared: Arc::clone(&self.shared),
+            context: differences.context(client),
+        });
         self.clients.insert(key, Arc::clone(&rights));
         Some(rights)
     }
@@ -222,25 +313,49 @@ impl Policy for Policies {
     }
 }
 
-/// The rights of all clients that the policies treat alike.
+/// The rights of all clients that the policies treat alike, in a request.
 #[derive(Debug)]
 struct ClientRights {
-    number: u64,
+    known: Arc<KnownClient>,
     shared: Arc<Shared>,
+    context: SeenContext,
+}
+
+/// All clients that the policies treat alike.
+#[derive(Debug)]
+struct KnownClient {
+    number: u64,
     /// `None` for a client without any rights.
     client: Option<SeenClient>,
     endpoint: Option<Entity>,
-    /// The rules, by action.
-    actions: [OnceLock<ActionRules>; PolicyAction::ALL.len()],
+    /// The positions of the rules that may concern the client.
+    rules: Arc<[u32]>,
     /// Whether the client might use anything of a server, by server name.
     reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
+}
+
+/// Rules by action, each made when it is first needed.
+#[derive(Debug, Default)]
+struct RuleSets([OnceLock<ActionRules>; PolicyAction::ALL.len()]);
+
+impl RuleSets {
+    fn about(&self, action: PolicyAction, new: impl FnOnce() -> ActionRules) -> &ActionRules {
+        let at = PolicyAction::ALL
+            .iter()
+            .position(|one| *one == action)
+            .unwrap_or_default();
+        static NOTHING: OnceLock<ActionRules> = OnceLock::new();
+        self.0.get(at).unwrap_or(&NOTHING).get_or_init(new)
+    }
 }
 
 /// The rules that may concern an action of a client.
 #[derive(Debug)]
 struct ActionRules {
-    /// The rules for unknown arguments.
+    /// The rules for unknown arguments, without those in `of_request`.
     without_arguments: ByItem,
+    /// The rules for unknown arguments that treat requests of one client differently, if any.
+    of_request: Option<ByItem>,
     /// The rules for known arguments, if any rule reads arguments.
     whole: Option<(ByItem, LookedAt)>,
     /// Whether any rule [hides](Rule::hides) something.
@@ -354,6 +469,14 @@ impl Hints {
     }
 }
 
+/// A remembered result.
+#[derive(Clone, Debug)]
+struct Decided {
+    decision: Decision,
+    policies: Arc<[usize]>,
+    notes: Arc<[String]>,
+}
+
 /// The result of evaluating a set of rules.
 struct Said {
     decision: Decision,
@@ -362,8 +485,42 @@ struct Said {
     notes: Vec<String>,
 }
 
-impl ClientRights {
-    fn new(shared: &Arc<Shared>, client: SeenClient, endpoint: &str) -> Self {
+impl Said {
+    /// The result for both sets of rules together: what either forbids is forbidden.
+    fn and(mut self, other: Self) -> Self {
+        let forbids = |said: &Self| said.decision == Decision::Deny && !said.policies.is_empty();
+        match (forbids(&self), forbids(&other)) {
+            (true, false) => {}
+            (false, true) => (self.decision, self.policies) = (other.decision, other.policies),
+            _ => {
+                if other.decision == Decision::Allow {
+                    self.decision = Decision::Allow;
+                }
+                self.policies.extend(other.policies);
+                self.policies.sort_unstable();
+            }
+        }
+        self.notes.extend(other.notes);
+        self
+    }
+}
+
+impl Default for KnownClient {
+    /// A client that may do nothing.
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            client: None,
+            endpoint: None,
+            rules: Arc::default(),
+            reached: Mutex::default(),
+        }
+    }
+}
+
+impl KnownClient {
+    fn new(shared: &Shared, client: SeenClient, endpoint: &str) -> Self {
         let path = RestrictedExpression::new_string(endpoint.to_owned());
         let endpoint = uid("Endpoint", endpoint).and_then(|uid| {
             Entity::new(
@@ -373,46 +530,30 @@ impl ClientRights {
             )
             .ok()
         });
+        let rules = (0..).zip(&shared.rules);
+        let rules = rules.filter(|(_, rule)| may_be_about(rule, &client));
         Self {
+            rules: rules.map(|(at, _)| at).collect(),
             client: Some(client),
             endpoint,
-            ..Self::none(shared)
+            ..Self::default()
         }
     }
+}
 
-    /// The rights of a client that may do nothing.
-    fn none(shared: &Arc<Shared>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            shared: Arc::clone(shared),
-            client: None,
-            endpoint: None,
-            actions: Default::default(),
-            reached: Mutex::default(),
-        }
+impl ClientRights {
+    /// The sets of rules for the client.
+    fn sets(&self) -> Arc<RuleSets> {
+        self.shared.sets(&self.known.rules)
     }
 
-    fn rules(&self, action: PolicyAction) -> &ActionRules {
-        let at = PolicyAction::ALL
-            .iter()
-            .position(|one| *one == action)
-            .unwrap_or_default();
-        static NOTHING: OnceLock<ActionRules> = OnceLock::new();
-        let kept = self.actions.get(at).unwrap_or(&NOTHING);
-        kept.get_or_init(|| self.rules_about(action))
+    fn rules<'a>(&self, sets: &'a RuleSets, action: PolicyAction) -> &'a ActionRules {
+        sets.about(action, || self.rules_about(action))
     }
 
     /// The rules that may concern an action of the client.
     fn about(&self, action: PolicyAction) -> impl Iterator<Item = &Rule> {
-        let client = self.client.as_ref();
-        let is_about_client =
-            move |rule: &&Rule| client.is_some_and(|client| may_be_about(rule, client));
-        self.shared
-            .rules
-            .iter()
-            .filter(move |rule| rule.is_about(action))
-            .filter(is_about_client)
+        self.shared.about(&self.known.rules, action)
     }
 
     fn rules_about(&self, action: PolicyAction) -> ActionRules {
@@ -423,6 +564,8 @@ impl ClientRights {
             .iter()
             .filter(|rule| takes_arguments || !rule.reads_arguments());
         let listed = listed.filter_map(|rule| Some((*rule, rule.listed.clone()?)));
+        let (of_request, listed): (Vec<_>, Vec<_>) =
+            listed.partition(|(rule, _)| reads_requests(&rule.reads));
         let mut reads = Reads::default();
         about
             .iter()
@@ -433,7 +576,8 @@ impl ClientRights {
             (ByItem::of(all), LookedAt::of(&reads))
         });
         ActionRules {
-            without_arguments: ByItem::of(listed),
+            without_arguments: ByItem::of(listed.into_iter()),
+            of_request: (!of_request.is_empty()).then(|| ByItem::of(of_request.into_iter())),
             whole,
             hides: about.iter().any(|rule| rule.hides()),
         }
@@ -441,30 +585,47 @@ impl ClientRights {
 
     /// Whether the client is shown an item, and which rules decide that.
     fn listed(&self, item: &PolicyItem<'_>) -> (Verdict, Vec<String>) {
-        let rules = |action| self.rules(action).without_arguments.about(item);
-        self.shown(item, self.rules(PolicyAction::List).hides, rules)
+        let sets = self.sets();
+        let hides = self.rules(&sets, PolicyAction::List).hides;
+        self.shown(item, hides, |action| {
+            self.say_without_arguments(self.rules(&sets, action), action, item)
+        })
     }
 
-    /// Whether the client is shown an item by the policies that `rules` has for an action, and
-    /// which of them decide. `hides` tells whether any rule about lists [hides](Rule::hides)
-    /// something.
-    fn shown<'a>(
+    /// Whether the client is shown an item by what the policies say about an action, and which of
+    /// them decide. `hides` tells whether any rule about lists [hides](Rule::hides) something.
+    fn shown(
         &self,
         item: &PolicyItem<'_>,
         hides: bool,
-        rules: impl Fn(PolicyAction) -> Cow<'a, PolicySet>,
+        say: impl Fn(PolicyAction) -> Said,
     ) -> (Verdict, Vec<String>) {
-        let action = item.kind.use_action();
-        let used = self.say(action, item, &rules(action), None);
+        let used = say(item.kind.use_action());
         // A server is in no list.
         if used.decision == Decision::Allow && hides && item.kind != PolicyKind::Server {
-            let said = self.say(PolicyAction::List, item, &rules(PolicyAction::List), None);
+            let said = say(PolicyAction::List);
             // No policy need permit listing: a client that may use an item is shown it.
             if said.decision == Decision::Deny && !said.policies.is_empty() {
                 return (self.verdict(&said, PolicyOutcome::Hidden), said.notes);
             }
         }
         (self.verdict(&used, PolicyOutcome::Hidden), used.notes)
+    }
+
+    /// Evaluates the rules for unknown arguments: those that treat all requests alike once.
+    fn say_without_arguments(
+        &self,
+        rules: &ActionRules,
+        action: PolicyAction,
+        item: &PolicyItem<'_>,
+    ) -> Said {
+        let said = self.remembered(action, item, || {
+            self.say(action, item, &rules.without_arguments.about(item), None)
+        });
+        match &rules.of_request {
+            Some(of_request) => said.and(self.say(action, item, &of_request.about(item), None)),
+            None => said,
+        }
     }
 
     /// Whether the client might use an item of a server, judged by the policies about the server
@@ -474,10 +635,8 @@ impl ClientRights {
             let about = self
                 .about(action)
                 .filter(|rule| rule.is_about_server(server));
-            Cow::Owned(
-                PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone()))
-                    .unwrap_or_default(),
-            )
+            PolicySet::from_policies(about.filter_map(|rule| rule.of_server.clone()))
+                .unwrap_or_default()
         };
         PolicyKind::OF_SERVERS.into_iter().any(|kind| {
             let any = PolicyItem {
@@ -486,7 +645,8 @@ impl ClientRights {
                 name: "".into(),
                 definition: None,
             };
-            self.shown(&any, true, rules).0.outcome != PolicyOutcome::Hidden
+            let say = |action| self.say(action, &any, &rules(action), None);
+            self.shown(&any, true, say).0.outcome != PolicyOutcome::Hidden
         })
     }
 
@@ -497,9 +657,10 @@ impl ClientRights {
         item: &PolicyItem<'_>,
         arguments: Option<&Json>,
     ) -> Result<(Verdict, Vec<String>), AmbiguousArguments> {
-        let rules = self.rules(action);
+        let sets = self.sets();
+        let rules = self.rules(&sets, action);
         let Some((whole, looked_at)) = &rules.whole else {
-            let said = self.say(action, item, &rules.without_arguments.about(item), None);
+            let said = self.say_without_arguments(rules, action, item);
             return Ok((self.verdict(&said, PolicyOutcome::Hidden), said.notes));
         };
         let call = CallArguments {
@@ -604,9 +765,9 @@ impl ClientRights {
         item: &PolicyItem<'_>,
         arguments: Option<ReadArguments>,
     ) -> Option<(Request, Entities)> {
-        let client = self.client.as_ref()?;
+        let client = self.known.client.as_ref()?;
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
-        let endpoint = self.endpoint.clone()?;
+        let endpoint = self.known.endpoint.clone()?;
         let tags = self
             .shared
             .tags
@@ -630,7 +791,8 @@ impl ClientRights {
         if item.kind == PolicyKind::Server {
             let entities =
                 Entities::from_entities([client.entity.clone(), endpoint, server], None).ok()?;
-            return Self::request_about(action, client, server_uid, arguments)
+            return self
+                .request_about(action, client, server_uid, arguments)
                 .map(|request| (request, entities));
         }
         let item_uid = uid(item.kind.as_str(), &id(item))?;
@@ -649,16 +811,18 @@ impl ClientRights {
         let entities =
             Entities::from_entities([client.entity.clone(), endpoint, server, resource], None)
                 .ok()?;
-        Self::request_about(action, client, item_uid, arguments).map(|request| (request, entities))
+        self.request_about(action, client, item_uid, arguments)
+            .map(|request| (request, entities))
     }
 
     fn request_about(
+        &self,
         action: PolicyAction,
         client: &SeenClient,
         resource: EntityUid,
         arguments: Option<ReadArguments>,
     ) -> Option<Request> {
-        let mut context = client.context.clone();
+        let mut context = self.context.clone();
         if matches!(action, PolicyAction::Call | PolicyAction::Get) {
             let none = || RestrictedExpression::new_record([]).ok();
             let (values, types) = match arguments {
@@ -685,8 +849,8 @@ impl ClientRights {
         &self,
         action: PolicyAction,
         item: &PolicyItem<'_>,
-        decide: impl FnOnce() -> Verdict,
-    ) -> Verdict {
+        decide: impl FnOnce() -> Said,
+    ) -> Said {
         if item.name.len() > LONGEST {
             return decide();
         }
@@ -695,7 +859,7 @@ impl ClientRights {
         } else {
             Hints::default()
         };
-        let (rights, kind, server, name) = (self.number, item.kind, item.server, &*item.name);
+        let (rights, kind, server, name) = (self.known.number, item.kind, item.server, &*item.name);
         let asked = DecisionKey {
             rights,
             action,
@@ -704,10 +868,19 @@ impl ClientRights {
             name,
             hints,
         };
-        if let Some(verdict) = self.shared.decided.get(&asked) {
-            return verdict;
+        if let Some(Decided {
+            decision,
+            policies,
+            notes,
+        }) = self.shared.decided.get(&asked)
+        {
+            return Said {
+                decision,
+                policies: policies.to_vec(),
+                notes: notes.to_vec(),
+            };
         }
-        let verdict = decide();
+        let said = decide();
         let key = DecisionKey {
             rights,
             action,
@@ -716,8 +889,13 @@ impl ClientRights {
             name: name.into(),
             hints,
         };
-        self.shared.decided.insert(key, verdict.clone());
-        verdict
+        let decided = Decided {
+            decision: said.decision,
+            policies: said.policies.as_slice().into(),
+            notes: said.notes.as_slice().into(),
+        };
+        self.shared.decided.insert(key, decided);
+        said
     }
 }
 
@@ -762,19 +940,29 @@ fn may_be_about(rule: &Rule, client: &SeenClient) -> bool {
 
 impl Rights for ClientRights {
     fn number(&self) -> u64 {
-        self.number
+        self.known.number
+    }
+
+    fn is_lasting(&self) -> bool {
+        !self.shared.differences.reads_requests()
     }
 
     fn listing(&self, item: &PolicyItem<'_>) -> Verdict {
         if self.is_unknown(item) {
             return Verdict::of_nothing(PolicyOutcome::Hidden);
         }
-        self.remembered(PolicyAction::List, item, || self.listed(item).0)
+        self.listed(item).0
     }
 
     fn reaches(&self, server: &str) -> bool {
+        if !self.is_lasting() {
+            return self.may_reach(server);
+        }
         // Nothing that can panic runs under this lock.
-        let reached = || self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = || {
+            let reached = self.known.reached.lock();
+            reached.unwrap_or_else(PoisonError::into_inner)
+        };
         if let Some(known) = reached().get(server) {
             return *known;
         }
@@ -792,20 +980,7 @@ impl Rights for ClientRights {
         if self.is_unknown(item) {
             return Ok(Verdict::of_nothing(PolicyOutcome::Hidden));
         }
-        if self.rules(action).whole.is_some() {
-            return self
-                .decided(action, item, arguments)
-                .map(|(verdict, _)| verdict);
-        }
-        let decide = || {
-            let said = self.say(
-                action,
-                item,
-                &self.rules(action).without_arguments.about(item),
-                None,
-            );
-            self.verdict(&said, PolicyOutcome::Hidden)
-        };
-        Ok(self.remembered(action, item, decide))
+        self.decided(action, item, arguments)
+            .map(|(verdict, _)| verdict)
     }
 }

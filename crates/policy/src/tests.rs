@@ -535,6 +535,76 @@ fn calls_that_are_to_be_asked_about_say_whom_and_what() {
 }
 
 #[test]
+fn client_cannot_make_policies_remember_more_by_what_it_says_of_itself() {
+    let mut source: String = (0..200)
+        .map(|n| {
+            format!(r#"forbid(principal, action, resource) when {{ resource.name == "no{n}" }};"#)
+        })
+        .collect();
+    source += r#"permit(principal, action, resource);
+        forbid(principal, action, resource) when { context has clientName && context.clientName == "bad" };
+        forbid(principal, action, resource) when { context has address && context.address.isInRange(ip("192.0.2.0/24")) };
+        forbid(principal, action, resource) when { context.time < datetime("2020-01-01") };"#;
+    let all = policies(&source);
+    let rights_of = |name: &str, last: u8| {
+        let info = Json::parse(
+            format!(r#"{{"name":"{name}","version":"{last}"}}"#).into(),
+            8,
+        )
+        .unwrap();
+        let client = client_of(identity("a", &[]), Endpoint::Default);
+        all.rights_of(&CallContext {
+            client_info: Some(info),
+            address: Some([192, 0, 2 + last, last].into()),
+            ..client
+        })
+        .unwrap()
+    };
+    for last in 1..=100 {
+        let rights = rights_of(&format!("n{last}"), last);
+        assert_eq!(call(&*rights, "s/t", "{}"), "allow");
+        assert_eq!(call(&*rights, "s/no7", "{}"), "hidden");
+        assert!(!rights.is_lasting(), "lists are not kept by the number");
+    }
+    assert_eq!(all.remembered(), (1, 1), "clients and sets of rules");
+    // What one request says holds for no other one.
+    assert_eq!(call(&*rights_of("bad", 1), "s/t", "{}"), "hidden");
+    assert_eq!(call(&*rights_of("good", 0), "s/t", "{}"), "hidden");
+    assert_eq!(call(&*rights_of("good", 1), "s/t", "{}"), "allow");
+}
+
+#[test]
+fn what_policies_remember_is_limited_in_bytes_and_shared_among_clients() {
+    let source: String = (0..50)
+        .map(|n| {
+            format!(
+                r#"permit(principal == User::"key#u{n}", action, resource in Server::"s{n}");
+                   permit(principal in Group::"g{n}", action, resource);"#
+            )
+        })
+        .collect();
+    let all = Policies::within(settings(&source), 1 << 20).unwrap();
+    for user in 0..2000 {
+        let group = format!("g{}", user % 50);
+        let rights = rights(&all, &format!("u{user}"), &[&group, &format!("x{user}")]);
+        assert_eq!(call(&*rights, "s/t", "{}"), "allow");
+    }
+    let (clients, sets) = all.remembered();
+    assert!(clients <= 100 && sets <= 100, "{clients} {sets}");
+    let long: Vec<String> = (0..1000)
+        .map(|n| format!("{n}{}", "x".repeat(200)))
+        .collect();
+    let texts =
+        policies(r#"permit(principal, action, resource) when { principal.subject == "a" };"#);
+    long.iter().for_each(|name| drop(rights(&texts, name, &[])));
+    assert_eq!(texts.remembered().1, 1, "one set of rules for all");
+    let small = r#"permit(principal, action, resource) when { principal.subject == "a" };"#;
+    let texts = Policies::within(settings(small), 400 << 10).unwrap();
+    long.iter().for_each(|name| drop(rights(&texts, name, &[])));
+    assert!(texts.remembered().0 < 100, "{:?}", texts.remembered());
+}
+
+#[test]
 fn name_of_a_client_that_is_longer_than_any_is_none() {
     let all = policies(
         r#"permit(principal, action, resource) when { context has clientName && context.clientName like "x*" };"#,

@@ -53,6 +53,9 @@ struct Approval {
     /// The text of `arguments`, as the server will get it; null if the call has none. An operator
     /// who may not approve sees it without values that the configuration adds.
     arguments: Option<String>,
+    /// The text of an object with the other members of `params` that the server gets; null if there
+    /// are none.
+    more: Option<String>,
     asked_ms: f64,
     /// The time left to answer, or after an answer, the time for which it is valid.
     left_ms: f64,
@@ -159,6 +162,7 @@ fn shown(open: OpenQuestion, may_approve: bool) -> Approval {
             call.own
         }
         .map(|arguments| arguments.as_text().to_owned()),
+        more: call.more.map(|more| more.as_text().to_owned()),
         asked_ms: moment(asked),
         left_ms: millis(left),
     }

@@ -1,6 +1,6 @@
 //! Limits how often a peer may try credentials.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,14 +12,16 @@ use super::token::Digest;
 /// The limit of the peers whose failures are counted separately. It is also the limit of the peers
 /// with remembered credentials. There is no option: it limits memory.
 const PEERS: usize = 4096;
+/// The limit of remembered credentials of one peer, which may be a proxy for many people.
+const OF_ONE: usize = 32;
 
 /// Counts the refused credentials of each peer.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     failures: Rate<Option<IpAddr>>,
-    /// The last accepted credentials of each peer. They are checked even if another program behind
-    /// the same address tries wrong ones.
-    accepted: Mutex<HashMap<Option<IpAddr>, Digest>>,
+    /// The accepted credentials of each peer, the latest last. They are checked even if another
+    /// program behind the same address tries wrong ones.
+    accepted: Mutex<HashMap<Option<IpAddr>, VecDeque<Digest>>>,
 }
 
 impl Throttle {
@@ -36,7 +38,7 @@ impl Throttle {
         most: usize,
     ) -> Result<(), Duration> {
         match self.failures.check(&peer, Quota::per_minute(most)) {
-            Err(_) if self.accepted_last().get(&peer) == Some(&shown) => Ok(()),
+            Err(_) if self.is_accepted(peer, shown) => Ok(()),
             outcome => outcome.map_err(|too_many| too_many.retry_after),
         }
     }
@@ -51,11 +53,23 @@ impl Throttle {
     pub(crate) fn accepted(&self, peer: Option<IpAddr>, shown: Digest) {
         let mut accepted = self.accepted_last();
         if accepted.len() < PEERS || accepted.contains_key(&peer) {
-            accepted.insert(peer, shown);
+            let of_peer = accepted.entry(peer).or_default();
+            of_peer.retain(|one| *one != shown);
+            if of_peer.len() >= OF_ONE {
+                of_peer.pop_front();
+            }
+            of_peer.push_back(shown);
         }
     }
 
-    fn accepted_last(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Digest>> {
+    fn is_accepted(&self, peer: Option<IpAddr>, shown: Digest) -> bool {
+        let accepted = self.accepted_last();
+        accepted
+            .get(&peer)
+            .is_some_and(|of_peer| of_peer.contains(&shown))
+    }
+
+    fn accepted_last(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, VecDeque<Digest>>> {
         // No code that can panic runs under this lock.
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,6 +124,8 @@ mod tests {
     async fn credentials_that_were_accepted_from_a_peer_are_looked_at_all_the_same() {
         let (throttle, good) = (Throttle::default(), Digest::of(b"good"));
         throttle.accepted(peer(1), good);
+        // Another person behind the same proxy signs in, too.
+        throttle.accepted(peer(1), Digest::of(b"of another"));
         (0..MOST).for_each(|_| throttle.failed(peer(1), MOST));
         (0..MOST).for_each(|_| throttle.failed(peer(2), MOST));
         assert_eq!(throttle.check(peer(1), good, MOST), Ok(()));

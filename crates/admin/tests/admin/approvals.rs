@@ -26,6 +26,7 @@ async fn ask(scene: &Scene, approver: ApproverRule) -> Waiting {
         tool: "delete".into(),
         arguments: Some(Json::literal(ARGUMENTS)),
         own: Some(Json::literal(r#"{"own":1}"#)),
+        more: Some(Json::literal(r#"{"task":{"ttl":1}}"#)),
         rules: 1,
     };
     let question = Question {

@@ -87,10 +87,18 @@ fn describe(one: &Value, style: Style) -> String {
             text("endpoint")
         ),
     ];
-    let arguments = one["arguments"].as_str().unwrap_or("no arguments");
-    let json = Json::parse(Bytes::from(arguments.to_owned()), NESTING);
-    let arguments = json.map_or_else(|_| arguments.to_owned(), |json| indented(&json));
-    lines.extend(arguments.lines().map(|line| format!("  {}", escaped(line))));
+    let more = one["more"].as_str();
+    let arguments = one["arguments"].as_str();
+    let shown = [
+        Some(arguments.unwrap_or("no arguments")),
+        more.map(|_| "other parameters:"),
+        more,
+    ];
+    for text in shown.into_iter().flatten() {
+        let json = Json::parse(Bytes::from(text.to_owned()), NESTING);
+        let text = json.map_or_else(|_| text.to_owned(), |json| indented(&json));
+        lines.extend(text.lines().map(|line| format!("  {}", escaped(line))));
+    }
     lines.join("\n")
 }
 

@@ -28,6 +28,8 @@ pub struct Budgets {
     pub spare: usize,
     /// Kept traces.
     pub traces: usize,
+    /// Clients, rules and decisions that policies remember.
+    pub policy: usize,
 }
 
 /// A share of the total memory: one part of `parts`, within bounds.
@@ -100,6 +102,13 @@ const TRACES: Share = Share {
     most: 16 * MIB,
 };
 
+/// Forgotten decisions are made again.
+const POLICY: Share = Share {
+    parts: 16,
+    least: 4 * MIB,
+    most: 64 * MIB,
+};
+
 impl Limits {
     /// The shares of `memory`, or of `available` bytes if the file does not set it.
     #[must_use]
@@ -115,6 +124,7 @@ impl Limits {
             cache: CACHE.of(memory),
             spare: SPARE.of(memory),
             traces: limit("traceBytes", TRACES.of(memory)),
+            policy: POLICY.of(memory),
         }
     }
 }

@@ -166,9 +166,11 @@ impl Rates {
         self.0.is_empty()
     }
 
-    /// Whether any limit depends on the tool of a call.
+    /// Whether any limit depends on the tool of a call: whether it exists, for those in common.
     pub(crate) fn depend_on_tools(&self) -> bool {
-        self.0.iter().any(|limit| limit.rule.is_about_calls())
+        self.0
+            .iter()
+            .any(|limit| limit.rule.is_about_calls() || !limit.rule.of.principal)
     }
 
     /// Counts a request against this process's limits. The request may run at once, or when its
@@ -186,9 +188,12 @@ impl Rates {
             return Ok(taking);
         }
         let called = Called::of(asked.subject);
+        // Whoever may not use a server must not use up what its users have in common.
+        let is_refused = asked.subject.is_refused();
         for limit in self
             .0
             .iter()
+            .filter(|limit| limit.rule.of.principal || !is_refused)
             .filter(|limit| limit.rule.is_about(asked, &called))
         {
             let key = limit.rule.key(asked, &called);

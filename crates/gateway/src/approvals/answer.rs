@@ -154,12 +154,18 @@ impl OpenQuestion {
 }
 
 impl Approver {
-    /// Whether the approver is certainly not the caller.
+    /// Whether the approver is certainly not the caller: one issuer knows them by different subjects.
+    /// A person can have a key beside a sign-in, or accounts at two issuers.
     fn is_another_than(&self, call: &CallToApprove) -> bool {
-        let principal = self
+        let approver = self
             .principal
             .as_ref()
-            .filter(|principal| principal.is_named());
-        call.principal.is_named() && principal.is_some_and(|principal| *principal != call.principal)
+            .and_then(Principal::issuer_and_subject);
+        match (approver, call.principal.issuer_and_subject()) {
+            (Some((issuer, subject)), Some((of_caller, caller))) => {
+                issuer == of_caller && subject != caller
+            }
+            _ => false,
+        }
     }
 }

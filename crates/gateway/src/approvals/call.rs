@@ -21,6 +21,8 @@ pub struct CallToApprove {
     pub arguments: Option<Json>,
     /// The `arguments` that the client sent, without those that the configuration adds.
     pub own: Option<Json>,
+    /// An object with the other members of `params` that the server gets.
+    pub more: Option<Json>,
     /// The number of the rule that requires approval.
     pub rules: u64,
 }
@@ -32,6 +34,7 @@ impl CallToApprove {
         Self {
             arguments: detached(&self.arguments),
             own: detached(&self.own),
+            more: detached(&self.more),
             ..self.clone()
         }
     }
@@ -40,7 +43,11 @@ impl CallToApprove {
     pub(crate) fn len(&self) -> usize {
         self.server.len()
             + self.tool.len()
-            + self.arguments.as_ref().map_or(0, |json| json.bytes().len())
+            + [&self.arguments, &self.more]
+                .into_iter()
+                .flatten()
+                .map(|json| json.bytes().len())
+                .sum::<usize>()
     }
 }
 

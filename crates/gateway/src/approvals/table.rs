@@ -176,13 +176,26 @@ impl Approvals {
                 _ => Ok(Asked::Waiting(self.wait(id.clone(), entry))),
             };
         }
-        let own = entries
-            .values()
-            .filter(|entry| entry.call.principal == call.principal)
-            .count();
-        if entries.len() >= calls || own >= calls_of_one {
+        let is_own = |entry: &Entry| entry.call.principal == call.principal;
+        let is_open = |entry: &&Entry| entry.status == Status::Open;
+        let open = || entries.values().filter(is_open);
+        if open().count() >= calls || open().filter(|entry| is_own(entry)).count() >= calls_of_one {
             return Err(NotAsked::TooMany);
         }
+        // What is decided takes nobody's place: the oldest leaves, a principal's own first.
+        let decided = |own: bool| {
+            let decided = entries
+                .iter()
+                .filter(|(_, entry)| !is_open(entry) && (!own || is_own(entry)));
+            let oldest = decided.clone().min_by_key(|(_, entry)| entry.expires);
+            (decided.count(), oldest.map(|(id, _)| id.clone()))
+        };
+        let leaves = match (decided(true), decided(false)) {
+            ((own, oldest), _) if own >= calls_of_one => oldest,
+            (_, (_, oldest)) if entries.len() >= calls => oldest,
+            _ => None,
+        };
+        leaves.map(|id| entries.remove(&id));
         let id = new_id(&entries);
         let (asked, expires) = (SystemTime::now(), now + lifetime);
         let mut entry = Entry {

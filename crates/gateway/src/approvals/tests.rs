@@ -24,6 +24,7 @@ fn call(principal: &str, arguments: &str) -> CallToApprove {
         tool: "delete".into(),
         arguments: Some(Json::string(arguments)),
         own: None,
+        more: None,
         rules: 1,
     }
 }
@@ -251,8 +252,15 @@ async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
         name: "not signed in".into(),
         principal: None,
     };
+    let at = |issuer, name| Approver {
+        principal: Some(Principal::named(issuer, name)),
+        ..approver(name)
+    };
     for (id, one) in [
         (&named, approver("ann")),
+        // Ann may have a sign-in beside her key.
+        (&named, at("https://id.example", "ann@example.com")),
+        (&named, at("fanlight:proxy", "sue")),
         (&named, nobody.clone()),
         (&anonymous, approver("bob")),
     ] {
@@ -294,6 +302,30 @@ async fn number_and_size_of_questions_are_limited_for_each_principal() {
     );
     drop(open);
     assert_eq!(approvals.list().await.unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn decided_questions_keep_nobody_from_asking() {
+    let approvals = Approvals::new(LIMITS);
+    for number in 0..20 {
+        let asked = waiting(&approvals, call("ann", &number.to_string())).await;
+        let id = asked.id().to_owned();
+        drop(asked);
+        let outcome = approvals
+            .decide(&id, &approver("bob"), number % 2 == 0)
+            .await;
+        outcome.unwrap();
+        assert!(approvals.list().await.unwrap().len() <= LIMITS.calls);
+    }
+    // The latest answers still count.
+    assert!(matches!(
+        ask(&approvals, call("ann", "18")).await,
+        Ok(Asked::Approved { .. })
+    ));
+    assert!(matches!(
+        ask(&approvals, call("ann", "19")).await,
+        Err(NotAsked::Refused { .. })
+    ));
 }
 
 /// Random events in the life of calls.

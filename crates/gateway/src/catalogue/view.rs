@@ -202,6 +202,7 @@ impl ListView {
         }
         let new = || Arc::new(Shown::new(&whole, view));
         let shown = match (view.rights(), view.position()) {
+            (Some(rights), _) if !rights.is_lasting() => Some(new()),
             (Some(rights), _) => Some(whole.shown_by_rights.get_or(rights.number(), new)),
             (None, Some(position)) => Some(match whole.views.get(position) {
                 Some(kept) => Arc::clone(kept.get_or_init(new)),

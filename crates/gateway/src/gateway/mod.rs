@@ -382,10 +382,16 @@ impl Gateway {
             messages,
         };
         let subscription = SubscriptionRequest::of(&call);
+        let guarded = view
+            .transparent()
+            .filter(|only| Tasks::guard(&call.context, &call.method, only))
+            .map(|only| only.id);
         let answer = match view.transparent() {
-            Some(only) => self.pass(view, only, call).await,
+            Some(only) if guarded.is_none() || !Tasks::are_concerned(&call.method) => {
+                self.pass(view, only, call).await
+            }
             // Boxed to keep a call's future small when there is one server.
-            None => Box::pin(self.route(view, target, call)).await,
+            _ => Box::pin(self.route(view, target, call)).await,
         };
         let Operation {
             view,
@@ -393,7 +399,11 @@ impl Gateway {
             target,
             ..
         } = &*operation;
-        if let (Ok(response), Some(Ok(Target::One(routed)))) = (&answer, target.as_deref())
+        let answered = match target.as_deref() {
+            Some(Ok(Target::One(routed))) => Some(routed.backend),
+            _ => guarded,
+        };
+        if let (Ok(response), Some(backend)) = (&answer, answered)
             && let Some(task) = tasks::created_by(response)
         {
             let made_by = operation
@@ -402,7 +412,7 @@ impl Gateway {
             // Boxed: few calls create a task.
             Box::pin(
                 self.tasks
-                    .note(view, &request.context, routed.backend, &task, made_by),
+                    .note(view, &request.context, backend, &task, made_by),
             )
             .await;
         }

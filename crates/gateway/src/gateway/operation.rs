@@ -9,7 +9,9 @@ use fanlight_canonical::{
     NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
     Verdict,
 };
-use fanlight_protocol::json::Json;
+use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
+use fanlight_protocol::json::{Json, Member, rewrite_object};
+use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::{Method, Notification, RpcError, input};
 
 use super::{FoundTarget, Gateway};
@@ -391,6 +393,10 @@ impl Decidable for Operation {
         }
     }
 
+    fn is_refused(&self) -> bool {
+        Self::is_refused(self)
+    }
+
     fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
@@ -438,8 +444,40 @@ impl Decidable for Operation {
             },
             arguments,
             own,
+            more: params.and_then(more),
         })
     }
+}
+
+/// The members of a call's `params` that a server gets and an approver would not see: all but the
+/// name, the arguments, the members of later rounds, and the keys of `_meta` that Fanlight replaces.
+fn more(params: &Json) -> Option<Json> {
+    const APART: [&str; 4] = ["name", "arguments", INPUT_RESPONSES, REQUEST_STATE];
+    let meta = params.get("_meta").filter(Json::is_object).map(|meta| {
+        rewrite_object(
+            &meta,
+            |member| !PER_HOP.iter().any(|key| member.is(&meta, key)) && !is_trace(&meta, member),
+            b"",
+        )
+    });
+    let meta = meta.filter(|meta| meta.members().next().is_some());
+    let added = meta.map(|meta| format!("\"_meta\":{}", meta.as_text()));
+    let is_apart = |member: &Member| {
+        member.is(params, "_meta") || APART.iter().any(|name| member.is(params, name))
+    };
+    let more = rewrite_object(
+        params,
+        |member| !is_apart(member),
+        added.unwrap_or_default().as_bytes(),
+    );
+    (more.members().next().is_some()).then_some(more)
+}
+
+/// Whether a member of `_meta` is trace context (SEP-414), which differs each time.
+fn is_trace(meta: &Json, member: &Member) -> bool {
+    ["traceparent", "tracestate", "baggage"]
+        .iter()
+        .any(|key| member.is(meta, key))
 }
 
 impl Operation {
@@ -466,6 +504,13 @@ impl Operation {
     pub fn sent_arguments(&self) -> Option<Json> {
         let sent = self.sent().and_then(|(_, params)| params);
         sent.or(self.request.params.as_ref())?.get("arguments")
+    }
+
+    /// The other members of `params` that the server gets, as far as an approval is about them.
+    #[must_use]
+    pub fn sent_more(&self) -> Option<Json> {
+        let sent = self.sent().and_then(|(_, params)| params);
+        more(sent.or(self.request.params.as_ref())?)
     }
 
     /// The subject of the policy's decision; `None` without a policy, or if no item of a server is

@@ -30,7 +30,10 @@ impl Gateway {
                 let described = describe_all(view, &self.identity, &call.context).await;
                 Ok(Response::from_result(&described))
             }
-            (method, [_], Some(only)) if !matches!(method, Method::Other(_)) => {
+            (method, [_], Some(only))
+                if !matches!(method, Method::Other(_))
+                    && !Tasks::guard(&call.context, method, only) =>
+            {
                 sent(&call.context, method, None, Some(only));
                 view.send(only.id, call).await
             }

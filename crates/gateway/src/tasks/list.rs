@@ -161,8 +161,11 @@ impl Page<'_> {
             Part::Page(result) => {
                 let more = result.get(NEXT).filter(|next| next.kind() == Kind::String);
                 for task in entries(&result) {
-                    // The server also lists tasks of tools that the endpoint hides.
-                    if self.view.filters(Filtered::Tools) {
+                    // The server also lists tasks of tools that the endpoint hides, and perhaps tasks
+                    // of other clients.
+                    if self.view.filters(Filtered::Tools)
+                        || Tasks::are_guarded(&self.call.context, backend)
+                    {
                         let known = self
                             .tasks
                             .known_owner(self.view, &self.call.context, Some(&task))

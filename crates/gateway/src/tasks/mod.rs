@@ -17,12 +17,13 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, HandleSeal, PolicyKind, PolicySubject, ServerMessages,
+    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, ServerMessage,
+    ServerMessages,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
@@ -96,7 +97,9 @@ impl Tasks {
             }
             // This server does not know the task (any more), so the next request asks all servers.
             (Method::GetTask, None) if response.error_code() == Some(code::INVALID_PARAMS) => {
-                self.forget(&TaskKey::new(&context.caller, &task)).await;
+                for key in TaskKey::all_of(&context.caller, &task) {
+                    self.forget(&key).await;
+                }
             }
             _ => {}
         }
@@ -132,7 +135,21 @@ impl Tasks {
         let Some((task, kept_for)) = owners::id_and_time(state) else {
             return;
         };
-        let key = TaskKey::new(&context.caller, &task);
+        for key in TaskKey::all_of(&context.caller, &task) {
+            self.learn_as(view, context, key, known.clone(), kept_for, evidence)
+                .await;
+        }
+    }
+
+    async fn learn_as(
+        &self,
+        view: &View,
+        context: &CallContext,
+        key: TaskKey,
+        known: Known,
+        kept_for: Duration,
+        evidence: Evidence,
+    ) {
         // A new task is shared before its client learns of it and may ask another replica. Later it
         // is shared only rarely, because that takes time.
         let to_be_told = self
@@ -206,7 +223,22 @@ impl Tasks {
         }
     }
 
-    /// The server that has this task. Asks the servers if it is not remembered.
+    /// Whether tasks at this server are given only to the authenticated client that made them. Fanlight
+    /// alone keeps such clients apart, unless each uses its own credentials there. 2025-11-25
+    /// basic/utilities/tasks, Task Isolation and Access Control: a receiver must bind tasks to the
+    /// authorization context.
+    fn are_guarded(context: &CallContext, backend: &Member) -> bool {
+        !context.caller.principal().is_anonymous() && !backend.client.knows_principals()
+    }
+
+    /// Whether the only server's answer to this request cannot be passed on unseen.
+    pub(crate) fn guard(context: &CallContext, method: &Method, backend: &Member) -> bool {
+        (context.tasks.is_some() || Self::are_concerned(method))
+            && Self::are_guarded(context, backend)
+    }
+
+    /// The server that has this task. Asks the servers if it is not remembered, but none that relies
+    /// on Fanlight to keep clients apart.
     async fn owner_of(
         &self,
         view: &View,
@@ -234,16 +266,17 @@ impl Tasks {
         context: &CallContext,
         task: &str,
     ) -> Option<Known> {
-        let key = TaskKey::new(&context.caller, task);
-        match self.owner_here(view, &key) {
-            Some(owner) => owner,
-            None => {
-                let (known, kept_for) = self.known_in_common(view, context, &key).await?;
+        for key in TaskKey::all_of(&context.caller, task) {
+            if let Some(owner) = self.owner_here(view, &key) {
+                return owner;
+            }
+            if let Some((known, kept_for)) = self.known_in_common(view, context, &key).await {
                 let known = Some(known).filter(|known| is_permitted(view, known))?;
                 self.remember(context, key, known.clone(), kept_for, Evidence::Seen, true);
-                Some(known)
+                return Some(known);
             }
         }
+        None
     }
 
     /// This process's knowledge of the task. `None` if that is not enough, `Some(None)` if the
@@ -320,20 +353,26 @@ impl Tasks {
         })
     }
 
-    /// Whether the policy lets the client learn of the task that `params` name.
+    /// Whether the client may learn of the task that `params` of a server's notification name.
     pub(crate) fn permits_status(
         &self,
         view: &View,
         context: &CallContext,
+        backend: BackendId,
         params: Option<&Json>,
     ) -> bool {
-        let made_by = |task: String| {
-            self.owners
-                .find(&TaskKey::new(&context.caller, &task))?
-                .made_by
-        };
+        let is_guarded = view
+            .get(backend)
+            .is_none_or(|backend| Self::are_guarded(context, backend));
+        if is_guarded && !self.is_own(context, Some(backend), params) {
+            return false;
+        }
         view.rights().is_none()
-            || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
+            || view.permits_again(
+                self.known_here(context, params)
+                    .and_then(|known| known.made_by)
+                    .as_deref(),
+            )
     }
 
     /// The remembered server of the task that `params` name.
@@ -348,6 +387,45 @@ impl Tasks {
                 .await?
                 .backend,
         )
+    }
+
+    /// Listens to the only server, without tasks of other clients.
+    pub(crate) async fn of_client(self: &Arc<Self>, view: &View, mut listen: Listen) -> Listen {
+        let owned = self
+            .owners_of(view, &listen.context, &listen.interest.tasks)
+            .await;
+        listen
+            .interest
+            .tasks
+            .retain(|task| owned.contains_key(task));
+        let (tasks, context) = (Arc::clone(self), Arc::clone(&listen.context));
+        listen.messages = listen.messages.mapped(move |message| {
+            let is_others = match &message {
+                ServerMessage::Notification(notification) => {
+                    is_about_task(notification)
+                        && !tasks.is_own(&context, None, notification.params().as_ref())
+                }
+                _ => false,
+            };
+            (!is_others).then_some(message)
+        });
+        listen
+    }
+
+    /// Whether the client is known to have the task that `params` name, at this server or at any.
+    fn is_own(
+        &self,
+        context: &CallContext,
+        backend: Option<BackendId>,
+        params: Option<&Json>,
+    ) -> bool {
+        self.known_here(context, params)
+            .is_some_and(|known| backend.is_none_or(|backend| backend == known.backend))
+    }
+
+    fn known_here(&self, context: &CallContext, params: Option<&Json>) -> Option<Known> {
+        let task = task_id(params).ok()?;
+        TaskKey::all_of(&context.caller, &task).find_map(|key| self.owners.find(&key))
     }
 
     /// The servers that have these tasks; tasks that no server has are left out.
@@ -407,7 +485,9 @@ impl Tasks {
             messages: ServerMessages::discard(),
         };
         let mut asked: FuturesOrdered<_> = view
-            .ids()
+            .backends()
+            .filter(|backend| !Self::are_guarded(context, backend))
+            .map(|backend| backend.id)
             .map(async |backend| {
                 (
                     backend,
@@ -434,6 +514,14 @@ impl Tasks {
         }
         Err(fault::unknown_task(&not_asked))
     }
+}
+
+/// Whether a notification of a server is about one task.
+pub(crate) fn is_about_task(notification: &Notification) -> bool {
+    matches!(
+        notification.method,
+        Method::TaskStatus | Method::TaskChanged
+    )
 }
 
 /// Whether the client is shown the task's server, and the policy still permits the call that

@@ -69,6 +69,19 @@ impl TaskKey {
         }
     }
 
+    /// The keys of a caller's task, the most exact first. An authenticated client also has it in its
+    /// other sessions, where a task of such a session itself may have the same id.
+    pub(super) fn all_of(caller: &Caller, task: &str) -> impl Iterator<Item = Self> {
+        let exact = Self::new(caller, task);
+        let is_shared = exact.session.is_some() && !caller.principal().is_anonymous();
+        let of_holder = is_shared.then(|| Self {
+            session: None,
+            continued_as: None,
+            ..exact.clone()
+        });
+        std::iter::once(exact).chain(of_holder)
+    }
+
     /// The key that all replicas use for this task; `None` if only this process knows the task.
     /// Tasks of sessions are shared only under a policy, which needs the call that created them.
     /// Without a policy, the replica that continues the session asks the servers.

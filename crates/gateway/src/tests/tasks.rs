@@ -29,8 +29,13 @@ fn tasked(name: &'static str, description: &'static str, script: &[(&str, &'stat
 
 impl Scene {
     async fn ask_as(&self, session: Option<u64>, method: &str, params: &str) -> String {
+        self.ask_of(caller(session), method, params).await
+    }
+
+    async fn ask_of(&self, caller: Caller, method: &str, params: &str) -> String {
         let context = CallContext {
-            caller: caller(session),
+            caller,
+            tasks: Some(fanlight_canonical::TaskDialect::Extension),
             ..(*CallContext::internal()).clone()
         };
         let call = Call {
@@ -82,6 +87,59 @@ async fn requests_about_a_task_go_to_the_backend_that_created_it() {
             assert_eq!(format!(r#""result":{answered}"#), answer, "{method}");
             assert_eq!(scene.received(owner), [format!("{method} {params}")]);
             assert!(scene.received(1 - owner).is_empty(), "{method}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn task_of_an_authenticated_client_is_asked_for_by_this_client_alone() {
+    let script = [
+        ("tools/list", r#""result":{"tools":[{"name":"t"}]}"#),
+        (
+            "tools/call",
+            r#""result":{"resultType":"task","taskId":"t"}"#,
+        ),
+        ("tasks/get", r#""result":{"taskId":"t"}"#),
+        ("tasks/cancel", r#""result":{}"#),
+        (
+            "tasks/list",
+            r#""result":{"tasks":[{"taskId":"t"},{"taskId":"u"}]}"#,
+        ),
+    ];
+    let of = |name, session| {
+        let principal = fanlight_canonical::Principal::named("issuer", name);
+        match session {
+            Some(key) => Caller::session_of(principal, SessionKey(key)),
+            None => Caller::request_of(principal),
+        }
+    };
+    for several in [false, true] {
+        let mut fakes = vec![tasked("a", MODERN, &script)];
+        fakes.extend(several.then(|| tasked("b", MODERN, &[])));
+        let scene = scene(fakes);
+        let tool = if several { "a__t" } else { "t" };
+        let call = format!(r#"{{"name":"{tool}"}}"#);
+        scene.ask_of(of("ann", Some(1)), "tools/call", &call).await;
+        let task = r#"{"taskId":"t"}"#;
+        scene.received(0);
+        for caller in [of("bob", None), of("bob", Some(1)), of("bob", Some(2))] {
+            for method in ["tasks/get", "tasks/cancel"] {
+                let error = scene.ask_of(caller.clone(), method, task).await;
+                assert!(error.contains("Task not found"), "{error}");
+            }
+            let listed = scene.ask_of(caller, "tasks/list", "{}").await;
+            assert!(listed.contains(r#""tasks":[]"#), "{listed}");
+        }
+        let asked = scene.received(0);
+        let is_list = |asked: &String| asked.starts_with("tasks/list");
+        assert!(asked.iter().all(is_list), "{asked:?}");
+        // A process that was started again knows no owner.
+        let unknown = scene.ask_of(of("ann", Some(1)), "tasks/get", r#"{"taskId":"u"}"#);
+        assert!(unknown.await.contains("Task not found"));
+        for caller in [of("ann", Some(1)), of("ann", Some(2)), of("ann", None)] {
+            assert_eq!(scene.ask_of(caller.clone(), "tasks/get", task).await, task);
+            let listed = scene.ask_of(caller, "tasks/list", "{}").await;
+            assert!(listed.contains(r#""tasks":[{"taskId":"t"}]"#), "{listed}");
         }
     }
 }

@@ -73,10 +73,24 @@ fn script(rest: &str) -> Script {
 static ASK: LazyLock<Script> = LazyLock::new(|| {
     script(
         r"
-local entries, count, own, again = all(), 0, 0, nil
+local entries, count, own, decided, own_decided, again = all(), 0, 0, 0, 0, nil
+local oldest, own_oldest
+local function older(id, than)
+  return than == nil or entries[id].expires < entries[than].expires
+end
 for id, entry in pairs(entries) do
-  count = count + 1
-  if entry.owner == ARGV[2] then own = own + 1 end
+  local is_own = entry.owner == ARGV[2]
+  if entry.status == 'open' then
+    count = count + 1
+    if is_own then own = own + 1 end
+  else
+    decided = decided + 1
+    if older(id, oldest) then oldest = id end
+    if is_own then
+      own_decided = own_decided + 1
+      if older(id, own_oldest) then own_oldest = id end
+    end
+  end
   if entry.call == ARGV[1] and not waits(entry) then
     if entry.status == 'approved' then
       remove(id)
@@ -93,6 +107,12 @@ if again then
   return {'waiting', again, string.format('%.0f', entry.expires - now)}
 end
 if count >= tonumber(ARGV[6]) or own >= tonumber(ARGV[7]) or entries[ARGV[3]] then return {'many', '', '0'} end
+-- What is decided takes nobody's place: the oldest leaves, a principal's own first.
+if own_decided >= tonumber(ARGV[7]) then
+  remove(own_oldest)
+elseif decided > 0 and count + decided >= tonumber(ARGV[6]) then
+  remove(oldest)
+end
 keep(ARGV[3], {call = ARGV[1], owner = ARGV[2], status = 'open', expires = now + ARGV[8], waiter = ARGV[4], waits = now + ARGV[9]})
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 -- A question lasts at most until its answer, and then as long again.
@@ -225,6 +245,8 @@ struct Written {
     tool: String,
     arguments: Option<String>,
     own: Option<String>,
+    #[serde(default)]
+    more: Option<String>,
     rules: u64,
     text: String,
     client: String,
@@ -283,6 +305,7 @@ impl ApprovalsInCommon {
                 .own
                 .as_ref()
                 .map(|arguments| arguments.as_text().to_owned()),
+            more: call.more.as_ref().map(|more| more.as_text().to_owned()),
             rules: call.rules,
             text: question.text.to_string(),
             client: question.client.to_string(),
@@ -321,6 +344,7 @@ impl ApprovalsInCommon {
             tool: written.tool.into(),
             arguments: parsed(written.arguments)?,
             own: parsed(written.own)?,
+            more: parsed(written.more)?,
             rules: written.rules,
         };
         let approver = if written.by_another {
@@ -611,6 +635,7 @@ fn digest_of(call: &CallToApprove) -> String {
         call.tool.as_bytes(),
         &text(&call.arguments),
         &text(&call.own),
+        &text(&call.more),
         &call.rules.to_be_bytes(),
     ])
 }
