@@ -184,6 +184,41 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
         )
         .await;
     assert_ne!(other.member("error.data.approval").trim_matches('"'), id);
+    // So does anything else that the server would get.
+    for (number, more) in [
+        r#","amount":9999"#,
+        r#","task":{"ttl":60000}"#,
+        r#","requestState":"{\"amount\":9999}""#,
+        r#","inputResponses":{"amount":{"action":"accept","content":{"amount":9999}}}"#,
+        r#","inputResponses":{},"requestState":"s""#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let params = format!("{CALL}{more}");
+        let id_of = format!("\"m{number}\"");
+        let other = client.request(&id_of, "tools/call", &params, "").await;
+        assert_eq!(other.member("error.code"), "-31007", "{more}");
+        let is_refused = more.contains("inputResponses");
+        let status = if is_refused { "unasked" } else { "open" };
+        assert_eq!(
+            other.member("error.data.status").trim_matches('"'),
+            status,
+            "{more}"
+        );
+    }
+    let meta = r#""com.example/amount":9999"#;
+    let other = client.request(r#""m""#, "tools/call", CALL, meta).await;
+    assert_eq!(other.member("error.data.status"), r#""open""#);
+    let shown = send(client.gateway().admin, "GET", "/api/approvals").await;
+    let shown = shown.text().await;
+    for more in [
+        r#""more":"{\"_meta\":{\"com.example/amount\":9999}}""#,
+        r#""more":"{\"amount\":9999}""#,
+        r#""more":"{\"requestState\":\"{\\\"amount\\\":9999}\"}""#,
+    ] {
+        assert!(shown.contains(more), "{more} {shown}");
+    }
     assert_eq!(calls(&backend), 0);
     assert_eq!(
         client

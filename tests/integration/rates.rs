@@ -105,6 +105,38 @@ async fn parallel_calls_get_no_more_than_the_burst_and_each_principal_its_own() 
 }
 
 #[tokio::test]
+async fn client_that_may_not_use_a_server_takes_nothing_from_its_common_limit() {
+    let (backend, other) = (backend().await, backend().await);
+    let keys = TempFile::new("yaml", KEYS);
+    let policy = TempFile::new(
+        "cedar",
+        r#"permit(principal == User::"key#ann", action, resource);"#,
+    );
+    let servers = config(&[backend.entry("only"), other.entry("other")]);
+    let servers = servers.trim_end().strip_suffix('}').unwrap();
+    let rates = r#"{"for":"tool","match":{"tool":"only/search"},"rate":"2/h"},{"for":"server","rate":"3/h"},{"for":"endpoint","rate":"4/h"}"#;
+    let gateway = Gateway::start(&format!(
+        r#"{servers},"limits":{{"rates":[{rates}]}},"auth":{{"keys":{{"file":{:?}}}}},"policy":{{"files":[{:?}]}}}}"#,
+        keys.path(),
+        policy.path()
+    ))
+    .await;
+    let names = ["only__search", "only__look", "only__none", "search", "x"];
+    for name in names.into_iter().cycle().take(20) {
+        assert_ne!(call(&gateway, name, Some(BOB)).await.status, 429, "{name}");
+    }
+    // Names that do not exist are nobody's.
+    for name in ["only__none", "x", "y"] {
+        assert_ne!(call(&gateway, name, Some(ANN)).await.status, 429, "{name}");
+    }
+    let of_ann = async |name| call(&gateway, name, Some(ANN)).await.status;
+    let statuses = [of_ann("only__search").await, of_ann("only__search").await];
+    assert_eq!(statuses, [200, 200]);
+    assert_eq!(of_ann("only__search").await, 429);
+    assert_eq!(calls(&backend), 2);
+}
+
+#[tokio::test]
 async fn refused_request_takes_from_no_other_limit() {
     let backend = backend().await;
     let rates =

@@ -88,9 +88,10 @@ impl Assembly {
                 bytes: budgets(config).cache,
                 ..CacheLimits::default()
             },
-            common_tasks: replicas
-                .map(|replicas| replicas.tasks(config))
-                .transpose()?,
+            common_tasks: match replicas {
+                Some(replicas) => Some(replicas.tasks(config)?),
+                None => servers.lists().and_then(ListState::tasks),
+            },
             keys: keys(config),
             identity: implementation(),
         };

@@ -18,7 +18,7 @@ use fanlight_gateway::approvals::{
 };
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::json::{ObjectBuilder, rewrite_object};
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::AuditEvent;
@@ -43,8 +43,10 @@ pub(crate) struct CallBeforeApproval {
     call: CallToApprove,
     /// The `requestState` that the client sent back from an earlier round of input.
     state: Option<Json>,
-    /// Whether the client sent input that a server may have asked for.
-    brings_input: bool,
+    /// The input that the client sent, as if the server had asked for it.
+    input: Option<Json>,
+    /// Whether a hook may ask, which perhaps did not ask about an earlier round.
+    is_of_hook: bool,
 }
 
 /// A call that somebody has approved.
@@ -99,7 +101,7 @@ impl CallBeforeApproval {
         };
         let params = operation.params();
         let state = params.and_then(|params| params.get(REQUEST_STATE));
-        let brings_input = params.is_some_and(|params| params.get(INPUT_RESPONSES).is_some());
+        let input = params.and_then(|params| params.get(INPUT_RESPONSES));
         Box::new(Self {
             settings: Arc::clone(settings),
             context,
@@ -107,7 +109,8 @@ impl CallBeforeApproval {
             text,
             call,
             state,
-            brings_input,
+            input,
+            is_of_hook: false,
         })
     }
 
@@ -139,7 +142,9 @@ impl CallBeforeApproval {
                 .and_then(|params| params.get("arguments")),
             more: operation.sent_more(),
         };
-        Some(Self::new(settings, operation, needed))
+        let mut before = Self::new(settings, operation, needed);
+        before.is_of_hook = true;
+        Some(before)
     }
 
     /// The same approval with another question.
@@ -169,8 +174,8 @@ impl CallBeforeApproval {
                 self.record("approved", &id)?;
                 id
             }
-            // No approver has seen the input.
-            None if self.brings_input => {
+            // No approver has seen the input, and none has let the server ask for it.
+            None if self.input.is_some() && !self.is_of_hook => {
                 return Err(not_approved(
                     "this call brings input that no approved call has asked for; it was not carried out; send it without \
                      `inputResponses` and `requestState`",
@@ -178,25 +183,36 @@ impl CallBeforeApproval {
                     "unasked",
                 ));
             }
-            // The server gets the state, too.
-            None => match &self.state {
-                Some(state) => {
-                    let mut more = ObjectBuilder::new();
-                    if let Some(rest) = &self.call.more {
-                        more.member("params", rest);
-                    }
-                    more.member(REQUEST_STATE, state);
-                    self.call.more = Some(more.finish());
-                    self.asked(&messages).await?
-                }
-                None => self.asked(&messages).await?,
-            },
+            None => {
+                self.call.more = self.all_more();
+                self.asked(&messages).await?
+            }
         };
         Ok(ApprovedCall {
             approvals: approvals.clone(),
             id,
             call: self.call,
         })
+    }
+
+    /// All other members of `params`, with those of a round that no approval covers.
+    fn all_more(&self) -> Option<Json> {
+        let members = [(INPUT_RESPONSES, &self.input), (REQUEST_STATE, &self.state)];
+        let mut added = ObjectBuilder::new();
+        for (name, value) in members {
+            if let Some(value) = value {
+                added.member(name, value);
+            }
+        }
+        let added = added.finish();
+        let added = added.bytes();
+        let added = added.get(1..added.len() - 1).unwrap_or_default();
+        let own = self.call.more.clone();
+        if added.is_empty() {
+            return own;
+        }
+        let own = own.unwrap_or_else(Json::empty_object);
+        Some(rewrite_object(&own, |_| true, added))
     }
 
     /// Asks whoever may approve; returns the id of the approval.

@@ -11,6 +11,7 @@
 mod definition;
 mod of_user;
 mod record;
+mod tasks;
 
 pub use of_user::{folder as user_state_folder, folder_of as user_state_of};
 pub use record::KeptServer;

@@ -475,7 +475,7 @@ fn more(params: &Json) -> Option<Json> {
 
 /// Whether a member of `_meta` is trace context (SEP-414), which differs each time.
 fn is_trace(meta: &Json, member: &Member) -> bool {
-    ["traceparent", "tracestate", "baggage"]
+    ["traceparent", "tracestate"]
         .iter()
         .any(|key| member.is(meta, key))
 }

@@ -41,17 +41,20 @@ pub enum Kind {
     Lists,
     /// The rules for naming servers' tools and prompts.
     Names,
+    /// The server of a client's task.
+    Task,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Grant,
         Self::UserKey,
         Self::Client,
         Self::SignIn,
         Self::Lists,
         Self::Names,
+        Self::Task,
     ];
 
     /// Whether the data is about users, or about authorization servers for users. Without users,
@@ -60,7 +63,7 @@ impl Kind {
     pub fn is_of_users(self) -> bool {
         match self {
             Self::Grant | Self::UserKey | Self::Client | Self::SignIn => true,
-            Self::Lists | Self::Names => false,
+            Self::Lists | Self::Names | Self::Task => false,
         }
     }
 
@@ -74,6 +77,7 @@ impl Kind {
             Self::SignIn => "sign-in",
             Self::Lists => "lists",
             Self::Names => "names",
+            Self::Task => "task",
         }
     }
 
@@ -86,6 +90,7 @@ impl Kind {
     pub fn most(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey => 100_000,
+            Self::Task => 10_000,
             Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
         }
     }
@@ -98,7 +103,7 @@ impl Kind {
             Self::Grant | Self::UserKey => 256,
             // More than a user continues at a time: earlier ones have been abandoned.
             Self::SignIn => 16,
-            Self::Client | Self::Lists | Self::Names => self.most(),
+            Self::Client | Self::Lists | Self::Names | Self::Task => self.most(),
         }
     }
 
@@ -106,7 +111,7 @@ impl Kind {
     /// again, and a client can be registered again.
     #[must_use]
     pub fn gives_way(self) -> bool {
-        matches!(self, Self::Client | Self::SignIn)
+        matches!(self, Self::Client | Self::SignIn | Self::Task)
     }
 }
 

@@ -239,6 +239,32 @@ fn record_written_anew_disagrees_with_checkpoints_kept_elsewhere() {
 }
 
 #[test]
+fn missing_last_lines_are_found_without_checkpoints_once_one_was_due() {
+    let folder = TempDir::new().unwrap();
+    let settings = settings(folder.path());
+    write(&settings, 8);
+    let later = |seconds| {
+        let now = std::time::SystemTime::now() + Duration::from_secs(seconds);
+        verify::verify_at(&settings.files, &public(&settings), &[], now)
+    };
+    assert!(later(3600).is_ok());
+    let kept = lines(&settings.files.current());
+    let remove = |last: usize| {
+        let text: String = kept[..kept.len() - last].join("\n") + "\n";
+        fs::write(settings.files.current(), text).unwrap();
+    };
+    remove(3);
+    assert!(later(0).is_err(), "a checkpoint has more lines");
+    fs::remove_file(settings.files.checkpoints()).unwrap();
+    for last in 0..kept.len() - 1 {
+        remove(last);
+        assert!(later(0).is_ok(), "a checkpoint is not due yet");
+        let wrong = later(120).unwrap_err();
+        assert!(matches!(wrong, Wrong::Uncovered { from: 1 }), "{wrong}");
+    }
+}
+
+#[test]
 fn only_the_newest_checkpoints_are_kept() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());

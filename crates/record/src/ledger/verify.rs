@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
@@ -11,6 +12,10 @@ use crate::ledger::checkpoint::{Checkpoint, PublicKey};
 use crate::ledger::files::LedgerFiles;
 use crate::ledger::query::{Unreadable, head_of, lines_of};
 use crate::ledger::tree::Edge;
+use crate::ledger::writer::CHECKPOINT_TIME;
+
+/// How much later than due a checkpoint may be written.
+const LATE: Duration = Duration::from_secs(10);
 
 /// The result for an unchanged audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,15 @@ pub enum Wrong {
         size: u64,
         /// The fault.
         what: &'static str,
+    },
+    /// Lines have been covered by no checkpoint for too long.
+    #[error(
+        "no checkpoint covers the lines from {from} on, though they are older than a minute: later lines and their checkpoints \
+         were removed, or the process was killed and has not been started since"
+    )]
+    Uncovered {
+        /// The first of them.
+        from: u64,
     },
     /// There is no audit log.
     #[error("there is no audit log here")]
@@ -90,6 +104,16 @@ pub(crate) fn end_of_notes(text: &[u8]) -> usize {
 ///
 /// The first fault.
 pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<Verified, Wrong> {
+    verify_at(files, key, more, SystemTime::now())
+}
+
+/// [`verify`] at this time.
+pub(crate) fn verify_at(
+    files: &LedgerFiles,
+    key: &PublicKey,
+    more: &[String],
+    now: SystemTime,
+) -> Result<Verified, Wrong> {
     let beside = std::fs::read(files.checkpoints()).unwrap_or_default();
     let beside = String::from_utf8_lossy(beside.get(..end_of_notes(&beside)).unwrap_or_default());
     let mut checkpoints = BTreeMap::new();
@@ -116,6 +140,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
         edge: None,
         previous: None,
         first: 0,
+        uncovered: None,
     };
     let (mut agreed, mut last) = (0, 0);
     for path in files.all() {
@@ -146,6 +171,7 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
                     });
                 }
                 (agreed, last) = (agreed + 1, edge.size());
+                state.uncovered = None;
             }
         }
     }
@@ -161,6 +187,12 @@ pub fn verify(files: &LedgerFiles, key: &PublicKey, more: &[String]) -> Result<V
             what: "lines are missing at the end",
         });
     }
+    if state
+        .uncovered
+        .is_some_and(|since| now.duration_since(since).unwrap_or_default() > CHECKPOINT_TIME + LATE)
+    {
+        return Err(Wrong::Uncovered { from: last + 1 });
+    }
     Ok(Verified {
         lines: (state.first, edge.size()),
         checkpoints: agreed,
@@ -173,6 +205,8 @@ struct Reading {
     edge: Option<Edge>,
     previous: Option<String>,
     first: u64,
+    /// The time of the first line that no checkpoint covers.
+    uncovered: Option<SystemTime>,
 }
 
 /// The fault of a line.
@@ -230,6 +264,14 @@ impl Reading {
             return Err(WrongLine::Chain);
         }
         self.previous = Some(HEXLOWER.encode(&edge.push(text)));
+        if self.uncovered.is_none() {
+            let time = line.get("time").and_then(|time| {
+                let time = time.as_str()?;
+                humantime::parse_rfc3339(&time).ok()
+            });
+            // A line of an unknown time is as old as can be.
+            self.uncovered = Some(time.unwrap_or(SystemTime::UNIX_EPOCH));
+        }
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// The number of lines after which a checkpoint is written.
 const CHECKPOINT_LINES: u64 = 1000;
 /// The time after which a checkpoint is written, if there are new lines.
-const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
+pub(crate) const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 /// The number of checkpoints that are kept. At twice as many, the older half is dropped.
 const CHECKPOINTS: usize = 1000;
 /// The shortest time between two log lines about the same fault.

@@ -1,0 +1,144 @@
+//! The server of each task, kept beyond the end of the process: only its maker is given a task, and
+//! the next process has to know them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fanlight_gateway::{CommonTask, CommonTaskOwners};
+use fanlight_grants::{Kind, Owner, Record, Store, StoreError};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tracing::debug;
+
+use super::ListState;
+
+impl ListState {
+    /// The tasks of clients; `None` without `stateDir`.
+    pub fn tasks(&self) -> Option<Arc<dyn CommonTaskOwners>> {
+        let tasks = || Arc::new(KeptTasks(self.store.clone())) as Arc<dyn CommonTaskOwners>;
+        self.is_named.then(tasks)
+    }
+}
+
+struct KeptTasks(Store);
+
+/// The record of a task. Under a policy the task is unknown to the next process, since the call
+/// that made it is not kept.
+#[derive(Serialize, Deserialize)]
+struct KeptTask {
+    server: Box<str>,
+    /// In seconds since 1970.
+    until: u64,
+}
+
+impl Record for KeptTask {
+    const KIND: Kind = Kind::Task;
+
+    fn issuer(&self) -> &str {
+        ""
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        Some(self.until)
+    }
+}
+
+impl KeptTasks {
+    async fn kept(&self, task: &[u8]) -> Option<KeptTask> {
+        let kept = known(self.0.get::<KeptTask>(&owner(task)).await)??;
+        (kept.until > now()).then_some(kept)
+    }
+}
+
+/// The owner of a record is a client's task, of which the file shows a digest.
+fn owner(task: &[u8]) -> Owner {
+    Owner::new(task, "")
+}
+
+impl CommonTaskOwners for KeptTasks {
+    fn find(&self, task: Vec<u8>) -> BoxFuture<'_, Option<CommonTask>> {
+        Box::pin(async move {
+            let KeptTask { server, until } = self.kept(&task).await?;
+            Some(CommonTask {
+                server,
+                made_by: None,
+                kept_for: Duration::from_secs(until.saturating_sub(now())),
+            })
+        })
+    }
+
+    fn learn(&self, task: Vec<u8>, learnt: CommonTask, created: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let server = learnt.server;
+            let is_others = async || {
+                let kept = self.kept(&task).await;
+                kept.is_some_and(|kept| kept.server != server)
+            };
+            if !created && is_others().await {
+                return;
+            }
+            let until = now().saturating_add(learnt.kept_for.as_secs());
+            let kept = KeptTask { server, until };
+            known(self.0.put(&owner(&task), &kept).await);
+        })
+    }
+
+    fn forget(&self, task: Vec<u8>) -> BoxFuture<'_, ()> {
+        Box::pin(async move { drop(known(self.0.take::<KeptTask>(&owner(&task)).await)) })
+    }
+}
+
+impl fmt::Debug for KeptTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptTasks")
+    }
+}
+
+fn known<T>(answer: Result<T, StoreError>) -> Option<T> {
+    answer
+        .inspect_err(|error| debug!(%error, "cannot read or write the owner of a task"))
+        .ok()
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use fanlight_grants::Folder;
+    use fanlight_protocol::seal::Keys;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn next_process_knows_the_server_of_a_clients_task() {
+        let path = tempfile::tempdir().unwrap();
+        let open = || {
+            let folder = Folder::open(path.path()).unwrap();
+            KeptTasks(Store::of_lists(&folder, &Keys::default()).unwrap())
+        };
+        let learnt = |server: &str, seconds| CommonTask {
+            server: server.into(),
+            made_by: None,
+            kept_for: Duration::from_secs(seconds),
+        };
+        let of = |client: &str| client.as_bytes().to_vec();
+        let tasks = open();
+        tasks.learn(of("ann"), learnt("a", 600), true).await;
+        tasks.learn(of("ann"), learnt("b", 600), false).await;
+        tasks.learn(of("eve"), learnt("a", 0), true).await;
+        drop(tasks);
+        let tasks = open();
+        let found = tasks.find(of("ann")).await.map(|found| found.server);
+        assert_eq!(found.as_deref(), Some("a"));
+        for other in ["bob", "eve"] {
+            assert!(tasks.find(of(other)).await.is_none(), "{other}");
+        }
+        tasks.forget(of("ann")).await;
+        assert!(tasks.find(of("ann")).await.is_none());
+    }
+}
