@@ -118,7 +118,7 @@ mod tests {
     async fn next_process_knows_the_server_of_a_clients_task() {
         let path = tempfile::tempdir().unwrap();
         let open = || {
-            let folder = Folder::open(path.path()).unwrap();
+            let folder = Folder::open(&path.path().join("state")).unwrap();
             KeptTasks(Store::of_lists(&folder, &Keys::default()).unwrap())
         };
         let learnt = |server: &str, seconds| CommonTask {
