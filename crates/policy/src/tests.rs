@@ -539,6 +539,7 @@ fn client_cannot_make_policies_remember_more_by_what_it_says_of_itself() {
     let mut source: String = (0..200)
         .map(|n| {
             format!(r#"forbid(principal, action, resource) when {{ resource.name == "no{n}" }};"#)
+                + "\n"
         })
         .collect();
     source += r#"permit(principal, action, resource);
@@ -580,7 +581,7 @@ fn what_policies_remember_is_limited_in_bytes_and_shared_among_clients() {
             format!(
                 r#"permit(principal == User::"key#u{n}", action, resource in Server::"s{n}");
                    permit(principal in Group::"g{n}", action, resource);"#
-            )
+            ) + "\n"
         })
         .collect();
     let all = Policies::within(settings(&source), 1 << 20).unwrap();
