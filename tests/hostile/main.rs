@@ -31,6 +31,7 @@ mod lists;
 mod member_names;
 mod memory;
 mod mirrors;
+mod mix_up;
 mod operators;
 mod peers;
 mod pins;

@@ -65,6 +65,11 @@ const ROUTES: &[Route] = &[
         needs: Needs::Nothing,
         serve: || read(ui::callback),
     },
+    Route {
+        path: "/sign-in/callback/{issuer}",
+        needs: Needs::Nothing,
+        serve: || read(ui::callback),
+    },
 ];
 
 /// All routes with their access requirements.
@@ -244,6 +249,7 @@ mod tests {
                 "/ui/",
                 "/ui/{*file}",
                 "/sign-in/callback",
+                "/sign-in/callback/{issuer}",
             ]
             .contains(path);
             assert_eq!(*needs == Needs::Nothing, is_public, "{path}");

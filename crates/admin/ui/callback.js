@@ -16,7 +16,7 @@ sessionStorage.removeItem(PLACE);
 const page = place.startsWith("#/") ? `/ui${place}` : "/ui";
 
 try {
-  await post("/api/session/issuer/answer", JSON.stringify({ query }));
+  await post("/api/session/issuer/answer", JSON.stringify({ query, path: location.pathname }));
   location.replace(page);
 } catch (error) {
   document.title = "Not signed in – Fanlight";

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::issuer::{Issuer, KeySet, KeyStore, Lookup};
 use crate::json;
-use crate::token::{Jwt, claim_date, token_identity};
+use crate::token::{Jwt, check_required, claim_date, token_identity};
 
 /// The length limit of an ID token.
 const LONGEST: usize = 64 << 10;
@@ -54,6 +54,7 @@ pub(crate) async fn user(
         now: SystemTime::now(),
     };
     let (claims, revoked) = verify(token, &issuer.keys, &expected).await?;
+    check_required(&claims, &issuer.settings).map_err(denied)?;
     let validity = Validity {
         expires: None,
         revoked,

@@ -311,7 +311,13 @@ impl Users {
 
     /// Signs operators in at the issuers at which users sign in.
     pub fn operators(&self, authenticate: Arc<Authenticator>) -> Arc<OperatorSignIn> {
-        let operators = || Arc::new(OperatorSignIn::new(authenticate));
+        let users = Arc::downgrade(&self.0);
+        let store = move || {
+            let users = users.upgrade()?;
+            let opened = users.opened.get()?.as_ref().ok()?;
+            Some(opened.grants.store().clone())
+        };
+        let operators = || Arc::new(OperatorSignIn::new(authenticate, store));
         let operators = Arc::clone(self.0.operators.get_or_init(operators));
         self.0.sign_operators_in();
         operators
@@ -406,6 +412,7 @@ fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSetting
         issuer: Some(issuer.to_owned()),
         scopes: Some(Scopes::read("openid")),
         sends_resource: false,
+        shares_redirect_uri: sign_in.shared_redirect_uri,
     };
     let (name, trust) = (issuer.to_owned(), Trust::in_server(url.clone()));
     Some(ServerSettings {
@@ -496,6 +503,7 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
         issuer: auth.issuer.clone(),
         scopes: auth.scopes.clone().map(Scopes::from_iter),
         sends_resource: auth.resource_parameter == ResourceParameter::Send,
+        shares_redirect_uri: auth.shared_redirect_uri,
     }))
 }
 

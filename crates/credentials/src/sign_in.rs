@@ -12,12 +12,19 @@ pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + 
 
 /// Signs people in at issuers of `auth`, by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
 pub trait SignIn: Send + Sync + fmt::Debug {
-    /// Begins a sign-in at `issuer`, which sends the browser back to `redirect_uri`.
+    /// Begins a sign-in at `issuer`, which sends the browser back to `redirect_uri`, or to the
+    /// issuer's own place below it.
     fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun>;
 
-    /// Ends the sign-in `attempt`, whose browser came back with the parameters `query`. Returns the
-    /// identity of the user. Its principal is the same as with the issuer's access tokens.
-    fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>>;
+    /// Ends the sign-in `attempt`, whose browser came back to `path`, if that is known, with the
+    /// parameters `query`. Returns the identity of the user. Its principal is the same as with the
+    /// issuer's access tokens.
+    fn finish<'a>(
+        &'a self,
+        attempt: &'a str,
+        path: Option<&'a str>,
+        query: &'a str,
+    ) -> Signing<'a, Arc<Identity>>;
 }
 
 /// A sign-in that has begun.

@@ -96,7 +96,7 @@ pub enum NoAccess {
 }
 
 /// A server's requirements for signing in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wanted {
     /// The URL of the server's metadata, if it named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

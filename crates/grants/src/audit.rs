@@ -74,11 +74,13 @@ impl<'a> GrantChangeEnd<'a> {
     pub(crate) fn failed(error: &'a SignInError) -> Self {
         let (outcome, reason) = match error {
             SignInError::Failed { reason } => ("error", Cow::Borrowed(reason.as_str())),
-            SignInError::NoServer | SignInError::NoClient { .. } | SignInError::NotRecorded => {
-                ("error", error.to_string().into())
-            }
+            SignInError::NoServer
+            | SignInError::NoClient { .. }
+            | SignInError::Impossible(_)
+            | SignInError::NotRecorded => ("error", error.to_string().into()),
             SignInError::NotUsed(_)
             | SignInError::Refused(_)
+            | SignInError::OfOtherServer { .. }
             | SignInError::NotIdentified(_)
             | SignInError::NotPermitted => ("refused", error.to_string().into()),
         };

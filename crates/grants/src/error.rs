@@ -25,6 +25,21 @@ pub enum SignInError {
         /// The URL to which browsers are sent back.
         redirect_uri: Url,
     },
+    /// The authorization server is another server's.
+    #[error(
+        "the authorization server {issuer} is in use for another server of this gateway and does not list this one, so \
+         its tokens may be good there, too; if that is right, the operator has to write `issuer: {issuer}` into the \
+         `auth` of {server}"
+    )]
+    OfOtherServer {
+        /// The authorization server.
+        issuer: String,
+        /// The name of the server.
+        server: String,
+    },
+    /// Nobody can sign in at the authorization server.
+    #[error("{0}")]
+    Impossible(String),
     /// The browser's answer belongs to no running sign-in in this browser.
     #[error("{0}")]
     NotUsed(&'static str),
@@ -50,23 +65,33 @@ pub enum SignInError {
 
 /// The error for the user; the log gets the details.
 pub(crate) fn failed(server: &str, error: &OAuthError) -> SignInError {
-    match error {
-        OAuthError::ForeignCallback(reason) => SignInError::NotUsed(reason),
-        OAuthError::Refused {
-            code, explanation, ..
-        } => {
-            info!(server, %error, "a user's sign-in was refused");
-            let explanation = explanation
-                .as_ref()
-                .map(|text| format!(" ({text})"))
-                .unwrap_or_default();
-            SignInError::Refused(format!("{code}{explanation}"))
-        }
-        error => {
-            warn!(server, %error, "a user's sign-in failed");
-            SignInError::Failed {
-                reason: error.to_string(),
+    if matches!(error, OAuthError::Refused { .. }) {
+        info!(server, %error, "a user's sign-in was refused");
+    } else if !matches!(error, OAuthError::ForeignCallback(_)) {
+        warn!(server, %error, "a user's sign-in failed");
+    }
+    error.into()
+}
+
+impl From<&OAuthError> for SignInError {
+    fn from(error: &OAuthError) -> Self {
+        match error {
+            OAuthError::ForeignCallback(reason) => Self::NotUsed(reason),
+            OAuthError::NoPkce { .. } | OAuthError::NoEndpoint { .. } => {
+                Self::Impossible(error.to_string())
             }
+            OAuthError::Refused {
+                code, explanation, ..
+            } => {
+                let explanation = explanation
+                    .as_ref()
+                    .map(|text| format!(" ({text})"))
+                    .unwrap_or_default();
+                Self::Refused(format!("{code}{explanation}"))
+            }
+            error => Self::Failed {
+                reason: error.to_string(),
+            },
         }
     }
 }

@@ -2,30 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use fanlight_canonical::identity::Principal;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
+use tracing::warn;
 use url::Url;
 
 use crate::access::{UserAccess, Wanted};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
 use crate::error::{SignInError, unkept};
 use crate::oauth::{Discovered, MachineAccess, OAuthError};
+use crate::peers::Peers;
 use crate::record::{Grant, UserKey};
 use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The limit of users' credentials in memory, besides those in use.
 const MOST_HELD: usize = 10_000;
-
-/// How long the discovered metadata of a server are reused.
-const RECENT: Duration = Duration::from_secs(60);
-/// How long a failed discovery is not repeated, since anybody can open a page.
-const RECENT_FAILURE: Duration = Duration::from_secs(2);
-/// The limit of cached discoveries.
-const MOST_RECENT: usize = 100;
 
 mod exchanged;
 
@@ -42,6 +36,7 @@ struct Shared {
     store: Store,
     record: Arc<dyn GrantRecord>,
     tables: Mutex<Tables>,
+    peers: Peers,
     tasks: TaskTracker,
     /// Counts sign-ins and sign-outs.
     changes: watch::Sender<u64>,
@@ -52,29 +47,8 @@ struct Tables {
     servers: HashMap<String, Arc<Server>>,
     held: HashMap<Owner, UserAccess>,
     exchanged: HashMap<Owner, ExchangedAccess>,
-    discovered: Vec<Recent>,
     /// Whether users may identify themselves by pasting a key or a token into a page.
     takes_credentials: bool,
-}
-
-/// A recent discovery of a server.
-#[derive(Debug)]
-struct Recent {
-    at: Instant,
-    server: String,
-    wanted: Wanted,
-    discovered: Result<Discovered, OAuthError>,
-}
-
-impl Recent {
-    fn is_recent(&self) -> bool {
-        self.at.elapsed()
-            < if self.discovered.is_ok() {
-                RECENT
-            } else {
-                RECENT_FAILURE
-            }
-    }
 }
 
 impl Grants {
@@ -88,6 +62,7 @@ impl Grants {
                 takes_credentials: true,
                 ..Tables::default()
             }),
+            peers: Peers::default(),
             tasks: TaskTracker::new(),
             changes: watch::Sender::new(0),
         }))
@@ -118,9 +93,7 @@ impl Grants {
             .iter()
             .filter(|(owner, _)| owner.server() == server.name());
         held.for_each(|(_, access)| access.change(&server));
-        tables
-            .discovered
-            .retain(|recent| recent.server != server.name());
+        self.0.peers.retain(|name| name != server.name());
         tables.servers.insert(server.name().to_owned(), server);
         Ok(())
     }
@@ -352,9 +325,7 @@ impl Grants {
             .await
             .map_err(|error| unkept(&error))?;
         // The next sign-in has to ask the server again, since its authorization server may change.
-        self.lock()
-            .discovered
-            .retain(|recent| recent.server != owner.server());
+        self.0.peers.retain(|name| name != owner.server());
         self.forget(owner);
         Ok(())
     }
@@ -437,42 +408,29 @@ impl Grants {
     /// opening the page often causes no further requests.
     pub(crate) async fn discover(
         &self,
-        server: &Server,
+        server: &Arc<Server>,
         wanted: &Wanted,
     ) -> Result<Discovered, OAuthError> {
-        let is_it = |recent: &&Recent| {
-            recent.is_recent() && recent.server == server.name() && recent.wanted == *wanted
+        let name = server.name().to_owned();
+        // Anybody can open a page, so only requests are logged.
+        let told = move |_, discovered: &Result<Discovered, OAuthError>| {
+            if let Err(error) = discovered {
+                warn!(server = name, %error, "cannot find out how users sign in");
+            }
         };
-        let known = self
-            .lock()
-            .discovered
-            .iter()
-            .find(is_it)
-            .map(|recent| recent.discovered.clone());
-        if let Some(discovered) = known {
-            return discovered;
-        }
-        let discovered = server.discover(&wanted.challenge()).await;
-        let (at, wanted) = (Instant::now(), wanted.clone());
-        let recent = Recent {
-            at,
-            server: server.name().to_owned(),
-            wanted,
-            discovered: discovered.clone(),
-        };
-        let mut tables = self.lock();
-        // The server may have been replaced meanwhile; its metadata must not be used for the new
-        // one.
-        if tables
-            .servers
-            .get(server.name())
-            .is_some_and(|current| std::ptr::eq(&**current, server))
-        {
-            tables.discovered.retain(Recent::is_recent);
-            tables.discovered.truncate(MOST_RECENT - 1);
-            tables.discovered.push(recent);
-        }
-        discovered
+        self.0.peers.discover(server, wanted, told).await
+    }
+
+    /// What authorization servers have told.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.0.peers
+    }
+
+    /// The servers and identity providers at other origins than this one.
+    pub(crate) fn servers_elsewhere(&self, origin: &str) -> Vec<Arc<Server>> {
+        let tables = self.lock();
+        let elsewhere = tables.servers.values().filter(|one| one.origin() != origin);
+        elsewhere.cloned().collect()
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {

@@ -11,13 +11,16 @@ mod grants;
 mod links;
 pub mod oauth;
 mod operators;
+mod outcomes;
 mod pages;
+mod peers;
 mod record;
 mod rules;
 mod sealing_key;
 mod server;
 mod sign_in;
 mod store;
+mod uses;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
@@ -32,7 +35,7 @@ pub use record::{Grant, UserKey};
 pub use rules::SignInRules;
 pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
 pub use server::{Method, ServerSettings, SignInMethod};
-pub use sign_in::{Begun, Callback, Offer};
+pub use sign_in::{Begun, Callback, Offer, issuer_name};
 pub use store::{
     CommonEntries, CommonError, Exchange, Exchanged, Exported, FILE, Kind, Lease, LeaseOutcome,
     Leased, Owner, Pending, Record, Stamp, Store, StoreError, holds_users,

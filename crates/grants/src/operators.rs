@@ -1,15 +1,13 @@
-//! Signs operators in at identity providers, in the same way as users. It stores nothing, and keeps
-//! no tokens.
+//! Signs operators in at identity providers, in the same way as users. It keeps no tokens.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fanlight_canonical::identity::Identity;
 use fanlight_credentials::{Authenticate, Begun, SignIn, SignInError as NotSignedIn, Signing};
-use tokio::sync::Mutex;
+use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use url::Url;
 
@@ -18,30 +16,26 @@ use crate::error::{SignInError, unsealed, unusable};
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
 };
+use crate::peers::Peers;
 use crate::server::{Server, ServerSettings};
-use crate::sign_in::Offer;
-
-/// How long the metadata of an identity provider are used. There is no option: sign-ins are rare,
-/// and a sign-in waits for new metadata if the known ones are older.
-const FRESH: Duration = Duration::from_secs(600);
-/// The pause after an identity provider did not answer. It is needed because anybody can begin a
-/// sign-in.
-const FAILED: Duration = Duration::from_secs(2);
+use crate::sign_in::{Callback, Offer};
+use crate::store::Store;
 
 /// Signs operators in at the identity providers of `auth`.
 pub struct OperatorSignIn {
     authenticate: Arc<dyn Authenticate>,
-    providers: ArcSwap<HashMap<String, Arc<IdentityProvider>>>,
-    /// The clients that were registered at identity providers, by issuer and redirect URI. They
-    /// need not outlast the process, because a sign-in ends in the process that began it.
-    registered: Mutex<HashMap<(String, Url), ClientRegistration>>,
+    providers: ArcSwap<HashMap<String, Arc<Server>>>,
+    peers: Peers,
+    /// Returns the store of registered clients, if there is one.
+    store: Box<dyn Fn() -> Option<Store> + Send + Sync>,
 }
 
-struct IdentityProvider {
-    server: Arc<Server>,
-    /// The last answer of the identity provider, or its error. The holder of the lock sends a
-    /// request; all others wait for its answer.
-    discovered: Mutex<Option<(Instant, Result<Discovered, OAuthError>)>>,
+/// A pending sign-in.
+#[derive(Serialize, Deserialize)]
+struct Attempt {
+    request: AuthorizationRequest,
+    /// The client, unless the configuration has it. Another replica does not know a registered one.
+    client: Option<ClientRegistration>,
 }
 
 impl fmt::Debug for OperatorSignIn {
@@ -52,13 +46,17 @@ impl fmt::Debug for OperatorSignIn {
 
 impl OperatorSignIn {
     /// Signs nobody in until [`Self::replace`] sets identity providers. `authenticate` identifies
-    /// the user whom an ID token names.
+    /// the user whom an ID token names. Registered clients are kept in the `store`, if there is one.
     #[must_use]
-    pub fn new(authenticate: Arc<dyn Authenticate>) -> Self {
+    pub fn new(
+        authenticate: Arc<dyn Authenticate>,
+        store: impl Fn() -> Option<Store> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             authenticate,
             providers: ArcSwap::default(),
-            registered: Mutex::default(),
+            peers: Peers::default(),
+            store: Box::new(store),
         }
     }
 
@@ -69,65 +67,67 @@ impl OperatorSignIn {
     /// If requests cannot be sent to one of them. In that case nothing changes.
     pub fn replace(&self, providers: Vec<ServerSettings>) -> Result<(), OAuthError> {
         let provider = |settings: ServerSettings| {
-            let (name, server) = (settings.name.clone(), Arc::new(Server::new(settings)?));
-            let discovered = Mutex::default();
-            Ok((name, Arc::new(IdentityProvider { server, discovered })))
+            Ok((settings.name.clone(), Arc::new(Server::new(settings)?)))
         };
         let providers = providers.into_iter().map(provider);
         self.providers
             .store(Arc::new(providers.collect::<Result<_, OAuthError>>()?));
+        self.peers.retain(|_| false);
         Ok(())
     }
 
     async fn offer(&self, issuer: &str) -> Result<Offer, SignInError> {
         let provider = self.providers.load().get(issuer).cloned();
         let provider = provider.ok_or(SignInError::NoServer)?;
-        let discovered = provider.discover().await;
+        let named = issuer.to_owned();
+        let told = move |failures, discovered: &_| tell(&named, failures, discovered);
+        let wanted = Wanted::default();
+        let discovered = self.peers.discover(&provider, &wanted, told).await;
         let discovered = discovered.map_err(|error| SignInError::Failed {
             reason: error.to_string(),
         })?;
-        Offer::of_identity(Arc::clone(&provider.server), discovered, false)
-    }
-
-    async fn client(
-        &self,
-        offer: &Offer,
-        redirect_uri: &Url,
-    ) -> Result<ClientRegistration, SignInError> {
-        if let Some(client) = offer.configured_client()? {
-            return Ok(client);
-        }
-        let place = (offer.issuer().to_owned(), redirect_uri.clone());
-        let mut registered = self.registered.lock().await;
-        let known = registered.get(&place);
-        if let Some(known) = known.filter(|known| known.is_valid_at(offer.provider())) {
-            return Ok(known.clone());
-        }
-        let client = offer.register(redirect_uri).await?;
-        registered.insert(place, client.clone());
-        Ok(client)
+        Offer::of_identity(provider, discovered, false)
     }
 
     async fn start(&self, issuer: &str, redirect_uri: &str) -> Result<Begun, SignInError> {
-        let redirect_uri = Url::parse(redirect_uri).map_err(|_| unusable())?;
+        let callback = Callback {
+            shared: Url::parse(redirect_uri).map_err(|_| unusable())?,
+            documents: None,
+            is_for_once: false,
+        };
         let offer = self.offer(issuer).await?;
-        let client = self.client(&offer, &redirect_uri).await?;
-        let mut request = offer.identity_request(&client, &redirect_uri)?;
+        let store = (self.store)();
+        let client = offer.client(&self.peers, store.as_ref(), &callback).await?;
+        let mut request = offer.identity_request(&client, &offer.redirect_uri(&callback)?)?;
         let location = request.url.to_string();
         // Otherwise the cookie would contain the query twice.
         request.url.set_query(None);
-        let attempt = serde_json::to_string(&request).map_err(|_| unsealed())?;
+        let client = (!offer.has_configured_client()).then_some(client);
+        let attempt = serde_json::to_string(&Attempt { request, client });
+        let attempt = attempt.map_err(|_| unsealed())?;
         Ok(Begun { location, attempt })
     }
 
-    async fn end(&self, attempt: &str, query: &str) -> Result<Arc<Identity>, SignInError> {
-        let request: AuthorizationRequest =
-            serde_json::from_str(attempt).map_err(|_| unsealed())?;
+    async fn end(
+        &self,
+        attempt: &str,
+        path: Option<&str>,
+        query: &str,
+    ) -> Result<Arc<Identity>, SignInError> {
+        let Attempt { request, client } = serde_json::from_str(attempt).map_err(|_| unsealed())?;
         let brought = CallbackParameters::from_query(query).ok_or(SignInError::NotUsed(
             "the answer of the identity provider is ambiguous",
         ))?;
+        if path.is_some_and(|path| !request.returns_to(path)) {
+            return Err(SignInError::NotUsed(
+                "the browser came back to another place than the one for this issuer",
+            ));
+        }
         let offer = self.offer(&request.issuer).await?;
-        let client = self.client(&offer, &request.redirect_uri).await?;
+        let client = match client {
+            Some(client) => client,
+            None => offer.configured_client()?.ok_or(SignInError::NoServer)?,
+        };
         let identified = offer
             .identify(&client, &request, &brought, &*self.authenticate)
             .await;
@@ -135,32 +135,17 @@ impl OperatorSignIn {
     }
 }
 
-impl IdentityProvider {
-    /// The metadata of the identity provider. There is only one request for them at a time, and
-    /// requests are rare.
-    async fn discover(&self) -> Result<Discovered, OAuthError> {
-        let mut last = self.discovered.lock().await;
-        if let Some((at, discovered)) = &*last {
-            let time = if discovered.is_ok() { FRESH } else { FAILED };
-            if at.elapsed() < time {
-                return discovered.clone();
-            }
+/// Logs when an issuer begins to fail, and when that ends.
+fn tell(issuer: &str, failures: u32, discovered: &Result<Discovered, OAuthError>) {
+    match discovered {
+        Err(error) if failures == 0 => {
+            warn!(issuer, %error, "cannot ask the issuer at which operators sign in");
         }
-        let discovered = self.server.discover(&Wanted::default().challenge()).await;
-        let had_failed = matches!(&*last, Some((_, Err(_))));
-        let issuer = self.server.name();
-        match &discovered {
-            Err(error) if !had_failed => {
-                warn!(issuer, %error, "cannot ask the issuer at which operators sign in");
-            }
-            Ok(_) if had_failed => info!(
-                issuer,
-                "the issuer at which operators sign in answers again"
-            ),
-            _ => {}
-        }
-        *last = Some((Instant::now(), discovered.clone()));
-        discovered
+        Ok(_) if failures > 0 => info!(
+            issuer,
+            "the issuer at which operators sign in answers again"
+        ),
+        _ => {}
     }
 }
 
@@ -172,8 +157,16 @@ impl SignIn for OperatorSignIn {
         })
     }
 
-    fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>> {
-        Box::pin(async move { self.end(attempt, query).await.map_err(for_operator) })
+    fn finish<'a>(
+        &'a self,
+        attempt: &'a str,
+        path: Option<&'a str>,
+        query: &'a str,
+    ) -> Signing<'a, Arc<Identity>> {
+        Box::pin(async move {
+            let ended = self.end(attempt, path, query).await;
+            ended.map_err(for_operator)
+        })
     }
 }
 
@@ -197,7 +190,9 @@ fn for_operator(error: SignInError) -> NotSignedIn {
         SignInError::NoServer | SignInError::NotPermitted => {
             NotSignedIn::Refused("operators do not sign in at this issuer".into())
         }
-        error @ SignInError::NoClient { .. } => NotSignedIn::Unavailable(error.to_string().into()),
+        error @ (SignInError::NoClient { .. }
+        | SignInError::Impossible(_)
+        | SignInError::OfOtherServer { .. }) => NotSignedIn::Unavailable(error.to_string().into()),
         SignInError::NotRecorded | SignInError::Failed { .. } => NotSignedIn::Unavailable(
             "the issuer cannot be reached at the moment; Fanlight's log says why".into(),
         ),

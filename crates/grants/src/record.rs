@@ -104,6 +104,12 @@ pub(crate) struct RegisteredClient(pub(crate) ClientRegistration);
 /// The lifetime of a registration. Its end also tells which registration is the oldest.
 const REGISTRATION_TIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// When a record about an authorization server that is made now becomes useless.
+#[expect(clippy::unnecessary_wraps, reason = "as `Record::useless_after`")]
+pub(crate) fn registration_end() -> Option<u64> {
+    Some(seconds(SystemTime::now() + REGISTRATION_TIME))
+}
+
 impl Record for RegisteredClient {
     const KIND: Kind = Kind::Client;
 
@@ -112,7 +118,7 @@ impl Record for RegisteredClient {
     }
 
     fn useless_after(&self) -> Option<u64> {
-        Some(seconds(SystemTime::now() + REGISTRATION_TIME))
+        registration_end()
     }
 }
 

@@ -55,6 +55,8 @@ pub struct SignInMethod {
     pub scopes: Option<Scopes>,
     /// Whether to tell the authorization server which server the tokens are for (RFC 8707).
     pub sends_resource: bool,
+    /// Whether the configured client knows only the redirect URI that all issuers share.
+    pub shares_redirect_uri: bool,
 }
 
 /// A server, and the HTTP client for its authorization server.
@@ -129,6 +131,11 @@ impl Server {
     /// Whether the configuration has the OAuth client for sign-ins.
     pub(crate) fn has_configured_client(&self) -> bool {
         self.sign_in().is_some_and(|method| method.client.is_some())
+    }
+
+    /// Whether the configuration names the authorization server.
+    pub(crate) fn has_configured_issuer(&self) -> bool {
+        self.sign_in().is_some_and(|method| method.issuer.is_some())
     }
 
     /// Whether users' tokens are fetched and used in the same way for both servers, apart from the
@@ -209,6 +216,14 @@ impl SignInMethod {
         self.issuer
             .as_ref()
             .is_none_or(|issuer| *issuer == provider.issuer)
+    }
+
+    /// Whether browsers return to the redirect URI that issuers share: to that of a configured client,
+    /// if nothing else is registered there, or if the issuer names itself in each answer anyway
+    /// (RFC 9207).
+    pub(crate) fn returns_to_shared(&self, provider: &Provider) -> bool {
+        let names_itself = provider.authorization_response_iss_parameter_supported;
+        self.client.is_some() && (self.shares_redirect_uri || names_itself)
     }
 
     /// The resource and scopes to request.

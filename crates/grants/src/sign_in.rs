@@ -11,16 +11,18 @@ use url::Url;
 
 use crate::access::Wanted;
 use crate::audit::GrantChangeKind;
-use crate::error::{SignInError, failed, unkept};
+use crate::error::{SignInError, failed, unusable};
 use crate::grants::Grants;
+use crate::links::below;
 use crate::oauth::{
-    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientMetadata,
-    ClientRegistration, Discovered, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
-    authorization_request, register,
+    AuthorizationRequest, CallbackParameters, Challenge, Client, ClientRegistration, Discovered,
+    ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request,
 };
-use crate::record::{BegunSignIn, GivenFor, Grant, RegisteredClient, SIGN_IN_TIME};
+use crate::peers::{Peers, registered};
+use crate::record::{BegunSignIn, GivenFor, Grant, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
-use crate::store::Owner;
+use crate::store::{Owner, Store};
+use crate::uses;
 
 /// The client name that authorization servers show to users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
@@ -44,16 +46,39 @@ pub struct Begun {
     pub(crate) record: BegunSignIn,
 }
 
-/// The redirect URL of browsers, and Fanlight's client metadata.
+/// The redirect URIs of browsers, and Fanlight's client metadata.
+///
+/// Each issuer has a redirect URI of its own: otherwise it could send browsers on to another issuer,
+/// and would get that one's code together with the verifier (RFC 9700, 4.4). Each has a metadata
+/// document of its own as well, since a document lists the redirect URIs that its client may use.
 #[derive(Clone, Debug)]
 pub struct Callback {
-    /// The URL to which browsers are sent back.
-    pub redirect_uri: Url,
-    /// The URL of Fanlight's client metadata, if authorization servers can read it.
-    pub document: Option<Url>,
-    /// Whether the redirect URL is for this sign-in only, so that a registration for it is useless
-    /// afterwards.
+    /// The URL to which browsers are sent back, with the issuer's name below it.
+    pub shared: Url,
+    /// The URL of Fanlight's client metadata, if authorization servers can read it, with the
+    /// issuer's name below it.
+    pub documents: Option<Url>,
+    /// Whether the redirect URIs are for this sign-in only, so that a registration for them is
+    /// useless afterwards.
     pub is_for_once: bool,
+}
+
+/// The characters of an issuer's name in URLs.
+const ISSUER_NAME: usize = 32;
+
+/// The name of an issuer in URLs.
+#[must_use]
+pub fn issuer_name(issuer: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, issuer.as_bytes());
+    let mut name = data_encoding::HEXLOWER.encode(digest.as_ref());
+    name.truncate(ISSUER_NAME);
+    name
+}
+
+/// Whether a text could be the name of an issuer in URLs.
+pub(crate) fn is_issuer_name(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == ISSUER_NAME && text.bytes().all(is_digit)
 }
 
 impl Offer {
@@ -82,7 +107,11 @@ impl Offer {
             ),
         };
         let discovered = grants.discover(&server, wanted).await;
-        let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
+        let discovered = discovered.map_err(|error| SignInError::from(&error))?;
+        let provider = &discovered.provider;
+        let usable = provider.sign_in_endpoint();
+        usable.map_err(|error| failed(server.name(), &error))?;
+        uses::check(grants, &server, provider, &discovered.resource).await?;
         let scopes = scopes(method, wanted, &discovered);
         let target = method.target(discovered.resource, scopes);
         let is_dpop = discovered.needs_proofs;
@@ -108,7 +137,7 @@ impl Offer {
             .identity_provider(issuer)
             .ok_or(SignInError::NoServer)?;
         let discovered = grants.discover(&server, &Wanted::default()).await;
-        let discovered = discovered.map_err(|error| failed(server.name(), &error))?;
+        let discovered = discovered.map_err(|error| SignInError::from(&error))?;
         Self::of_identity(server, discovered, is_lasting)
     }
 
@@ -140,11 +169,6 @@ impl Offer {
             is_dpop: false,
             server,
         })
-    }
-
-    /// The authorization server.
-    pub(crate) fn provider(&self) -> &Provider {
-        &self.provider
     }
 
     /// The name of the server.
@@ -193,8 +217,10 @@ impl Offer {
         callback: &Callback,
         browser: &[u8],
     ) -> Result<Begun, SignInError> {
-        let client = self.client(grants, callback).await?;
-        let request = self.request(&client, &callback.redirect_uri)?;
+        let store = Some(grants.store());
+        let client = self.client(grants.peers(), store, callback).await?;
+        let request = self.request(&client, &self.redirect_uri(callback)?)?;
+        uses::note(grants.store(), &self.server, &self.provider).await?;
         let Self {
             server,
             provider,
@@ -261,16 +287,49 @@ impl Offer {
         Ok(request)
     }
 
-    /// The client with which users sign in.
+    /// The URL to which this authorization server sends browsers back.
+    pub(crate) fn redirect_uri(&self, callback: &Callback) -> Result<Url, SignInError> {
+        let method = self.server.sign_in().ok_or(SignInError::NoServer)?;
+        if method.returns_to_shared(&self.provider) {
+            return Ok(callback.shared.clone());
+        }
+        below(
+            &callback.shared,
+            &format!("/{}", issuer_name(self.issuer())),
+        )
+        .ok_or_else(unusable)
+    }
+
+    /// The client with which users sign in: the configured one, one by a metadata document, or a
+    /// registered one (2026-07-28 basic/authorization/client-registration).
     pub(crate) async fn client(
         &self,
-        grants: &Grants,
+        peers: &Peers,
+        store: Option<&Store>,
         callback: &Callback,
     ) -> Result<ClientRegistration, SignInError> {
-        match self.configured_client()? {
-            Some(client) => Ok(client),
-            None => client_at(grants, &self.server, &self.provider, callback).await,
+        let (server, provider) = (&self.server, &self.provider);
+        if let Some(client) = self.configured_client()? {
+            return Ok(client);
         }
+        let reads_documents = provider.client_id_metadata_document_supported;
+        if let Some(documents) = callback.documents.as_ref().filter(|_| reads_documents) {
+            let document = below(documents, &format!("/{}.json", issuer_name(self.issuer())));
+            let document = document.ok_or_else(unusable)?;
+            return Ok(ClientRegistration::of_document(provider, &document, None));
+        }
+        let redirect_uri = self.redirect_uri(callback)?;
+        if provider.registration_endpoint.is_none() {
+            return Err(SignInError::NoClient {
+                issuer: provider.issuer.clone(),
+                redirect_uri,
+            });
+        }
+        if callback.is_for_once {
+            let registered = registered(server, provider, &redirect_uri).await;
+            return registered.map_err(|error| failed(server.name(), &error));
+        }
+        peers.client(server, provider, &redirect_uri, store).await
     }
 
     /// The client that the operator has registered, if any.
@@ -279,12 +338,9 @@ impl Offer {
         Ok(method.configured(&self.provider))
     }
 
-    /// Registers a client whose browsers return to `redirect_uri`.
-    pub(crate) async fn register(
-        &self,
-        redirect_uri: &Url,
-    ) -> Result<ClientRegistration, SignInError> {
-        registered(&self.server, &self.provider, redirect_uri).await
+    /// Whether the operator has registered the client.
+    pub(crate) fn has_configured_client(&self) -> bool {
+        self.server.has_configured_client()
     }
 
     /// Redeems the browser's answer to `request`. Returns the user whom the identity provider
@@ -378,10 +434,11 @@ impl Offer {
 }
 
 impl Begun {
-    /// Whether this answer belongs to this sign-in and no other.
+    /// Whether this answer, which came to this path, belongs to this sign-in and no other.
     #[must_use]
-    pub fn is_for(&self, callback: &CallbackParameters) -> bool {
-        callback.state() == Some(self.record.request.state.expose())
+    pub fn is_for(&self, path: &str, callback: &CallbackParameters) -> bool {
+        let request = &self.record.request;
+        request.returns_to(path) && callback.state() == Some(request.state.expose())
     }
 
     /// Ends the sign-in with the browser's answer, and stores the user's tokens.
@@ -513,59 +570,4 @@ fn lasting(scopes: Scopes, provider: &Provider) -> Scopes {
 fn knows(provider: &Provider, scopes: &Scopes) -> bool {
     let supported = provider.scopes_supported.iter().flatten();
     supported.cloned().collect::<Scopes>().include(scopes)
-}
-
-/// A client that is not configured: by a metadata document, an earlier registration, or a new one
-/// (2026-07-28 basic/authorization/client-registration).
-async fn client_at(
-    grants: &Grants,
-    server: &Server,
-    provider: &Provider,
-    callback: &Callback,
-) -> Result<ClientRegistration, SignInError> {
-    let document = callback
-        .document
-        .as_ref()
-        .filter(|_| provider.client_id_metadata_document_supported);
-    if let Some(document) = document {
-        return Ok(ClientRegistration::of_document(provider, document, None));
-    }
-    let place = Owner::nobody(&format!("{} {}", provider.issuer, callback.redirect_uri));
-    if !callback.is_for_once {
-        let known = grants
-            .store()
-            .get::<RegisteredClient>(&place)
-            .await
-            .map_err(|error| unkept(&error))?;
-        if let Some(RegisteredClient(client)) = known.filter(|known| known.0.is_valid_at(provider))
-        {
-            return Ok(client);
-        }
-    }
-    let client = registered(server, provider, &callback.redirect_uri).await?;
-    if !callback.is_for_once {
-        let kept = grants
-            .store()
-            .put(&place, &RegisteredClient(client.clone()))
-            .await;
-        kept.map_err(|error| unkept(&error))?;
-    }
-    Ok(client)
-}
-
-/// A client that is registered now.
-async fn registered(
-    server: &Server,
-    provider: &Provider,
-    redirect_uri: &Url,
-) -> Result<ClientRegistration, SignInError> {
-    if provider.registration_endpoint.is_none() {
-        return Err(SignInError::NoClient {
-            issuer: provider.issuer.clone(),
-            redirect_uri: redirect_uri.clone(),
-        });
-    }
-    let metadata = ClientMetadata::of_code_client(CLIENT_NAME, redirect_uri);
-    let registered = register(&server.requests, provider, &metadata).await;
-    registered.map_err(|error| failed(server.name(), &error))
 }

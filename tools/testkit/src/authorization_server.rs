@@ -65,9 +65,19 @@ struct State {
     valid: HashSet<String>,
     /// Unredeemed codes with their challenges.
     codes: HashMap<String, String>,
+    /// The redirect URIs of registered clients. No others are accepted for these clients (RFC 9700,
+    /// 4.1.3).
+    redirect_uris: HashSet<String>,
+    /// Returns the address to which browsers go instead of back.
+    elsewhere: Option<Arc<Elsewhere>>,
     /// Further documents by path.
     documents: HashMap<String, Value>,
 }
+
+type Elsewhere = dyn Fn(&Asked) -> String + Send + Sync;
+
+/// The client identifier of registered clients.
+const REGISTERED: &str = "registered";
 
 impl Drop for AuthorizationServer {
     fn drop(&mut self) {
@@ -110,6 +120,8 @@ impl AuthorizationServer {
             issued: 0,
             valid: HashSet::new(),
             codes: HashMap::new(),
+            redirect_uris: HashSet::new(),
+            elsewhere: None,
             documents: HashMap::new(),
         };
         let (asked, conduct) = (
@@ -155,6 +167,11 @@ impl AuthorizationServer {
     /// Answers token requests in this way, instead of granting all.
     pub fn on_token(&self, grant: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) {
         self.shared.state().grant = Some(Arc::new(grant));
+    }
+
+    /// Sends browsers to the address that `elsewhere` returns for a request, instead of back.
+    pub fn sends_browsers(&self, elsewhere: impl Fn(&Asked) -> String + Send + Sync + 'static) {
+        self.shared.state().elsewhere = Some(Arc::new(elsewhere));
     }
 
     /// Requires this nonce in the proofs of token requests.
@@ -241,7 +258,10 @@ impl Shared {
             "/token" => self.token(asked),
             "/register" => {
                 let mut registered: Value = serde_json::from_str(&asked.body).unwrap_or_default();
-                registered["client_id"] = json!("registered");
+                registered["client_id"] = json!(REGISTERED);
+                let redirect_uris = registered["redirect_uris"].as_array().into_iter().flatten();
+                let texts = redirect_uris.filter_map(|uri| Some(uri.as_str()?.to_owned()));
+                self.state().redirect_uris.extend(texts);
                 document(201, &registered)
             }
             "/revoke" => {
@@ -259,26 +279,36 @@ impl Shared {
 
     /// Redirects the browser back at once, with a code.
     fn authorize(&self, asked: &Asked) -> Response<Full<Bytes>> {
+        let redirected = |location: &str| {
+            let mut redirect = document(302, &json!({}));
+            let location = location.parse().unwrap();
+            redirect.headers_mut().insert(header::LOCATION, location);
+            redirect
+        };
+        let elsewhere = self.state().elsewhere.clone();
+        if let Some(elsewhere) = elsewhere {
+            return redirected(&elsewhere(asked));
+        }
+        let to = asked.parameter("redirect_uri").unwrap();
+        let is_registered = self.state().redirect_uris.contains(to);
+        if asked.parameter("client_id") == Some(REGISTERED) && !is_registered {
+            return document(400, &json!({ "error": "invalid_redirect_uri" }));
+        }
         let code = format!("code-{:032x}", fastrand::u128(..));
         let challenge = asked
             .parameter("code_challenge")
             .unwrap_or_default()
             .to_owned();
         self.state().codes.insert(code.clone(), challenge);
-        let (to, state) = (
-            asked.parameter("redirect_uri").unwrap(),
-            asked.parameter("state").unwrap_or_default(),
-        );
+        let state = asked.parameter("state").unwrap_or_default();
         let between = if to.contains('?') { '&' } else { '?' };
-        let location = format!(
-            "{to}{between}code={code}&state={state}&iss={}",
-            self.url.replace(':', "%3A")
-        );
-        let mut redirect = document(302, &json!({}));
-        redirect
-            .headers_mut()
-            .insert(header::LOCATION, location.parse().unwrap());
-        redirect
+        let location = format!("{to}{between}code={code}&state={state}");
+        let supported = "authorization_response_iss_parameter_supported";
+        if self.metadata()[supported] == json!(true) {
+            let issuer = self.url.replace(':', "%3A");
+            return redirected(&format!("{location}&iss={issuer}"));
+        }
+        redirected(&location)
     }
 
     fn token(&self, asked: &Asked) -> Response<Full<Bytes>> {

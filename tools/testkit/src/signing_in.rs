@@ -211,7 +211,8 @@ pub async fn call(gateway: &Gateway, key: Option<&str>) -> String {
     ask(gateway, "tools/call", r#""name":"t","arguments":{}"#, key).await
 }
 
-async fn ask(gateway: &Gateway, method: &str, params: &str, key: Option<&str>) -> String {
+/// The answer of a gateway to a request with this key.
+pub async fn ask(gateway: &Gateway, method: &str, params: &str, key: Option<&str>) -> String {
     let body = modern_request("1", method, params, "");
     let own = modern_headers(&body);
     let shown = key.map(|key| format!("Bearer {key}"));

@@ -114,12 +114,23 @@ pub(super) async fn texts<const N: usize>(
     body: Body,
     names: [&str; N],
 ) -> Result<[String; N], Refusal> {
+    members(&object(now, body).await?, names)
+}
+
+/// The JSON in a body.
+pub(super) async fn object(now: &InForce, body: Body) -> Result<Json, Refusal> {
     let body = read_up_to(LONGEST_BODY, body, &now.settings).await?;
-    let body =
-        Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is not JSON"))?;
+    Json::parse(body, NESTING).map_err(|_| Refusal::bad_request("the body is not JSON"))
+}
+
+/// The members of an object, all of which must be strings.
+pub(super) fn members<const N: usize>(
+    object: &Json,
+    names: [&str; N],
+) -> Result<[String; N], Refusal> {
     let mut texts = [const { String::new() }; N];
     for (text, name) in texts.iter_mut().zip(names) {
-        let value = body.get(name);
+        let value = object.get(name);
         let value = value.as_ref().and_then(Json::as_str);
         *text = value
             .ok_or_else(|| Refusal::bad_request(format!("`{name}` must be a string")))?

@@ -3,7 +3,7 @@
 //! A browser that begins a sign-in keeps the secrets of the sign-in, encrypted, in a cookie. The
 //! listener stores nothing, so unfinished sign-ins need no memory.
 //!
-//! The issuer sends the browser back to `/sign-in/callback`. This request comes from another site,
+//! The issuer sends the browser back to `/sign-in/callback`, or to its own place below it. This request comes from another site,
 //! so it does not have the cookie (`SameSite=Strict`). The page at this path posts the issuer's
 //! answer to this API, with the cookie and its own origin, like any page of the listener.
 
@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use super::Answer;
-use super::session::{sign_in, texts};
+use super::session::{members, object, sign_in, texts};
 use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
 use crate::operator::{Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
@@ -137,6 +137,14 @@ pub(super) async fn begin(
     Ok(response)
 }
 
+/// The address at which the browser came back.
+struct Came {
+    /// The path. The page of this listener always sends it. The redirect URI of one issuer is not
+    /// another's, so that no issuer can pass off another's code as its own (RFC 9700, 4.4.2.2).
+    path: Option<String>,
+    query: String,
+}
+
 /// Finishes a sign-in with the issuer's answer, which the browser has brought back.
 pub(super) async fn finish(
     State(admin): State<Arc<Admin>>,
@@ -146,8 +154,14 @@ pub(super) async fn finish(
 ) -> Answer {
     require_json(&headers)?;
     let now = admin.now();
-    let [query] = texts(&now, body, ["query"]).await?;
-    let proof = prove(&admin, &now, &headers, &connection.0, &query).await;
+    let body = object(&now, body).await?;
+    let [query] = members(&body, ["query"])?;
+    let path = body.get("path").map(|_| members(&body, ["path"]));
+    let came = Came {
+        query,
+        path: path.transpose()?.map(|[path]| path),
+    };
+    let proof = prove(&admin, &now, &headers, &connection.0, &came).await;
     let mut response: Response =
         sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
     // The cookie can be used only once. The next sign-in gives the browser another one.
@@ -160,7 +174,7 @@ async fn prove(
     now: &InForce,
     headers: &HeaderMap,
     connection: &ConnectionFacts,
-    query: &str,
+    came: &Came,
 ) -> Result<Proof, Denied> {
     let cookie = match now.cookies(connection).read(Purpose::SignIn, headers) {
         Shown::Value(cookie) => Some(cookie),
@@ -174,11 +188,16 @@ async fn prove(
     let (peer, most) = (peer(connection), now.settings.max_sign_in_failures);
     admin
         .throttle
-        .check(peer, Digest::of(query.as_bytes()), most)
+        .check(peer, Digest::of(came.query.as_bytes()), most)
         .map_err(Denied::Throttled)?;
     let finished = {
         let _asking = admin.attempts.asking.try_acquire().map_err(|_| busy())?;
-        admin.subject.sign_in.finish(&secrets, query).await
+        let path = came.path.as_deref();
+        admin
+            .subject
+            .sign_in
+            .finish(&secrets, path, &came.query)
+            .await
     };
     match finished {
         Ok(identity) => Ok(Proof::SignedIn { at, identity }),

@@ -54,4 +54,6 @@ pub(crate) struct Issuer {
 pub(crate) struct IssuerAnswer {
     /// The query of the address to which the issuer sent the browser, without its `?`.
     query: String,
+    /// The path at which the browser came back. It has to be the one of the issuer.
+    path: Option<String>,
 }

@@ -25,7 +25,12 @@ impl SignIn for Issuers {
         Box::pin(async { Ok(Begun { location, attempt }) })
     }
 
-    fn finish<'a>(&'a self, attempt: &'a str, query: &'a str) -> Signing<'a, Arc<Identity>> {
+    fn finish<'a>(
+        &'a self,
+        attempt: &'a str,
+        _: Option<&'a str>,
+        query: &'a str,
+    ) -> Signing<'a, Arc<Identity>> {
         Box::pin(async move {
             let (issuer, rest) = attempt.split_once(' ').unwrap();
             let state = rest.split(' ').next().unwrap();

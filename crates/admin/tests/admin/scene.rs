@@ -257,7 +257,12 @@ impl SignIn for NoIssuers {
         Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
     }
 
-    fn finish<'a>(&'a self, _: &'a str, _: &'a str) -> Signing<'a, Arc<Identity>> {
+    fn finish<'a>(
+        &'a self,
+        _: &'a str,
+        _: Option<&'a str>,
+        _: &'a str,
+    ) -> Signing<'a, Arc<Identity>> {
         Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
     }
 }

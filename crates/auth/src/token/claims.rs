@@ -77,7 +77,17 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
     {
         return Err(invalid("the token is not an access token"));
     }
-    for (path, values) in &rules.issuer.require {
+    check_required(claims, rules.issuer)?;
+    Ok(expires)
+}
+
+/// Checks the claims that the configuration requires.
+///
+/// # Errors
+///
+/// If one is missing, or has none of the values.
+pub(crate) fn check_required(claims: &Json, issuer: &IssuerSettings) -> Result<(), Denial> {
+    for (path, values) in &issuer.require {
         let found = json::at(claims, path)
             .and_then(|claim| json::texts(&claim))
             .unwrap_or_default();
@@ -85,7 +95,7 @@ pub(crate) fn check(claims: &Json, rules: &Rules<'_>) -> Result<Option<SystemTim
             return Err(invalid("the token lacks a claim that this server requires"));
         }
     }
-    Ok(expires)
+    Ok(())
 }
 
 /// Whether one of the audiences is this server. An endpoint's identifier may have a slash at its

@@ -17,7 +17,7 @@ use fanlight_protocol::Json;
 use tokio::sync::Semaphore;
 
 use self::claims::{Binding, Rules};
-pub(crate) use self::claims::{date as claim_date, identity as token_identity};
+pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
 use self::jwt::Header;
 pub(crate) use self::jwt::Jwt;
 use self::memory::{Memory, Verified, wrong_signature};

@@ -31,7 +31,7 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 /// A listener for one answer.
 pub(super) struct CallbackListener {
     listener: TcpListener,
-    redirect_uri: Url,
+    address: Url,
 }
 
 impl CallbackListener {
@@ -41,15 +41,16 @@ impl CallbackListener {
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let redirect_uri = Url::parse(&format!("http://{address}{PATH}"));
+        let address = Url::parse(&format!("http://{address}{PATH}"));
         Ok(Self {
             listener,
-            redirect_uri: redirect_uri.map_err(Failure::other)?,
+            address: address.map_err(Failure::other)?,
         })
     }
 
-    pub(super) fn redirect_uri(&self) -> &Url {
-        &self.redirect_uri
+    /// The redirect URI that issuers share.
+    pub(super) fn address(&self) -> &Url {
+        &self.address
     }
 
     /// Waits for the answer to a sign-in. Requests from other programs and pages change nothing.
@@ -96,14 +97,13 @@ impl CallbackListener {
             .and_then(|host| host.to_str().ok());
         let is_here = named
             == self
-                .redirect_uri
+                .address
                 .as_str()
                 .strip_prefix("http://")
                 .and_then(|rest| rest.split('/').next());
         let parameters = CallbackParameters::from_query(request.uri().query().unwrap_or_default());
-        let answer = parameters.filter(|parameters| {
-            is_here && request.uri().path() == PATH && begun.is_for(parameters)
-        });
+        let answer = parameters
+            .filter(|parameters| is_here && begun.is_for(request.uri().path(), parameters));
         let (status, text) = match answer {
             Some(parameters) => {
                 *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(parameters);

@@ -474,8 +474,8 @@ async fn sign_in(
         plain(&scopes, 500)
     ));
     let callback = Callback {
-        redirect_uri: listener.redirect_uri().clone(),
-        document: None,
+        shared: listener.address().clone(),
+        documents: None,
         is_for_once: true,
     };
     let begun = offer

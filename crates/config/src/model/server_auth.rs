@@ -103,6 +103,10 @@ options! {
         /// Whether token requests contain the server's URL (RFC 8707). Use `omit` for authorization
         /// servers that refuse the parameter, such as Entra.
         "resourceParameter" => resource_parameter: ResourceParameter = ResourceParameter::Send, RESOURCE;
+        /// `user`: whether browsers return to `/oauth/callback`, which issuers share, because
+        /// nothing else is registered for the `clientId`
+        /// ([signing-in.md](signing-in.md#redirect-uris)).
+        "sharedRedirectUri" => shared_redirect_uri: bool = false, Flag, example "# true";
         /// `exchange`: the authorization server's name for the server.
         "audience" => audience: Option<String> = None, Maybe(TEXT), example "# crm";
         /// The file with the token to exchange: with `workload` the platform's assertion, with
@@ -161,6 +165,7 @@ impl ServerAuthKind {
             "username" | "password" => &[Self::Basic],
             "header" | "prefix" => &[Self::UserKey],
             "connectTool" => &[Self::User, Self::UserKey],
+            "sharedRedirectUri" => &[Self::User],
             "idp" => &[Self::Enterprise],
             "audience" | "actorToken" => &[Self::Exchange],
             "subjectTokenType" => &[Self::Exchange, Self::Enterprise],

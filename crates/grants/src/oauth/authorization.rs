@@ -80,17 +80,8 @@ pub fn authorization_request(
     target: TokenTarget,
 ) -> Result<AuthorizationRequest, OAuthError> {
     let issuer = provider.issuer.clone();
-    let Some(endpoint) = &provider.authorization_endpoint else {
-        return Err(OAuthError::NoEndpoint {
-            issuer,
-            endpoint: "authorization endpoint",
-        });
-    };
-    if !provider.has_pkce() {
-        return Err(OAuthError::NoPkce { issuer });
-    }
+    let mut url = provider.sign_in_endpoint()?.clone();
     let (state, verifier) = (random::text()?, random::text()?);
-    let mut url = endpoint.clone();
     url.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", &client.client_id)
@@ -198,6 +189,13 @@ impl AuthorizationRequest {
         self
     }
 
+    /// Whether the browser was to return to this path. It differs between issuers, so that none can
+    /// pass off another's code as its own (RFC 9700, 4.4.2.2).
+    #[must_use]
+    pub fn returns_to(&self, path: &str) -> bool {
+        self.redirect_uri.path() == path
+    }
+
     /// The code that the browser brought, if it belongs to this request and comes from the right
     /// authorization server. Nothing from another server's answer is used or shown.
     pub(crate) fn code<'a>(
@@ -230,11 +228,12 @@ impl AuthorizationRequest {
                 .error_description
                 .as_ref()
                 .map(|text| visible(text, 200));
-            return Err(OAuthError::Refused {
+            let refused = OAuthError::Refused {
                 url: shown(&self.url),
                 code: visible(error, 64),
                 explanation,
-            });
+            };
+            return Err(refused.about_resource(&self.target));
         }
         let code = callback
             .code

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::fetch::{Answer, FetchError, shown, visible};
+use crate::oauth::authorization::TokenTarget;
 
 /// The reason why there are no credentials. The texts are for operators, since they contain
 /// addresses.
@@ -144,6 +145,29 @@ impl OAuthError {
             Self::Refused { code, .. } => Some(code),
             _ => None,
         }
+    }
+
+    /// Adds what to do if the authorization server refuses the parameter `resource`: as RFC 8707, 2,
+    /// says, or as servers do that do not know it.
+    #[must_use]
+    pub(crate) fn about_resource(mut self, target: &TokenTarget) -> Self {
+        if let Self::Refused {
+            code, explanation, ..
+        } = &mut self
+            && target.resource.is_some()
+        {
+            let text = explanation.take().unwrap_or_default();
+            let names_it = text.to_ascii_lowercase().contains("resource");
+            if code == "invalid_target" || names_it {
+                let advice = "if it does not take the parameter `resource`, set `resourceParameter: omit` in the \
+                              server's `auth`";
+                let between = if text.is_empty() { "" } else { "; " };
+                *explanation = Some(format!("{text}{between}{advice}"));
+            } else if !text.is_empty() {
+                *explanation = Some(text);
+            }
+        }
+        self
     }
 
     pub(crate) fn malformed(url: &Url, reason: impl ToString) -> Self {

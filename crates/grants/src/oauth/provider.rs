@@ -43,6 +43,9 @@ pub struct Provider {
     /// The algorithms for DPoP proofs (RFC 9449).
     #[serde(default)]
     pub dpop_signing_alg_values_supported: Option<Vec<String>>,
+    /// The servers that it is for (RFC 9728, 4). Records of grants do not need them.
+    #[serde(default, skip_serializing)]
+    pub protected_resources: Option<Vec<String>>,
 }
 
 /// The member of metadata that says whose they are.
@@ -140,6 +143,7 @@ impl Provider {
             authorization_response_iss_parameter_supported: false,
             client_id_metadata_document_supported: false,
             dpop_signing_alg_values_supported: None,
+            protected_resources: None,
         }
     }
 
@@ -153,6 +157,32 @@ impl Provider {
             registration_endpoint: at("/register"),
             ..known.with_pkce()
         })
+    }
+
+    /// The URL to send browsers to.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or codes would not be protected by PKCE with S256.
+    pub(crate) fn sign_in_endpoint(&self) -> Result<&Url, OAuthError> {
+        let issuer = || self.issuer.clone();
+        let Some(endpoint) = &self.authorization_endpoint else {
+            return Err(OAuthError::NoEndpoint {
+                issuer: issuer(),
+                endpoint: "authorization endpoint",
+            });
+        };
+        if self.has_pkce() {
+            Ok(endpoint)
+        } else {
+            Err(OAuthError::NoPkce { issuer: issuer() })
+        }
+    }
+
+    /// Whether it says that it is for this server.
+    pub(crate) fn lists(&self, resource: &str) -> bool {
+        let same = |one: &String| one.trim_end_matches('/') == resource.trim_end_matches('/');
+        self.protected_resources.iter().flatten().any(same)
     }
 
     /// Whether codes are protected by PKCE with S256.

@@ -108,17 +108,27 @@ pub enum TokenKind {
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
-    token_type: String,
+    /// Some servers leave it out; then it is a bearer token.
+    #[serde(default)]
+    token_type: Option<String>,
     #[serde(default)]
     expires_in: Option<Seconds>,
     #[serde(default)]
     refresh_token: Option<String>,
     #[serde(default)]
-    scope: Option<String>,
+    scope: Option<GrantedScopes>,
     #[serde(default)]
     id_token: Option<String>,
     #[serde(default)]
     issued_token_type: Option<String>,
+}
+
+/// Scopes separated by spaces, which some servers write as a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum GrantedScopes {
+    Text(String),
+    List(Vec<String>),
 }
 
 /// A number, which some servers write as text.
@@ -275,7 +285,7 @@ impl Client<'_> {
         };
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, &exchange.parameters(), target).await?;
-        let granted = granted(&answer, endpoint)?;
+        let granted = granted(&answer, endpoint).map_err(|error| error.about_resource(target))?;
         match granted.issued_token_type.as_deref() {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
             _ => Err(OAuthError::malformed(
@@ -312,17 +322,16 @@ impl Client<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, parameters, target).await?;
-        let granted = granted(&answer, endpoint)?;
+        let granted = granted(&answer, endpoint).map_err(|error| error.about_resource(target))?;
         let scopes = granted
             .scope
-            .as_deref()
-            .map(Scopes::read)
+            .map(GrantedScopes::scopes)
             .or_else(|| target.scopes.clone());
         let lifetime = granted.expires_in.as_ref().and_then(Seconds::duration);
         Ok(TokenSet {
-            kind: TokenKind::named(&granted.token_type).ok_or_else(|| {
-                OAuthError::malformed(endpoint, "it is a token of an unknown type")
-            })?,
+            kind: TokenKind::named(granted.token_type.as_deref().unwrap_or("Bearer")).ok_or_else(
+                || OAuthError::malformed(endpoint, "it is a token of an unknown type"),
+            )?,
             access_token: Secret::new(granted.access_token),
             refresh_token: granted
                 .refresh_token
@@ -402,24 +411,23 @@ impl Client<'_> {
         form: &mut Serializer<'_, String>,
     ) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
+        // An assertion already names its issuer, so the client needs no id. Beside a header, some
+        // authorization servers want it as well, such as those of the Python SDK.
+        if !id.is_empty() {
+            form.append_pair("client_id", id);
+        }
         match &self.registration.authentication {
-            // An assertion already names its issuer, so the client needs no id.
-            ClientAuthentication::None if id.is_empty() => {}
-            ClientAuthentication::None => {
-                form.append_pair("client_id", id);
-            }
+            ClientAuthentication::None => {}
             ClientAuthentication::Basic(secret) => {
                 headers.insert(AUTHORIZATION, basic(id, secret)?);
             }
             ClientAuthentication::Post(secret) => {
-                form.append_pair("client_id", id)
-                    .append_pair("client_secret", secret.expose());
+                form.append_pair("client_secret", secret.expose());
             }
             ClientAuthentication::PrivateKey(key) => {
                 let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
                 let assertion = key.client_assertion(id, &self.provider.issuer)?;
-                form.append_pair("client_id", id)
-                    .append_pair("client_assertion_type", kind)
+                form.append_pair("client_assertion_type", kind)
                     .append_pair("client_assertion", assertion.expose());
             }
         }
@@ -540,6 +548,19 @@ impl TokenExchange<'_> {
             .chain(subject)
             .chain(optional)
             .collect()
+    }
+}
+
+impl GrantedScopes {
+    fn scopes(self) -> Scopes {
+        match self {
+            Self::Text(text) => Scopes::read(&text),
+            Self::List(list) => list
+                .iter()
+                .map(String::as_str)
+                .map(Scopes::read)
+                .fold(Scopes::default(), |all, some| all.with(&some)),
+        }
     }
 }
 

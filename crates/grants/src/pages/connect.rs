@@ -25,6 +25,10 @@ pub(super) const BEGUN: &[u8] = b"user of a sign-in that has begun";
 /// The length limit of a `state`. Principals' names are shorter.
 const LONGEST_STATE: usize = 8 << 10;
 
+/// The reason for an answer at another issuer's redirect URI (RFC 9700, 4.4.2.2).
+pub(super) const ELSEWHERE: &str =
+    "the browser came back to another place than the one for this authorization server";
+
 /// The button with which a user identifies themselves.
 pub(super) const IDENTIFY: &str = "identify";
 
@@ -217,6 +221,8 @@ impl Visit<'_> {
             Some(SignInError::NotUsed(
                 "this sign-in began in another browser",
             ))
+        } else if !self.is_redirect_of(&record.request) {
+            Some(SignInError::NotUsed(ELSEWHERE))
         } else if record.rules != self.pages.rules.number() {
             let why =
                 "the policy of this gateway has changed since this sign-in began; start it again";

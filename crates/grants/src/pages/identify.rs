@@ -15,7 +15,7 @@ use http::Response;
 use serde::{Deserialize, Serialize};
 
 use super::browser::Cookie;
-use super::connect::done;
+use super::connect::{ELSEWHERE, done};
 use super::html::redirect;
 use super::{CONNECTIONS, Visit};
 use crate::access::UserAccess;
@@ -107,8 +107,8 @@ impl Visit<'_> {
         let _turn = self.turn()?;
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
         let offer = Offer::identity(grants, issuer, kept_for.is_some()).await?;
-        let client = offer.client(grants, &callback).await?;
-        let mut request = offer.identity_request(&client, &callback.redirect_uri)?;
+        let client = self.client(&offer, &callback).await?;
+        let mut request = offer.identity_request(&client, &offer.redirect_uri(&callback)?)?;
         let location = request.url.clone();
         // It would be in the cookie twice.
         request.url.set_query(None);
@@ -204,9 +204,12 @@ impl Visit<'_> {
         let brought = brought.ok_or(SignInError::NotUsed(
             "the answer of the identity provider is ambiguous",
         ))?;
+        if !self.is_redirect_of(request) {
+            return Err(SignInError::NotUsed(ELSEWHERE));
+        }
         let (grants, callback) = (&self.pages.grants, self.identity_callback()?);
         let offer = Offer::identity(grants, &request.issuer, kept_for.is_some()).await?;
-        let client = offer.client(grants, &callback).await?;
+        let client = self.client(&offer, &callback).await?;
         let authenticate = &*self.pages.authenticate;
         let (identity, tokens) = offer
             .identify(&client, request, &brought, authenticate)
@@ -251,9 +254,21 @@ impl Visit<'_> {
     fn identity_callback(&self) -> Result<Callback, SignInError> {
         let callback = self.callback().ok_or_else(unusable)?;
         Ok(Callback {
-            redirect_uri: below(self.public_url, CALLBACK).ok_or_else(unusable)?,
+            shared: below(self.public_url, CALLBACK).ok_or_else(unusable)?,
             ..callback
         })
+    }
+
+    /// Fanlight's client at an identity provider.
+    async fn client(
+        &self,
+        offer: &Offer,
+        callback: &Callback,
+    ) -> Result<ClientRegistration, SignInError> {
+        let grants = &self.pages.grants;
+        offer
+            .client(grants.peers(), Some(grants.store()), callback)
+            .await
     }
 }
 

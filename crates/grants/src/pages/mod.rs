@@ -35,17 +35,17 @@ use self::spent::Spent;
 use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
-use crate::oauth::ClientMetadata;
+use crate::oauth::{AuthorizationRequest, ClientMetadata};
 use crate::rules::SignInRules;
-use crate::sign_in::{CLIENT_NAME, Callback};
+use crate::sign_in::{CLIENT_NAME, Callback, is_issuer_name};
 use crate::store::{Owner, StoreError};
 
-/// The path to which authorization servers send browsers back.
+/// The path to which authorization servers send browsers back, each with a name below it.
 const CALLBACK: &str = "/oauth/callback";
 /// The path of the page with the user's connections.
 const CONNECTIONS: &str = "/connections";
-/// The path of Fanlight's metadata as an OAuth client.
-const DOCUMENT: &str = "/.well-known/fanlight-client.json";
+/// The path of Fanlight's metadata as an OAuth client, with a name below it for each issuer.
+const DOCUMENT: &str = "/.well-known/fanlight-client";
 
 /// The pages on which users sign in to servers.
 pub struct SignInPages {
@@ -126,19 +126,17 @@ impl SignInPages {
 
 impl Visit<'_> {
     async fn answer(&self) -> Response<String> {
-        let path = self.request.head.uri.path();
         match (
-            path.strip_prefix(CONNECT),
-            path,
+            Place::of(self.request.head.uri.path()),
             self.request.head.method == Method::POST,
         ) {
-            (Some(handle), _, false) => self.show_offer(handle).await,
-            (Some(handle), _, true) => self.accept_offer(handle).await,
-            (_, CALLBACK, false) => self.come_back().await,
-            (_, IDENTITY_CALLBACK, false) => answered(self.end_identifying().await),
-            (_, CONNECTIONS, false) => self.show_connections().await,
-            (_, CONNECTIONS, true) => self.change_connections().await,
-            (_, DOCUMENT, false) => self.document(),
+            (Some(Place::Offer(handle)), false) => self.show_offer(handle).await,
+            (Some(Place::Offer(handle)), true) => self.accept_offer(handle).await,
+            (Some(Place::Callback), false) => self.come_back().await,
+            (Some(Place::IdentityCallback), false) => answered(self.end_identifying().await),
+            (Some(Place::Connections), false) => self.show_connections().await,
+            (Some(Place::Connections), true) => self.change_connections().await,
+            (Some(Place::Document(issuer)), false) => self.document(issuer),
             _ => Page::refusal(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "This method is not supported",
@@ -151,12 +149,49 @@ impl Visit<'_> {
 
 impl Pages for SignInPages {
     fn serves(&self, path: &str) -> bool {
-        path.starts_with(CONNECT)
-            || [CALLBACK, IDENTITY_CALLBACK, CONNECTIONS, DOCUMENT].contains(&path)
+        Place::of(path).is_some()
     }
 
     fn answer<'a>(&'a self, request: PageRequest<'a>) -> PendingPage<'a> {
         Box::pin(self.page(request))
+    }
+}
+
+/// What is at a path.
+enum Place<'a> {
+    /// The page behind a link.
+    Offer(&'a str),
+    /// The page to which an authorization server sends browsers back.
+    Callback,
+    /// The page to which an identity provider sends browsers back.
+    IdentityCallback,
+    Connections,
+    /// Fanlight's metadata for the issuer with this name.
+    Document(&'a str),
+}
+
+impl<'a> Place<'a> {
+    fn of(path: &'a str) -> Option<Self> {
+        if let Some(handle) = path.strip_prefix(CONNECT) {
+            return Some(Self::Offer(handle));
+        }
+        // The name of an issuer below a path; empty for the path itself.
+        let below = |place: &str| {
+            let rest = path.strip_prefix(place)?;
+            let is_named = rest.strip_prefix('/').is_some_and(is_issuer_name);
+            (rest.is_empty() || is_named).then_some(())
+        };
+        let document = |rest: &'a str| rest.strip_prefix('/')?.strip_suffix(".json");
+        match () {
+            () if below(CALLBACK).is_some() => Some(Self::Callback),
+            () if below(IDENTITY_CALLBACK).is_some() => Some(Self::IdentityCallback),
+            () if path == CONNECTIONS => Some(Self::Connections),
+            () => path
+                .strip_prefix(DOCUMENT)
+                .and_then(document)
+                .filter(|issuer| is_issuer_name(issuer))
+                .map(Self::Document),
+        }
     }
 }
 
@@ -201,47 +236,47 @@ impl Visit<'_> {
         Page::refusal(StatusCode::FORBIDDEN, "You may not sign in here", &text).answer()
     }
 
-    /// The URL to which browsers return, and Fanlight's client metadata.
+    /// The URLs to which browsers return, and Fanlight's client metadata.
     fn callback(&self) -> Option<Callback> {
-        let document = below(self.public_url, DOCUMENT).filter(|url| url.scheme() == "https");
+        let is_readable = |url: &Url| url.scheme() == "https";
         Some(Callback {
-            redirect_uri: below(self.public_url, CALLBACK)?,
-            document,
+            shared: below(self.public_url, CALLBACK)?,
+            documents: below(self.public_url, DOCUMENT).filter(is_readable),
             is_for_once: false,
         })
     }
 
-    /// Fanlight's metadata as an OAuth client (2026-07-28 basic/authorization/client-registration,
-    /// Client ID Metadata Documents).
-    fn document(&self) -> Response<String> {
-        let text = self.callback().and_then(
-            |Callback {
-                 redirect_uri,
-                 document,
-                 ..
-             }| {
-                let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &redirect_uri);
-                let (client_id, client_uri) =
-                    (Some(document?.into()), Some(self.public_url.to_string()));
-                let redirect_uris = [
-                    metadata.redirect_uris,
-                    vec![below(self.public_url, IDENTITY_CALLBACK)?.into()],
-                ]
-                .concat();
-                let metadata = ClientMetadata {
-                    client_id,
-                    client_uri,
-                    redirect_uris,
-                    ..metadata
-                };
-                serde_json::to_string(&metadata).ok()
-            },
-        );
-        let text = text.map(html::document);
+    /// Whether the browser was to return from the authorization server to the path of this request.
+    fn is_redirect_of(&self, request: &AuthorizationRequest) -> bool {
+        let here = below(self.public_url, self.request.head.uri.path());
+        here.is_some_and(|here| request.returns_to(here.path()))
+    }
+
+    /// Fanlight's metadata as an OAuth client of one issuer (2026-07-28
+    /// basic/authorization/client-registration, Client ID Metadata Documents).
+    fn document(&self, issuer: &str) -> Response<String> {
         let why = "Authorization servers read it over https only, and publicUrl is not https.";
-        text.unwrap_or_else(|| {
-            Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer()
-        })
+        self.metadata(issuer).map_or_else(
+            || Page::refusal(StatusCode::NOT_FOUND, "There is no such document", why).answer(),
+            html::document,
+        )
+    }
+
+    fn metadata(&self, issuer: &str) -> Option<String> {
+        let Callback {
+            shared, documents, ..
+        } = self.callback()?;
+        let identity = below(self.public_url, IDENTITY_CALLBACK)?;
+        let [shared, identity] = [shared, identity].map(|url| below(&url, &format!("/{issuer}")));
+        let metadata = ClientMetadata::of_code_client(CLIENT_NAME, &shared?);
+        let redirect_uris = [metadata.redirect_uris, vec![identity?.into()]].concat();
+        let metadata = ClientMetadata {
+            client_id: Some(below(&documents?, &format!("/{issuer}.json"))?.into()),
+            client_uri: Some(self.public_url.to_string()),
+            redirect_uris,
+            ..metadata
+        };
+        serde_json::to_string(&metadata).ok()
     }
 }
 
@@ -264,10 +299,13 @@ fn not_signed_in(error: &SignInError) -> Page {
         SignInError::NotUsed(_)
         | SignInError::NotIdentified(_)
         | SignInError::Refused(_)
+        | SignInError::OfOtherServer { .. }
         | SignInError::NotPermitted => StatusCode::FORBIDDEN,
         SignInError::NoServer => StatusCode::NOT_FOUND,
         SignInError::NotRecorded => StatusCode::SERVICE_UNAVAILABLE,
-        SignInError::NoClient { .. } | SignInError::Failed { .. } => StatusCode::BAD_GATEWAY,
+        SignInError::NoClient { .. } | SignInError::Impossible(_) | SignInError::Failed { .. } => {
+            StatusCode::BAD_GATEWAY
+        }
     };
     Page::refusal(
         status,

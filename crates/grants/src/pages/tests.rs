@@ -204,10 +204,15 @@ async fn link_opens_with_the_keys_of_the_store_alone() {
 }
 
 #[tokio::test]
-async fn document_about_the_client_is_there_over_https_only() {
+async fn document_about_the_client_is_there_over_https_only_and_names_one_issuer() {
     let setting = setting();
-    assert_eq!(setting.get(DOCUMENT).await.status(), StatusCode::NOT_FOUND);
-    let request = Request::get(DOCUMENT)
+    let issuer = crate::sign_in::issuer_name("https://id.example.com");
+    let path = format!("{DOCUMENT}/{issuer}.json");
+    assert_eq!(setting.get(&path).await.status(), StatusCode::NOT_FOUND);
+    for other in ["", ".json", "/x.json", "/../x.json"] {
+        assert!(!setting.pages.serves(&format!("{DOCUMENT}{other}")));
+    }
+    let request = Request::get(&path)
         .header("host", "mcp.example.com")
         .body(())
         .unwrap();
@@ -224,12 +229,11 @@ async fn document_about_the_client_is_there_over_https_only() {
     let document: serde_json::Value = serde_json::from_str(document.body()).unwrap();
     assert_eq!(
         document["client_id"],
-        "https://mcp.example.com/.well-known/fanlight-client.json"
+        format!("https://mcp.example.com{path}")
     );
-    assert_eq!(
-        document["redirect_uris"][0],
-        "https://mcp.example.com/oauth/callback"
-    );
+    let redirect_uris = ["oauth", "connections"]
+        .map(|place| format!("https://mcp.example.com/{place}/callback/{issuer}"));
+    assert_eq!(document["redirect_uris"], serde_json::json!(redirect_uris));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::settings::Secret;
 use url::Url;
 
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
-use crate::option::kind::{Maybe, Nested};
+use crate::option::kind::{Flag, Maybe, Nested};
 use crate::option::map::NameMap;
 use crate::option::options;
 use crate::option::reader::Reader;
@@ -71,7 +71,7 @@ options! {
 
 options! {
     /// The sign-in of people at an issuer: the authorization code flow of OpenID Connect with PKCE.
-    /// The redirect URI to register is `publicUrl` with `/connections/callback`.
+    /// [signing-in.md](signing-in.md#redirect-uris) says which redirect URI to register.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct UserSignIn: "userSignIn", "in `signIn` of an issuer";
     options {
@@ -80,6 +80,9 @@ options! {
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret.
         "clientSecret" => client_secret: Option<Secret> = None, Maybe(CLIENT_SECRET), example "${SIGN_IN_SECRET}";
+        /// Whether browsers return to the redirect URI that issuers share, because nothing else is
+        /// registered for the `clientId`.
+        "sharedRedirectUri" => shared_redirect_uri: bool = false, Flag, example "true";
     }
 }
 
