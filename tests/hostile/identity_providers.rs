@@ -22,11 +22,20 @@ async fn begun(
     provider: &IdentityProvider,
     browser: &mut Browser,
 ) -> String {
-    let page = setting
-        .page(browser, Some(&provider.access_token("ann")))
-        .await;
+    begun_by(setting, &provider.access_token("ann"), browser).await
+}
+
+/// [`begun`] for the link of a client with this access token.
+async fn begun_by(setting: &SignInSetting, token: &str, browser: &mut Browser) -> String {
+    let page = setting.page(browser, Some(token)).await;
     let sent = browser.submit(&page, &[("action", "identify")]).await;
     browser.open(&sent.location()).await.location()
+}
+
+/// An access token that has the required claims.
+fn token_with(provider: &IdentityProvider) -> String {
+    let claims = json!({ "hd": "example.com", "realm": { "roles": ["staff"] } });
+    provider.access_token_with("ann", &claims)
 }
 
 /// Checks that the answer was refused and that the browser has no user.
@@ -78,6 +87,36 @@ async fn id_token_that_is_not_for_this_sign_in_is_refused() {
         let refused = browser.open(&back).await;
         assert_nobody(&setting, &mut browser, &refused, &format!("{signature:?}")).await;
     }
+}
+
+/// Otherwise somebody could sign in whose access tokens are refused.
+#[tokio::test]
+async fn id_token_without_a_required_claim_is_refused() {
+    let provider = IdentityProvider::start().await;
+    let lines = provider.lines(
+        ", require: {hd: [example.com], /realm/roles: [staff, ops]}, signIn: {clientId: fanlight}",
+    );
+    let setting = SignInSetting::start(&lines, r#"{"type":"user"}"#).await;
+    let roles = |role: &str| json!({ "roles": [role] });
+    for claims in [
+        json!({}),
+        json!({ "hd": "example.com" }),
+        json!({ "realm": roles("staff") }),
+        json!({ "hd": "evil.example", "realm": roles("staff") }),
+        json!({ "hd": true, "realm": roles("staff") }),
+        json!({ "hd": "example.com", "realm": roles("guest") }),
+        json!({ "hd": "example.com", "realm": { "roles": "ops staff" } }),
+    ] {
+        provider.changes_id_tokens(claims.clone());
+        let mut browser = Browser::default();
+        let back = begun_by(&setting, &token_with(&provider), &mut browser).await;
+        let refused = browser.open(&back).await;
+        assert_nobody(&setting, &mut browser, &refused, &claims.to_string()).await;
+    }
+    provider.changes_id_tokens(json!({ "hd": "example.com", "realm": roles("ops") }));
+    let mut browser = Browser::default();
+    let back = begun_by(&setting, &token_with(&provider), &mut browser).await;
+    assert_eq!(browser.open(&back).await.status, 303);
 }
 
 #[tokio::test]

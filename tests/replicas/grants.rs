@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fanlight_testkit::browser::Browser;
+use fanlight_testkit::browser::{Browser, Page, origin};
 use fanlight_testkit::harness::{Gateway, TempFile, fanlight};
 use fanlight_testkit::identity_provider::IdentityProvider;
 use fanlight_testkit::issuer::Conduct;
@@ -152,6 +152,98 @@ async fn grant_is_known_at_all_replicas_and_outlasts_each_of_them() {
         "{}",
         third.log.text()
     );
+}
+
+/// A load balancer sends each request of a browser to the next replica.
+struct RoundRobin {
+    replicas: Vec<String>,
+    next: usize,
+}
+
+impl RoundRobin {
+    /// The address at the next replica.
+    fn next(&mut self, url: &str, public: &str) -> String {
+        let Some(path) = url.strip_prefix(public) else {
+            return url.to_owned();
+        };
+        self.next = (self.next + 1) % self.replicas.len();
+        format!("{}{path}", self.replicas[self.next])
+    }
+
+    /// Follows redirects from a page to the last one.
+    async fn follow(&mut self, browser: &mut Browser, page: Page, public: &str) -> Page {
+        let mut page = page;
+        while (300..400).contains(&page.status) {
+            let location = self.next(&page.location(), public);
+            page = browser.open(&location).await;
+        }
+        page
+    }
+
+    /// Submits the form of a page at the next replica.
+    async fn submit(
+        &mut self,
+        browser: &mut Browser,
+        page: &Page,
+        fields: &[(&str, &str)],
+        public: &str,
+    ) -> Page {
+        let path = page.url.splitn(4, '/').nth(3).unwrap();
+        let url = self.next(&format!("{public}/{path}"), public);
+        let hidden = page.hidden();
+        let hidden = hidden.iter().map(|(name, value)| (&**name, &**value));
+        let all: Vec<_> = hidden.chain(fields.iter().copied()).collect();
+        browser.post(&url, &origin(&url), &all).await
+    }
+}
+
+/// Whichever replica a browser's next request reaches, it knows the browser and its user.
+#[tokio::test]
+async fn browser_signs_in_though_each_request_reaches_another_replica() {
+    let provider = IdentityProvider::start().await;
+    for (clients, token, proof) in [
+        (WITH_KEYS.to_owned(), ANN.to_owned(), ("credential", ANN)),
+        (
+            provider.lines(", signIn: {clientId: fanlight}"),
+            provider.access_token("ann"),
+            ("action", "identify"),
+        ),
+        (
+            provider.lines(", signIn: {}"),
+            provider.access_token("ann"),
+            ("action", "identify"),
+        ),
+    ] {
+        let public = "http://127.0.0.1:9";
+        let valkey = Valkey::start().await;
+        let url = valkey.url();
+        let lines = format!("{clients}publicUrl: \"{public}\"\n");
+        let setting = Setting::of(valkey, &url, &lines, r#"{"type":"user"}"#).await;
+        let (second, _second) = setting.another().await;
+        let (third, _third) = setting.another().await;
+        let gateways = [&setting.first.gateway, &second, &third];
+        let mut balancer = RoundRobin {
+            replicas: gateways.map(|one| format!("http://{}", one.mcp)).to_vec(),
+            next: 0,
+        };
+        let mut browser = Browser::default();
+        let link = setting.first.link(Some(&token)).await;
+        let page = browser.open(&balancer.next(&link, public)).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        let sent = balancer.submit(&mut browser, &page, &[proof], public).await;
+        let mut done = balancer.follow(&mut browser, sent, public).await;
+        if !done.text.contains("signed in to notes") {
+            assert!(done.text.contains("knows you"), "{done:?}");
+            let sent = balancer.submit(&mut browser, &done, &[], public).await;
+            done = balancer.follow(&mut browser, sent, public).await;
+        }
+        assert!(done.text.contains("signed in to notes"), "{done:?}");
+        for _ in 0..3 {
+            let url = balancer.next(&format!("{public}/connections"), public);
+            let page = browser.open(&url).await;
+            assert!(page.text.contains("signed in at"), "{page:?}");
+        }
+    }
 }
 
 #[tokio::test]

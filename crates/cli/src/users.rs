@@ -636,6 +636,7 @@ impl PrincipalCredentials for OfServer {
             Err(unusable) => return unusable,
         };
         let wish = Wish {
+            grants: self.grants.clone(),
             links: Arc::clone(&self.links),
             server: self.server.clone(),
             principal: principal.clone(),
@@ -691,6 +692,7 @@ impl PrincipalCredentials for OfProcess {
                 OfUser {
                     access,
                     wish: Wish {
+                        grants: self.grants.clone(),
                         links,
                         server,
                         principal,
@@ -728,10 +730,10 @@ impl CredentialSource for Variables {
         Some(Box::pin(async move {
             let mut variables = Vec::new();
             for (name, OfUser { access, wish }) in users {
-                let token = access
-                    .token()
-                    .await
-                    .map_err(|missing| wish.missing(missing))?;
+                let token = match access.token().await {
+                    Ok(token) => token,
+                    Err(missing) => return Err(wish.missing(missing).await),
+                };
                 variables.push((name, Secret::new(token.as_str())));
             }
             Ok(variables)
@@ -765,6 +767,7 @@ struct OfUser {
 /// The data for asking a user to sign in.
 #[derive(Clone)]
 struct Wish {
+    grants: Grants,
     links: Arc<Links>,
     server: String,
     principal: Vec<u8>,
@@ -791,7 +794,19 @@ impl Wish {
         })
     }
 
-    fn missing(&self, missing: NoAccess) -> NoCredentials {
+    /// The request to sign in, unless nobody can: then a link would lead nowhere.
+    async fn missing(&self, missing: NoAccess) -> NoCredentials {
+        let reason = match &missing {
+            NoAccess::SignIn(wanted) => self.grants.impossible(&self.server, wanted).await,
+            NoAccess::Unavailable(_) => None,
+        };
+        match reason {
+            Some(reason) => NoCredentials::Unavailable { reason },
+            None => self.known_missing(missing),
+        }
+    }
+
+    fn known_missing(&self, missing: NoAccess) -> NoCredentials {
         match missing {
             NoAccess::SignIn(wanted) => NoCredentials::SignIn(self.for_user(&wanted)),
             NoAccess::Unavailable(reason) => NoCredentials::Unavailable { reason },
@@ -808,7 +823,8 @@ impl CredentialSource for OfUser {
         match self.access.ready(of) {
             Some(Ok(headers)) => Credentials::Ready(headers),
             Some(Err(missing)) => {
-                Credentials::Wait(Box::pin(ready(Err(self.wish.missing(missing)))))
+                let wish = self.wish.clone();
+                Credentials::Wait(Box::pin(async move { Err(wish.missing(missing).await) }))
             }
             None => {
                 let (access, wish) = (self.access.clone(), self.wish.clone());
@@ -820,7 +836,10 @@ impl CredentialSource for OfUser {
                             url: &url,
                         })
                         .await;
-                    loaded.map_err(|missing| wish.missing(missing))
+                    match loaded {
+                        Ok(headers) => Ok(headers),
+                        Err(missing) => Err(wish.missing(missing).await),
+                    }
                 }))
             }
         }
@@ -829,17 +848,17 @@ impl CredentialSource for OfUser {
     fn replace(&self, refusal: Refusal) -> Option<PendingCredentials> {
         let (access, wish) = (self.access.clone(), self.wish.clone());
         Some(Box::pin(async move {
-            access
-                .replace(refused(&refusal))
-                .await
-                .map_err(|missing| wish.missing(missing))
+            match access.replace(refused(&refusal)).await {
+                Ok(headers) => Ok(headers),
+                Err(missing) => Err(wish.missing(missing).await),
+            }
         }))
     }
 
     fn give_up(&self, refusal: &Refusal) -> Option<NoCredentials> {
         self.access
             .give_up(refused(refusal))
-            .map(|missing| self.wish.missing(missing))
+            .map(|missing| self.wish.known_missing(missing))
     }
 
     fn sign_in(&self) -> Option<Arc<SignInWish>> {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fanlight_canonical::identity::Principal;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 use url::Url;
@@ -20,6 +22,9 @@ use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The limit of users' credentials in memory, besides those in use.
 const MOST_HELD: usize = 10_000;
+
+/// How long a call waits for an authorization server before its user gets a link to it.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 mod exchanged;
 
@@ -419,6 +424,16 @@ impl Grants {
             }
         };
         self.0.peers.discover(server, wanted, told).await
+    }
+
+    /// The reason why no user can sign in to a server, if its authorization server is known for sure to
+    /// lack what that needs.
+    pub async fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
+        let server = self.server(server)?;
+        server.sign_in()?;
+        let discovered = timeout(LONGEST_LOOK, self.discover(&server, wanted)).await;
+        let provider = discovered.ok()?.ok()?.provider;
+        Some(provider.sign_in_endpoint().err()?.to_string())
     }
 
     /// What authorization servers have told.

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::oauth::sealed;
 use crate::oauth::{
     AuthorizationRequest, ClientRegistration, ProofKey, Provider, Scopes, TokenSet, TokenTarget,
 };
+use fanlight_config::settings::Secret;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -149,6 +151,43 @@ impl Record for BegunSignIn {
 
     fn issuer(&self) -> &str {
         &self.provider.issuer
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        Some(seconds(self.expires))
+    }
+}
+
+/// The user of a browser, identified a moment ago. The proof is verified again at each visit, so
+/// that it ends when a key is revoked or an issuer is no longer configured.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct KnownBrowser {
+    pub(crate) proof: Proof,
+    /// A digest of the browser's own cookie.
+    pub(crate) browser: Vec<u8>,
+    pub(crate) expires: SystemTime,
+}
+
+/// The proof of who a browser's user is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) enum Proof {
+    /// A key or an access token for this gateway.
+    Credential(#[serde(with = "sealed")] Secret),
+    /// An ID token of an identity provider.
+    IdToken {
+        #[serde(with = "sealed")]
+        token: Secret,
+        issuer: String,
+        client_id: String,
+        nonce: String,
+    },
+}
+
+impl Record for KnownBrowser {
+    const KIND: Kind = Kind::Browser;
+
+    fn issuer(&self) -> &'static str {
+        ""
     }
 
     fn useless_after(&self) -> Option<u64> {

@@ -133,12 +133,18 @@ impl IdentityProvider {
 
     /// An access token of this user's client.
     pub fn access_token(&self, user: &str) -> String {
+        self.access_token_with(user, &json!({}))
+    }
+
+    /// An access token of this user's client, with further claims.
+    pub fn access_token_with(&self, user: &str, claims: &Value) -> String {
         let now = seconds_from_now(0);
-        let claims = json!({
+        let own = json!({
             "iss": self.url(), "sub": user, "aud": AUDIENCE, "scope": "", "iat": now, "exp": now + 3600,
             "jti": format!("{:016x}", fastrand::u64(..)),
         });
-        self.signing.sign(&claims, "at+jwt", Signature::Good)
+        self.signing
+            .sign(&with(own, claims), "at+jwt", Signature::Good)
     }
 
     /// The lines of a configuration that accepts the provider's tokens and signs users in there

@@ -15,7 +15,7 @@ mod provider;
 mod random;
 mod registration;
 mod scopes;
-mod sealed;
+pub(crate) mod sealed;
 mod signing_key;
 mod token;
 

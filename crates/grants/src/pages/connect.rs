@@ -315,7 +315,7 @@ impl Visit<'_> {
     }
 
     /// The digest that identifies the browser in the record of a sign-in.
-    fn browser_digest(&self) -> Vec<u8> {
+    pub(super) fn browser_digest(&self) -> Vec<u8> {
         digest(&SHA256, self.browser.id()).as_ref().to_vec()
     }
 }

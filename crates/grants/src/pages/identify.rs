@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::identity::{Identity, Source};
+use fanlight_config::settings::Secret;
 use fanlight_credentials::Denial;
 use fanlight_fair::Reservation;
 use http::Response;
@@ -22,7 +23,7 @@ use crate::access::UserAccess;
 use crate::error::{SignInError, unsealed, unusable};
 use crate::links::below;
 use crate::oauth::{AuthorizationRequest, CallbackParameters, ClientRegistration, TokenSet};
-use crate::record::SIGN_IN_TIME;
+use crate::record::{Proof, SIGN_IN_TIME};
 use crate::sign_in::{Callback, Offer};
 use crate::store::{Owner, seconds};
 
@@ -50,7 +51,7 @@ impl Visit<'_> {
     pub(super) async fn user(&self, credential: Option<&str>) -> Result<Arc<Identity>, Denial> {
         let Self { pages, browser, .. } = self;
         if credential.is_none()
-            && let Some(identity) = self.known_user()
+            && let Some(identity) = self.known_user().await
         {
             return Ok(identity);
         }
@@ -66,8 +67,12 @@ impl Visit<'_> {
                 ));
             }
             // Any other source means that the pasted credential did not identify the user.
-            if matches!(identity.source, Source::Key | Source::Token) {
-                self.remember(Arc::clone(&identity), None);
+            if let Some(credential) = credential
+                && matches!(identity.source, Source::Key | Source::Token)
+            {
+                let proof = Proof::Credential(Secret::new(credential.trim()));
+                let remembered = self.remember(&identity, proof).await;
+                remembered.map_err(|error| Denial::Unavailable(error.to_string().into()))?;
             }
         }
         Ok(identity)
@@ -76,24 +81,6 @@ impl Visit<'_> {
     /// Whether the policies permit a user to sign in to a server.
     pub(super) fn may_sign_in(&self, user: &Arc<Identity>, server: &str) -> bool {
         self.pages.rules.permits(user, self.request.client, server)
-    }
-
-    fn known_user(&self) -> Option<Arc<Identity>> {
-        let secret = self.browser.cookie(Cookie::User)?;
-        let (identity, provider) = self.pages.known.of(self.browser.id(), secret)?;
-        let is_accepted =
-            provider.is_none_or(|issuer| self.pages.grants.identity_provider(&issuer).is_some());
-        is_accepted.then_some(identity)
-    }
-
-    fn remember(&self, identity: Arc<Identity>, provider: Option<String>) {
-        if let Some(secret) = self
-            .pages
-            .known
-            .remember(self.browser.id(), identity, provider)
-        {
-            self.browser.give(Cookie::User, secret);
-        }
     }
 
     /// Redirects the browser to an identity provider, from where it returns to the page at `back`.
@@ -175,6 +162,7 @@ impl Visit<'_> {
             grants.not_signed_in(owner, error);
         }
         let (identity, offer, tokens, client) = identified?;
+        let proof = proof_of(&request, &tokens, &client);
         if let Some(owner) = kept_for {
             let principal = identity.principal.to_bytes();
             if !self.may_sign_in(&identity, owner.server()) {
@@ -183,10 +171,10 @@ impl Visit<'_> {
             offer
                 .keep_identity(grants, &principal, tokens, client)
                 .await?;
-            self.remember(identity, Some(request.issuer));
+            self.remember(&identity, proof).await?;
             return Ok(done(&format!("You are signed in to {}", owner.server())));
         }
-        self.remember(identity, Some(request.issuer));
+        self.remember(&identity, proof).await?;
         below(self.public_url, &back)
             .map(|url| redirect(&url))
             .ok_or_else(unusable)
@@ -269,6 +257,22 @@ impl Visit<'_> {
         offer
             .client(grants.peers(), Some(grants.store()), callback)
             .await
+    }
+}
+
+/// The proof of who has signed in.
+fn proof_of(
+    request: &AuthorizationRequest,
+    tokens: &TokenSet,
+    client: &ClientRegistration,
+) -> Proof {
+    let token = tokens.id_token.clone().unwrap_or_else(|| Secret::new(""));
+    let nonce = request.nonce.as_ref().map(Secret::expose);
+    Proof::IdToken {
+        token,
+        issuer: request.issuer.clone(),
+        client_id: client.client_id.clone(),
+        nonce: nonce.unwrap_or_default().to_owned(),
     }
 }
 

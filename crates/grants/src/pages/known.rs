@@ -1,150 +1,94 @@
-//! Users of browsers that were identified a moment ago. Only this process remembers them, so that
-//! they are forgotten when their proof ends: a key is revoked, or an issuer is no longer
-//! configured.
+//! Users of browsers that were identified a moment ago. What proves who they are is in the store,
+//! sealed, so that every process with that store knows them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::HEXLOWER;
 use fanlight_canonical::identity::Identity;
+use fanlight_credentials::IdToken;
+
+use super::Visit;
+use super::browser::Cookie;
+use crate::error::{SignInError, unkept, unsealed};
+use crate::record::{KnownBrowser, Proof};
+use crate::store::Owner;
 
 /// How long a user need not identify themselves again.
 const USER_TIME: Duration = Duration::from_secs(600);
-/// The limit of remembered browsers. There is no option, since each takes some hundred bytes.
-const MOST: usize = 10_000;
-/// The limit of browsers per user.
-const MOST_OF_ONE: usize = 16;
+/// The purpose of the sealed user in the cookie.
+const KNOWN: &[u8] = b"user of a browser";
+/// The length limit of the cookie. Principals' names are shorter.
+const LONGEST: usize = 8 << 10;
 
-/// Users of browsers, by digests of the browsers' cookies.
-#[derive(Default)]
-pub(super) struct KnownUsers(Mutex<HashMap<Vec<u8>, Known>>);
-
-struct Known {
-    /// The secret that only this browser has.
-    browser: Vec<u8>,
-    identity: Arc<Identity>,
-    /// The identity provider where the user signed in.
-    provider: Option<String>,
-    until: Instant,
-}
-
-impl KnownUsers {
-    /// Remembers a browser's user. Returns a new secret for the browser's cookie, which nobody else
-    /// can know; `None` without random numbers.
-    pub(super) fn remember(
-        &self,
-        browser: &[u8],
-        identity: Arc<Identity>,
-        provider: Option<String>,
-    ) -> Option<String> {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).ok()?;
-        let secret = URL_SAFE_NO_PAD.encode(secret);
-        let mut all = self.lock();
-        all.retain(|_, known| known.holds());
-        let of_user = all
-            .values()
-            .filter(|known| known.identity.principal == identity.principal)
-            .count();
-        if of_user >= MOST_OF_ONE {
-            remove_oldest(&mut all, |known| {
-                known.identity.principal == identity.principal
-            });
+impl Visit<'_> {
+    /// The user of the browser, if they identified themselves a moment ago.
+    pub(super) async fn known_user(&self) -> Option<Arc<Identity>> {
+        let cookie = self.browser.cookie(Cookie::User)?;
+        let (principal, place) = self.place_of_user(cookie)?;
+        let store = self.pages.grants.store();
+        let known = store.get::<KnownBrowser>(&place).await.ok().flatten()?;
+        if known.browser != self.browser_digest() || SystemTime::now() >= known.expires {
+            return None;
         }
-        if all.len() >= MOST {
-            remove_oldest(&mut all, |_| true);
-        }
-        let until = Instant::now() + USER_TIME;
-        all.insert(
-            place_of(&secret),
-            Known {
-                browser: browser.to_vec(),
-                identity,
-                provider,
-                until,
-            },
-        );
-        Some(secret)
-    }
-
-    /// The user of the browser with this secret, and the identity provider where the user signed
-    /// in.
-    pub(super) fn of(
-        &self,
-        browser: &[u8],
-        secret: &str,
-    ) -> Option<(Arc<Identity>, Option<String>)> {
-        let all = self.lock();
-        let known = all
-            .get(&place_of(secret))
-            .filter(|known| known.browser == browser && known.holds())?;
-        Some((Arc::clone(&known.identity), known.provider.clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    fn holds(&self) -> bool {
-        Instant::now() < self.until && self.identity.validity.holds_at(SystemTime::now())
-    }
-}
-
-fn place_of(secret: &str) -> Vec<u8> {
-    digest(&SHA256, secret.as_bytes()).as_ref().to_vec()
-}
-
-fn remove_oldest(all: &mut HashMap<Vec<u8>, Known>, is_meant: impl Fn(&Known) -> bool) {
-    let oldest = all
-        .iter()
-        .filter(|(_, known)| is_meant(known))
-        .min_by_key(|(_, known)| known.until);
-    if let Some(place) = oldest.map(|(place, _)| place.clone()) {
-        all.remove(&place);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn user_is_known_to_one_browser_until_what_has_shown_it_ends() {
-        let known = KnownUsers::default();
-        let identity = Arc::new(Identity::anonymous());
-        let secret = known
-            .remember(b"browser", Arc::clone(&identity), None)
-            .unwrap();
-        assert!(known.of(b"browser", &secret).is_some());
-        assert!(
-            known.of(b"another", &secret).is_none() && known.of(b"browser", "secret").is_none()
-        );
-        identity.validity.revoked.cancel();
-        assert!(known.of(b"browser", &secret).is_none());
-    }
-
-    #[test]
-    fn one_user_takes_no_place_of_others() {
-        let known = KnownUsers::default();
-        let ann = Identity {
-            principal: fanlight_canonical::identity::Principal::named("a", "ann"),
-            ..Identity::anonymous()
+        let identity = match known.proof {
+            Proof::Credential(credential) => {
+                let user = self.browser.user(self.pages, Some(credential.expose()));
+                user.await.ok()?
+            }
+            Proof::IdToken {
+                token,
+                issuer,
+                client_id,
+                nonce,
+            } => {
+                self.pages.grants.identity_provider(&issuer)?;
+                let shown = IdToken {
+                    token: token.expose(),
+                    issuer: &issuer,
+                    client_id: &client_id,
+                    nonce: &nonce,
+                };
+                self.pages.authenticate.identify(shown).await.ok()?
+            }
         };
-        let of_ann = known.remember(b"browser", Arc::new(ann), None).unwrap();
-        let secrets: Vec<_> = (0..MOST_OF_ONE * 2)
-            .map(|_| {
-                known
-                    .remember(b"browser", Arc::new(Identity::anonymous()), None)
-                    .unwrap()
-            })
-            .collect();
-        assert!(known.of(b"browser", &of_ann).is_some());
-        assert!(known.of(b"browser", secrets.last().unwrap()).is_some());
-        assert!(known.lock().len() == MOST_OF_ONE + 1);
+        (identity.principal.to_bytes() == principal).then_some(identity)
+    }
+
+    /// Remembers the user of the browser. Only this browser gets the cookie that names the record.
+    pub(super) async fn remember(
+        &self,
+        identity: &Identity,
+        proof: Proof,
+    ) -> Result<(), SignInError> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|_| unsealed())?;
+        let principal = identity.principal.to_bytes();
+        let user = self.pages.seal.seal_for(&principal, KNOWN);
+        let user = user.ok_or_else(unsealed)?;
+        let cookie = format!("{}.{user}", URL_SAFE_NO_PAD.encode(secret));
+        let (_, place) = self.place_of_user(&cookie).ok_or_else(unsealed)?;
+        let known = KnownBrowser {
+            proof,
+            browser: self.browser_digest(),
+            expires: SystemTime::now() + USER_TIME,
+        };
+        let kept = self.pages.grants.store().put(&place, &known).await;
+        kept.map_err(|error| unkept(&error))?;
+        self.browser.give(Cookie::User, cookie);
+        Ok(())
+    }
+
+    /// The user that a cookie names, and the place of the record.
+    fn place_of_user(&self, cookie: &str) -> Option<(Vec<u8>, Owner)> {
+        let is_short = |_: &(&str, &str)| cookie.len() <= LONGEST;
+        let (_, user) = cookie.split_once('.').filter(is_short)?;
+        let principal = self.pages.seal.open_for(user, KNOWN)?;
+        let name = HEXLOWER.encode(digest(&SHA256, cookie.as_bytes()).as_ref());
+        let place = Owner::new(&principal, &name);
+        Some((principal, place))
     }
 }

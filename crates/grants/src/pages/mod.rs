@@ -30,7 +30,6 @@ use url::{Url, form_urlencoded};
 use self::browser::Browser;
 use self::html::{Page, with_cookies};
 use self::identify::CALLBACK as IDENTITY_CALLBACK;
-use self::known::KnownUsers;
 use self::spent::Spent;
 use crate::error::SignInError;
 use crate::grants::Grants;
@@ -56,7 +55,6 @@ pub struct SignInPages {
     /// The path of the endpoint that keys and tokens have to be valid for.
     endpoint: String,
     seal: Seal,
-    known: KnownUsers,
     /// Ended sign-ins at identity providers.
     spent: Spent,
     /// Permits for requests to an identity provider. One address may use as many as it leaves free.
@@ -88,7 +86,7 @@ impl SignInPages {
         endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
-        let (known, spent) = (KnownUsers::default(), Spent::default());
+        let spent = Spent::default();
         let asking = Budget::new(ASKING, Part::AS_MUCH_AS_IT_LEAVES);
         Ok(Self {
             grants,
@@ -97,7 +95,6 @@ impl SignInPages {
             rules,
             endpoint,
             seal,
-            known,
             spent,
             asking,
         })

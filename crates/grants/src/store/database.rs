@@ -37,6 +37,8 @@ pub enum Kind {
     Client,
     /// A sign-in that a user has agreed to and not finished yet.
     SignIn,
+    /// The user of a browser, identified a moment ago.
+    Browser,
     /// A server's lists and description.
     Lists,
     /// The rules for naming servers' tools and prompts.
@@ -47,11 +49,12 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Grant,
         Self::UserKey,
         Self::Client,
         Self::SignIn,
+        Self::Browser,
         Self::Lists,
         Self::Names,
         Self::Task,
@@ -62,7 +65,7 @@ impl Kind {
     #[must_use]
     pub fn is_of_users(self) -> bool {
         match self {
-            Self::Grant | Self::UserKey | Self::Client | Self::SignIn => true,
+            Self::Grant | Self::UserKey | Self::Client | Self::SignIn | Self::Browser => true,
             Self::Lists | Self::Names | Self::Task => false,
         }
     }
@@ -75,6 +78,7 @@ impl Kind {
             Self::UserKey => "user key",
             Self::Client => "client",
             Self::SignIn => "sign-in",
+            Self::Browser => "browser",
             Self::Lists => "lists",
             Self::Names => "names",
             Self::Task => "task",
@@ -90,7 +94,7 @@ impl Kind {
     pub fn most(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey => 100_000,
-            Self::Task => 10_000,
+            Self::Browser | Self::Task => 10_000,
             Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
         }
     }
@@ -102,16 +106,19 @@ impl Kind {
         match self {
             Self::Grant | Self::UserKey => 256,
             // More than a user continues at a time: earlier ones have been abandoned.
-            Self::SignIn => 16,
+            Self::SignIn | Self::Browser => 16,
             Self::Client | Self::Lists | Self::Names | Self::Task => self.most(),
         }
     }
 
     /// Whether the oldest entry is removed when there are too many. A user can begin a sign-in
-    /// again, and a client can be registered again.
+    /// again, or identify themselves again, and a client can be registered again.
     #[must_use]
     pub fn gives_way(self) -> bool {
-        matches!(self, Self::Client | Self::SignIn | Self::Task)
+        matches!(
+            self,
+            Self::Client | Self::SignIn | Self::Browser | Self::Task
+        )
     }
 }
 

@@ -57,10 +57,11 @@ async fn client_shows_who_it_is_as_the_authorization_server_wants() {
     );
     assert_eq!(
         (
+            // Authorization servers of the Python SDK want it beside the header.
             basic.parameter("client_id"),
             basic.parameter("client_secret")
         ),
-        (None, None)
+        (Some("fan light"), None)
     );
     assert_eq!(
         (basic.parameter("scope"), basic.parameter("resource")),
@@ -320,4 +321,54 @@ async fn token_is_given_back() {
         world.authority.asked("/revoke")[0].parameter("token_type_hint"),
         Some("access_token")
     );
+}
+
+/// A token document that some servers send does not have all that RFC 6749, 5.1, requires.
+#[tokio::test]
+async fn token_without_a_type_and_scopes_as_a_list_are_accepted() {
+    let world = World::start().await;
+    let (requests, provider) = (requests(), world.provider().await);
+    let registration = registration(&provider);
+    let client = client(&requests, &provider, &registration);
+    for (members, scopes) in [
+        (json!({ "token_type": null, "scope": ["b", "a"] }), "a b"),
+        (json!({ "scope": ["b a", "c"] }), "a b c"),
+        (json!({ "scope": [] }), ""),
+        (json!({ "token_type": "bearer", "scope": null }), "a b"),
+    ] {
+        world.authority.grants_with(members.clone());
+        let tokens = client.client_credentials(&target()).await.unwrap();
+        assert_eq!(tokens.kind, TokenKind::Bearer, "{members}");
+        assert_eq!(tokens.scopes, Some(Scopes::read(scopes)), "{members}");
+    }
+    for members in [json!({ "token_type": "mac" }), json!({ "token_type": "" })] {
+        world.authority.grants_with(members);
+        assert!(client.client_credentials(&target()).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn refused_resource_says_which_option_helps() {
+    let world = World::start().await;
+    let (requests, provider) = (requests(), world.provider().await);
+    let registration = registration(&provider);
+    let client = client(&requests, &provider, &registration);
+    let entra = "AADSTS901002: The 'resource' request parameter is not supported.";
+    for (refusal, is_about_it) in [
+        (json!({ "error": "invalid_target" }), true),
+        (
+            json!({ "error": "invalid_request", "error_description": entra }),
+            true,
+        ),
+        (json!({ "error": "invalid_client" }), false),
+    ] {
+        let answer = refusal.clone();
+        world.authority.on_token(move |_| (400, answer.clone()));
+        let advised = |error: OAuthError| error.to_string().contains("resourceParameter: omit");
+        let refused = client.client_credentials(&target()).await.unwrap_err();
+        assert_eq!(advised(refused), is_about_it, "{refusal}");
+        let without = TokenTarget::default();
+        let refused = client.client_credentials(&without).await.unwrap_err();
+        assert!(!advised(refused), "{refusal}: there was none");
+    }
 }

@@ -2,10 +2,12 @@
 //! metadata of the server and its authorization server. The report adds what to write into the
 //! configuration.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use fanlight_config::{Config, Server, ServerAuth, ServerAuthKind, Transport};
 use fanlight_grants::fetch::Requests;
+use fanlight_grants::issuer_name;
 use fanlight_grants::oauth::{Challenge, Discovered, OAuthError, discover};
 use fanlight_protocol::visible::plain;
 use futures_util::StreamExt as _;
@@ -38,6 +40,21 @@ struct Wants {
     has_pkce: bool,
     needs_proofs: bool,
     entry: Entry,
+    /// The redirect URI of the server's users, if the gateway's URL is configured.
+    redirect_uri: Option<String>,
+    mix_up: MixUp,
+}
+
+/// The protection against an authorization server that sends browsers on to this one, to get its
+/// codes (RFC 9700, 4.4).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MixUp {
+    /// There is no other one, or this one names itself in each answer (RFC 9207).
+    Impossible,
+    /// It has a redirect URI of its own.
+    OwnRedirectUri,
+    /// Nothing protects: its redirect URI is shared.
+    Possible,
 }
 
 /// The way in which clients register at an authorization server.
@@ -70,11 +87,20 @@ pub(super) async fn wanted(
     let asked = servers
         .into_iter()
         .map(|(server, said)| wanted_by(config, server, Entry::of(server), said));
-    futures_util::stream::iter(asked)
+    let mut all: Vec<SignIn> = futures_util::stream::iter(asked)
         .buffered(AT_ONCE)
         .filter_map(std::future::ready)
         .collect()
-        .await
+        .await;
+    let of_users = all.iter().filter_map(SignIn::of_users);
+    let issuers: HashSet<String> = of_users.map(|wants| wants.issuer.clone()).collect();
+    for one in &mut all {
+        match &mut one.wants {
+            Ok(wants) if issuers.len() < 2 => wants.mix_up = MixUp::Impossible,
+            _ => {}
+        }
+    }
+    all
 }
 
 /// The requirements for signing in to a server outside the configuration, given its challenge.
@@ -124,12 +150,12 @@ async fn ask(
     let issuer = server.auth.as_ref().and_then(|auth| auth.issuer.as_deref());
     let found = discover(&requests, &trust.server, Some(&challenge), issuer).await;
     found
-        .map(|found| Some(Wants::of(config, entry, found)))
+        .map(|found| Some(Wants::of(config, server, entry, found)))
         .map_err(|error: OAuthError| error.to_string())
 }
 
 impl Wants {
-    fn of(config: &Config, entry: Entry, found: Discovered) -> Self {
+    fn of(config: &Config, server: &Server, entry: Entry, found: Discovered) -> Self {
         let Discovered {
             provider,
             scopes,
@@ -149,7 +175,25 @@ impl Wants {
             () if provider.registration_endpoint.is_some() => Registration::Dynamic,
             () => Registration::ByHand,
         };
+        let auth = server.auth.as_ref();
+        let is_shared = auth.is_some_and(|auth| auth.shared_redirect_uri);
+        let names_itself = provider.authorization_response_iss_parameter_supported;
+        let has_client = auth.is_some_and(|auth| auth.client_id.is_some());
+        let own = match has_client && (is_shared || names_itself) {
+            true => String::new(),
+            false => format!("/{}", issuer_name(&provider.issuer)),
+        };
+        let public_url = config.public_url.as_deref();
+        let redirect_uri =
+            public_url.map(|url| format!("{}/oauth/callback{own}", url.trim_end_matches('/')));
+        let mix_up = match (entry, names_itself, is_shared) {
+            (Entry::User { .. }, false, true) => MixUp::Possible,
+            (Entry::User { .. }, false, false) => MixUp::OwnRedirectUri,
+            _ => MixUp::Impossible,
+        };
         Self {
+            redirect_uri,
+            mix_up,
             has_authorization_endpoint: provider.authorization_endpoint.is_some(),
             has_pkce: provider.has_pkce(),
             issuer: plain(&provider.issuer, LONGEST),
@@ -161,6 +205,28 @@ impl Wants {
             registration,
             needs_proofs,
             entry,
+        }
+    }
+
+    /// Whether somebody has to register the client by hand.
+    fn needs_client(&self) -> bool {
+        let has_client = self.entry == Entry::User { has_client: true };
+        let is_open = matches!(self.entry, Entry::User { .. } | Entry::Nothing);
+        has_client || (is_open && self.registration == Registration::ByHand)
+    }
+
+    /// The warning about other authorization servers.
+    fn warning(&self) -> Option<&'static str> {
+        match self.mix_up {
+            MixUp::Impossible => None,
+            MixUp::OwnRedirectUri => Some(
+                "that authorization server does not name itself in its answers (RFC 9207) and is not the only one: \
+                 only its own redirect URI keeps others from its codes, if it accepts no other for Fanlight",
+            ),
+            MixUp::Possible => Some(
+                "that authorization server does not name itself in its answers (RFC 9207) and is not the only one: \
+                 others can get its codes because of `sharedRedirectUri`",
+            ),
         }
     }
 
@@ -251,11 +317,24 @@ impl SignIn {
         } else {
             ""
         };
+        let redirect_uri = wants.redirect_uri.iter().filter(|_| wants.needs_client());
+        let redirect_uri: String = redirect_uri
+            .map(|url| format!("; its redirect URI is {url}"))
+            .collect();
+        let warning = wants.warning();
+        let warning = warning.map(|text| format!("; warning: {text}"));
         format!(
-            "{server}: asks for a token from {}{scopes}{proofs}; {}",
+            "{server}: asks for a token from {}{scopes}{proofs}; {}{redirect_uri}{}",
             wants.issuer,
-            wants.advice()
+            wants.advice(),
+            warning.unwrap_or_default()
         )
+    }
+
+    /// The requirements, if each user signs in.
+    fn of_users(&self) -> Option<&Wants> {
+        let wants = self.wants.as_ref().ok()?;
+        matches!(wants.entry, Entry::User { .. }).then_some(wants)
     }
 
     /// The requirements as JSON.
@@ -273,6 +352,8 @@ impl SignIn {
                 "pkce": wants.has_pkce,
                 "proofs": wants.needs_proofs,
                 "advice": wants.advice(),
+                "redirectUri": wants.redirect_uri,
+                "warning": wants.warning(),
             }),
         }
     }
