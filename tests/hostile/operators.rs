@@ -396,6 +396,24 @@ async fn name_of_an_operator_makes_nobody_an_operator() {
         .await;
 }
 
+/// Each issuer has a place of its own to which it sends browsers back (RFC 9700, 4.4.2.2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_at_the_place_of_another_issuer_signs_no_operator_in() {
+    let signing = Signing::start().await;
+    signing.provider.signs_in("root");
+    let own = "/sign-in/callback";
+    let other = format!("{own}/00000000000000000000000000000000");
+    for (path, status) in [(own, 200), (other.as_str(), 401), ("", 401)] {
+        let mut browser = Browser::default();
+        let query = signing.begin(&mut browser).await;
+        let answer = json!({ "query": query, "path": path }).to_string();
+        let place = "/api/session/issuer/answer";
+        let ended = signing.post(&mut browser, place, &answer).await;
+        assert_eq!(ended.status, status, "{path}: {ended:?}");
+    }
+    assert_eq!(signing.provider.server.asked("/token").len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn id_tokens_of_others_sign_no_operator_in() {
     let all = [

@@ -774,17 +774,20 @@ struct Wish {
 }
 
 impl Wish {
-    /// The request to sign in, for the user.
+    /// The request to sign in, for the user: with a link, unless that would lead nowhere.
     fn for_user(&self, wanted: &Wanted) -> Arc<SignInWish> {
-        let url = self
-            .links
-            .link(&self.principal, &self.server, wanted)
-            .map(String::from);
-        let message = match &url {
-            Some(_) => format!("The server {:?} requires you to sign in", self.server),
-            None => format!(
-                "The server {:?} requires you to sign in: run `fanlight login {0}`",
-                self.server
+        let server = &self.server;
+        let impossible = self.grants.impossible(server, wanted);
+        let link = || self.links.link(&self.principal, server, wanted);
+        let url = match &impossible {
+            Some(_) => None,
+            None => link().map(String::from),
+        };
+        let message = match (&url, impossible) {
+            (_, Some(reason)) => format!("Nobody can sign in to the server {server:?}: {reason}"),
+            (Some(_), None) => format!("The server {server:?} requires you to sign in"),
+            (None, None) => format!(
+                "The server {server:?} requires you to sign in: run `fanlight login {server}`"
             ),
         };
         Arc::new(SignInWish {
@@ -794,16 +797,12 @@ impl Wish {
         })
     }
 
-    /// The request to sign in, unless nobody can: then a link would lead nowhere.
+    /// [`Self::known_missing`] after a look at the authorization server.
     async fn missing(&self, missing: NoAccess) -> NoCredentials {
-        let reason = match &missing {
-            NoAccess::SignIn(wanted) => self.grants.impossible(&self.server, wanted).await,
-            NoAccess::Unavailable(_) => None,
-        };
-        match reason {
-            Some(reason) => NoCredentials::Unavailable { reason },
-            None => self.known_missing(missing),
+        if let NoAccess::SignIn(wanted) = &missing {
+            self.grants.look(&self.server, wanted).await;
         }
+        self.known_missing(missing)
     }
 
     fn known_missing(&self, missing: NoAccess) -> NoCredentials {

@@ -426,13 +426,18 @@ impl Grants {
         self.0.peers.discover(server, wanted, told).await
     }
 
-    /// The reason why no user can sign in to a server, if its authorization server is known for sure to
-    /// lack what that needs.
-    pub async fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
-        let server = self.server(server)?;
-        server.sign_in()?;
-        let discovered = timeout(LONGEST_LOOK, self.discover(&server, wanted)).await;
-        let provider = discovered.ok()?.ok()?.provider;
+    /// Finds out where a server's users sign in, unless that takes long, for [`Self::impossible`].
+    pub async fn look(&self, server: &str, wanted: &Wanted) {
+        if let Some(server) = self.server(server).filter(|one| one.sign_in().is_some()) {
+            let _ = timeout(LONGEST_LOOK, self.discover(&server, wanted)).await;
+        }
+    }
+
+    /// The reason why no user can sign in to a server, if its authorization server is known to lack
+    /// what that needs.
+    #[must_use]
+    pub fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
+        let provider = self.0.peers.last(server, wanted)?.provider;
         Some(provider.sign_in_endpoint().err()?.to_string())
     }
 

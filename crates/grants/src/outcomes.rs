@@ -119,6 +119,13 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> Outcomes<K, T> {
         outcome
     }
 
+    /// The last answer to a question, however old it is.
+    pub(crate) fn last(&self, key: &K) -> Option<T> {
+        let known = self.lock();
+        let ended = known.get(key)?.outcome.borrow().clone();
+        ended?.1.ok()
+    }
+
     /// Forgets the outcomes whose key is not `meant`.
     pub(crate) fn retain(&self, meant: impl Fn(&K) -> bool) {
         self.lock().retain(|key, _| meant(key));

@@ -77,6 +77,11 @@ impl Peers {
         self.discovered.of(&key, RECENT, ask).await
     }
 
+    /// What was found out last about where a server's users sign in.
+    pub(crate) fn last(&self, server: &str, wanted: &Wanted) -> Option<Discovered> {
+        self.discovered.last(&(server.to_owned(), wanted.clone()))
+    }
+
     /// Forgets what is known about servers whose name is not `meant`.
     pub(crate) fn retain(&self, meant: impl Fn(&str) -> bool) {
         self.discovered.retain(|(server, _)| meant(server));

@@ -65,9 +65,9 @@ struct State {
     valid: HashSet<String>,
     /// Unredeemed codes with their challenges.
     codes: HashMap<String, String>,
-    /// The redirect URIs of registered clients. No others are accepted for these clients (RFC 9700,
-    /// 4.1.3).
-    redirect_uris: HashSet<String>,
+    /// Clients with their registered redirect URIs. No others are accepted for these clients (RFC
+    /// 9700, 4.1.3).
+    redirect_uris: HashSet<(String, String)>,
     /// Returns the address to which browsers go instead of back.
     elsewhere: Option<Arc<Elsewhere>>,
     /// Further documents by path.
@@ -174,6 +174,12 @@ impl AuthorizationServer {
         self.shared.state().elsewhere = Some(Arc::new(elsewhere));
     }
 
+    /// Accepts no redirect URI of a client but this one, and those that it registers.
+    pub fn knows(&self, client: &str, redirect_uri: &str) {
+        let known = (client.to_owned(), redirect_uri.to_owned());
+        self.shared.state().redirect_uris.insert(known);
+    }
+
     /// Requires this nonce in the proofs of token requests.
     pub fn wants_nonce(&self, nonce: &str) {
         self.shared.state().nonce = Some(nonce.to_owned());
@@ -260,8 +266,10 @@ impl Shared {
                 let mut registered: Value = serde_json::from_str(&asked.body).unwrap_or_default();
                 registered["client_id"] = json!(REGISTERED);
                 let redirect_uris = registered["redirect_uris"].as_array().into_iter().flatten();
-                let texts = redirect_uris.filter_map(|uri| Some(uri.as_str()?.to_owned()));
-                self.state().redirect_uris.extend(texts);
+                for uri in redirect_uris.filter_map(Value::as_str) {
+                    let known = (REGISTERED.to_owned(), uri.to_owned());
+                    self.state().redirect_uris.insert(known);
+                }
                 document(201, &registered)
             }
             "/revoke" => {
@@ -290,8 +298,10 @@ impl Shared {
             return redirected(&elsewhere(asked));
         }
         let to = asked.parameter("redirect_uri").unwrap();
-        let is_registered = self.state().redirect_uris.contains(to);
-        if asked.parameter("client_id") == Some(REGISTERED) && !is_registered {
+        let client = asked.parameter("client_id").unwrap_or_default();
+        let known = self.state().redirect_uris.clone();
+        let mut of_client = known.iter().filter(|(of, _)| of == client).peekable();
+        if of_client.peek().is_some() && !of_client.any(|(_, uri)| uri == to) {
             return document(400, &json!({ "error": "invalid_redirect_uri" }));
         }
         let code = format!("code-{:032x}", fastrand::u128(..));
