@@ -235,7 +235,7 @@ async fn listener_moves_between_unix_sockets_and_ports() {
     let (old, new) = (running.path("clients.sock"), running.path("new.sock"));
     let open = connection(&old, "localhost").await;
     running
-        .reload(r#""listen":"unix:new.sock","socketMode":"0666","admin":{"listen":"127.0.0.1:0"},"#)
+        .reload(r#""listen":"unix:new.sock","admin":{"listen":"127.0.0.1:0"},"#)
         .await;
     assert!(
         call(&new, "localhost")
@@ -245,7 +245,7 @@ async fn listener_moves_between_unix_sockets_and_ports() {
             .1
             .contains("result")
     );
-    assert_eq!(mode(&new), 0o666);
+    assert_eq!(mode(&new), 0o660);
     assert!(!old.exists() && !running.path("admin.sock").exists());
     assert_eq!(within("the end of the connection", open.rest()).await, "");
     assert!(
@@ -254,29 +254,6 @@ async fn listener_moves_between_unix_sockets_and_ports() {
     );
     running.stop().await;
     assert!(!new.exists());
-}
-
-#[tokio::test]
-async fn mode_of_an_open_socket_changes() {
-    let mut running = Running::start(BOTH).await;
-    running.log.line_with("listening on").await;
-    let path = running.path("clients.sock");
-    let open = connection(&path, "localhost").await;
-    running
-        .reload(&format!(r#""socketMode":"0600",{BOTH}"#))
-        .await;
-    assert_eq!(mode(&path), 0o600);
-    let request = modern_request("1", "tools/call", r#""name":"t""#, "");
-    assert!(
-        post_modern_on(open, &request)
-            .await
-            .messages()
-            .await
-            .1
-            .contains("result"),
-        "the connection stays"
-    );
-    running.stop().await;
 }
 
 #[tokio::test]

@@ -131,7 +131,7 @@ function logOf(one) {
 function endpointsOf(one) {
   if (!one.endpoints) return null;
   const usable = one.endpoints.filter((endpoint) => endpoint.state === "ready").length;
-  const title = one.endpoints.map(({ place, zone, state, leaving }) => [place, zone, leaving ? "leaving" : state].filter(Boolean).join(", ")).join("\n");
+  const title = one.endpoints.map(({ place, state, leaving }) => `${place}, ${leaving ? "leaving" : state}`).join("\n");
   return [" ", h("span", { class: "chip", title }, `${usable} of ${plural(one.endpoints.length, "endpoint")}`)];
 }
 

@@ -56,7 +56,7 @@ pub use repeats::Repeats;
 pub use replicas::Replicas;
 pub use server::Server;
 pub use settings::{
-    BackendLimits, BackendSettings, BackendTimeouts, EndpointUrl, Endpoints, EraChoice,
-    HealthPolicy, KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves,
-    SessionPolicy, TelemetrySettings, TransportSettings,
+    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, EraChoice, HealthPolicy,
+    KnownServer, Landlock, ProcessPolicy, RetryDelays, Sandbox, Secret, Serves, SessionPolicy,
+    TelemetrySettings, TransportSettings,
 };

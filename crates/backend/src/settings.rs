@@ -11,8 +11,7 @@ pub use fanlight_canonical::RetryDelays;
 use fanlight_canonical::{HandleSeal, LIST_BYTES, LIST_PAGES};
 pub(crate) use fanlight_config::settings::origin_of;
 pub use fanlight_config::settings::{
-    EndpointUrl, Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy,
-    Transport as TransportSettings,
+    Endpoints, EraChoice, Landlock, Sandbox, Secret, SessionPolicy, Transport as TransportSettings,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::Revision;

@@ -159,8 +159,6 @@ pub struct EndpointStatus {
     /// The endpoint's address for operators: scheme, host and port, and the IP address if the host
     /// has several.
     pub place: String,
-    /// The endpoint's zone, if it is configured.
-    pub zone: Option<Arc<str>>,
     /// The state of the connection to the endpoint.
     pub state: BackendState,
     /// The number of requests running there.

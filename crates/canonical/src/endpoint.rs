@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::identity::Principal;
 
+/// The path of the default endpoint.
+pub const DEFAULT_PATH: &str = "/mcp";
+
 /// The endpoint of a request, which decides what the client sees of the servers. Only the gateway
 /// knows the configured endpoints and their contents. An endpoint that is no longer configured
 /// shows nothing.
@@ -18,10 +21,14 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint at this path, which must not be the default endpoint's path.
+    /// The endpoint at this path.
     #[must_use]
     pub fn at(path: impl Into<Arc<str>>) -> Self {
-        Self::At(path.into())
+        let path = path.into();
+        match &*path {
+            DEFAULT_PATH => Self::Default,
+            _ => Self::At(path),
+        }
     }
 
     /// The endpoint's path, unless it is the default endpoint.
@@ -31,6 +38,12 @@ impl Endpoint {
             Self::At(path) => Some(path),
             Self::Everything | Self::Default => None,
         }
+    }
+
+    /// The endpoint's path, also if it is the default endpoint.
+    #[must_use]
+    pub fn full_path(&self) -> &str {
+        self.path().map_or(DEFAULT_PATH, |path| path)
     }
 }
 
@@ -101,7 +114,6 @@ mod tests {
         let endpoints = [
             Endpoint::Everything,
             Endpoint::Default,
-            Endpoint::at("/mcp"),
             Endpoint::at("/mcp/readers"),
             Endpoint::at(""),
         ];
@@ -112,10 +124,7 @@ mod tests {
                     .iter()
                     .map(|endpoint| Holder::new(principal.clone(), endpoint.clone()))
             })
-            .chain([Holder::new(
-                Principal::named("a", "b"),
-                Endpoint::at("/mcp"),
-            )])
+            .chain([Holder::new(Principal::named("a", "b"), Endpoint::Default)])
             .collect();
         for (one, other) in all
             .iter()

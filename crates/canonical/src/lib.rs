@@ -36,7 +36,7 @@ pub use client::{
     BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference,
     MirrorStatus, Pending, Starting,
 };
-pub use endpoint::{Endpoint, Holder};
+pub use endpoint::{DEFAULT_PATH, Endpoint, Holder};
 pub use error::{BackendError, Outcome, SignInWish};
 pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_telemetry::metrics::MirrorOutcome;

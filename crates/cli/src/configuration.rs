@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::{Config, Environment, Input, Loaded, SecretReference, Transport};
 use tracing::{info, warn};
 use url::Url;
@@ -125,10 +126,7 @@ fn read(
 /// Switches off servers that are this gateway itself. A client's file has an entry for Fanlight
 /// once the client uses it; as a server, it would start processes or call itself endlessly.
 fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
-    let of_listener = config
-        .listen
-        .ip()
-        .map(|address| (address.port(), config.path.clone()));
+    let of_listener = config.listen.ip().map(|address| address.port());
     let public = config.public_url.clone();
     for server in config.servers.iter_mut().filter(|server| server.enabled) {
         let is_fanlight = match &server.transport {
@@ -138,10 +136,7 @@ fn leave_out_fanlight(config: &mut Config, paths: &[PathBuf]) {
                     let of_public = public
                         .as_ref()
                         .is_some_and(|public| url.starts_with(public.as_str()));
-                    of_public
-                        || of_listener
-                            .as_ref()
-                            .is_some_and(|(port, path)| is_at(url, *port, path))
+                    of_public || of_listener.is_some_and(|port| is_at(url, port, DEFAULT_PATH))
                 };
                 server.urls().any(is_it)
             }

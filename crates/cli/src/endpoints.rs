@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::{ItemFilter, ItemKind, Servers};
 use fanlight_config::{Config, EntryFilter};
-use fanlight_gateway::{EndpointEntry, EndpointSettings, Gateway};
+use fanlight_gateway::{EndpointEntry, Gateway};
 
 use crate::cli::EndpointArgs;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::rewriting::servers_of_rules;
 use crate::suggestions::did_you_mean;
 
 /// The endpoints of a configuration.
-pub fn settings(config: &Config) -> EndpointSettings {
+pub fn settings(config: &Config) -> Vec<EndpointEntry> {
     let servers = servers_of_rules(config);
     let entry = |(path, endpoint): &(String, fanlight_config::Endpoint)| EndpointEntry {
         path: path.as_str().into(),
@@ -23,11 +23,7 @@ pub fn settings(config: &Config) -> EndpointSettings {
         resources: filter(&servers, ItemKind::Uris, &endpoint.resources),
         instructions: endpoint.instructions.clone(),
     };
-    let endpoints = config.endpoints.iter().map(entry).collect();
-    EndpointSettings {
-        default_path: config.path.clone(),
-        endpoints,
-    }
+    config.endpoints.iter().map(entry).collect()
 }
 
 /// Finds the configured endpoint at a path.

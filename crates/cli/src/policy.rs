@@ -37,7 +37,6 @@ pub fn of(
             .collect(),
         allowances,
         permits_by_default: config.policy.default.unwrap_or(by_default) == PolicyDefault::Allow,
-        default_path: config.path.clone(),
         servers: config
             .servers
             .iter()

@@ -202,7 +202,6 @@ fn kept(config: &Config, ledger: Arc<Ledger>) -> KeptRecord {
             ArgumentsChoice::Full => ArgumentsKept::Full,
         },
         redact: options.redact.clone(),
-        default_path: config.path.clone(),
         is_one_of_several: options.file.is_none(),
     }
 }

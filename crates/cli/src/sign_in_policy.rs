@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
-    PolicyOutcome,
+    CallContext, Caller, ClientEra, DEFAULT_PATH, Endpoint, Holder, Policy as _, PolicyAction,
+    PolicyItem, PolicyOutcome,
 };
 use fanlight_config::Config;
 use fanlight_grants::SignInRules;
@@ -27,11 +27,11 @@ struct InForce {
 impl PolicyOfSigningIn {
     /// Puts policies in force; without any, everybody may sign in everywhere.
     pub(crate) fn set(&self, policies: Option<Arc<Policies>>, config: &Config) {
-        let default = (config.path.clone(), Endpoint::Default);
+        let default = (DEFAULT_PATH.to_owned(), Endpoint::Default);
         let others = config
             .endpoints
             .iter()
-            .filter(|(path, _)| *path != config.path);
+            .filter(|(path, _)| path != DEFAULT_PATH);
         let endpoints = others
             .map(|(path, _)| (path.clone(), Endpoint::at(path.as_str())))
             .chain([default])

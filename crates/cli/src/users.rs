@@ -291,12 +291,7 @@ impl Users {
     }
 
     /// The sign-in pages on the listener that `guard` guards.
-    pub fn pages(
-        &self,
-        guard: &LiveGuard,
-        authenticate: Arc<Authenticator>,
-        path: &str,
-    ) -> Arc<dyn Pages> {
+    pub fn pages(&self, guard: &LiveGuard, authenticate: Arc<Authenticator>) -> Arc<dyn Pages> {
         let _ = self.0.guard.set(guard.clone());
         if let Some(Ok(opened)) = self.0.opened.get() {
             opened.lead_to(guard);
@@ -304,7 +299,6 @@ impl Users {
         Arc::new(LazyPages {
             users: self.clone(),
             authenticate,
-            path: path.to_owned(),
             pages: OnceLock::new(),
         })
     }
@@ -511,7 +505,6 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
 struct LazyPages {
     users: Users,
     authenticate: Arc<Authenticator>,
-    path: String,
     pages: OnceLock<Option<SignInPages>>,
 }
 
@@ -528,7 +521,7 @@ impl LazyPages {
             let Opened { grants, links } = opened.clone();
             let authenticate = Arc::clone(&self.authenticate) as _;
             let rules = Arc::clone(&self.users.0.rules) as _;
-            SignInPages::new(grants, links, authenticate, rules, self.path.clone()).ok()
+            SignInPages::new(grants, links, authenticate, rules).ok()
         });
         made.as_ref()
     }

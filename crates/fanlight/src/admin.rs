@@ -47,27 +47,26 @@ pub(crate) fn listen(
     if socket.is_some() {
         return Ok(socket);
     }
-    let listener = match listening::bind(&address, "--admin", listening::of_operators(config)) {
+    let listener = match listening::bind(&address, "--admin") {
         Ok(listener) => listener,
         Err(problem) if is_chosen => return Err(Failure::other(problem)),
-        Err(problem) => match further(&address).find_map(|next| {
-            let options = listening::of_operators(config);
-            listening::bind(&next, "--admin", options).ok()
-        }) {
-            Some(listener) => {
-                let taken = listener
-                    .address()
-                    .map(|address| address.to_string())
-                    .unwrap_or_default();
-                info!("another process listens on {address}: operators are served on {taken}");
-                listener
+        Err(problem) => {
+            match further(&address).find_map(|next| listening::bind(&next, "--admin").ok()) {
+                Some(listener) => {
+                    let taken = listener
+                        .address()
+                        .map(|address| address.to_string())
+                        .unwrap_or_default();
+                    info!("another process listens on {address}: operators are served on {taken}");
+                    listener
+                }
+                None => {
+                    warn!("no admin listener: {problem}");
+                    config.admin.listen = None;
+                    return Ok(None);
+                }
             }
-            None => {
-                warn!("no admin listener: {problem}");
-                config.admin.listen = None;
-                return Ok(None);
-            }
-        },
+        }
     };
     config.admin.listen = listener.address().ok().or(Some(address));
     Ok(Some(listener))

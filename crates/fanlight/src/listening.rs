@@ -1,35 +1,12 @@
 //! The listeners' addresses, sockets and TLS, from the configuration.
 
 use fanlight_config::Config;
-use fanlight_frontend::{BindOptions, HttpVersions, ListenAddress, ListeningSocket};
+use fanlight_frontend::{HttpVersions, ListenAddress, ListeningSocket};
 use fanlight_http::LoadedTls;
 
-/// The options of the clients' socket.
-pub(crate) fn of_clients(config: &Config) -> BindOptions {
-    BindOptions {
-        reuse_port: config.reuse_port,
-        mode: config.socket_mode,
-    }
-}
-
-/// The permissions of the operators' socket file. Users who may write to it may connect.
-const OPERATORS_MODE: u32 = 0o660;
-
-/// The options of the operators' socket.
-pub(crate) fn of_operators(config: &Config) -> BindOptions {
-    BindOptions {
-        reuse_port: config.reuse_port,
-        mode: OPERATORS_MODE,
-    }
-}
-
 /// Listens at `address`. The error suggests `option` to choose another address.
-pub(crate) fn bind(
-    address: &ListenAddress,
-    option: &str,
-    options: BindOptions,
-) -> Result<ListeningSocket, String> {
-    ListeningSocket::bind(address, options).map_err(|error| {
+pub(crate) fn bind(address: &ListenAddress, option: &str) -> Result<ListeningSocket, String> {
+    ListeningSocket::bind(address).map_err(|error| {
         let help = match address {
             ListenAddress::Unix(_) if error.kind() == std::io::ErrorKind::AddrInUse => {
                 "another process listens there, or the file is not a socket; "

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use fanlight_admin::Subject;
 use fanlight_auth::{Authenticator, UnknownKeys};
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
 use fanlight_cli::configuration;
 use fanlight_cli::demo;
@@ -136,11 +137,7 @@ async fn serve_http(
     ));
     let settings = services.frontend_settings(&plan.loaded.config)?;
     let known = Arc::clone(&plan.authenticator);
-    let pages = Some(
-        services
-            .users
-            .pages(&settings.guard, known, &plan.loaded.config.path),
-    );
+    let pages = Some(services.users.pages(&settings.guard, known));
     let (link, replica_listener, link_certificates) = match services.link(&plan.loaded.config)? {
         Some((link, listener, certificates)) => (Some(link), Some(listener), Some(certificates)),
         None => (None, None, None),
@@ -219,7 +216,7 @@ async fn serve_stdio(
     }
 
     let services = Services::start(&plan, &args.trace, log, Clients::OfOneUser, &shutdown).await?;
-    let path = args.endpoint.as_deref().unwrap_or(&plan.loaded.config.path);
+    let path = args.endpoint.as_deref().unwrap_or(DEFAULT_PATH);
     let endpoint = match endpoints::find(&services.assembly.gateway, path) {
         Ok(endpoint) => endpoint,
         Err(failure) => {
@@ -344,8 +341,7 @@ impl ClientListener {
             None => {
                 // Open nothing that must not be served.
                 check_clients(config, &config.listen).map_err(Failure::usage)?;
-                let options = listening::of_clients(config);
-                listening::bind(&config.listen, "--listen", options).map_err(Failure::other)?
+                listening::bind(&config.listen, "--listen").map_err(Failure::other)?
             }
         };
         let cannot = |error| Failure::other(format!("cannot read the listening address: {error}"));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CallArgs, EndpointArgs, TraceArgs, TraceTestArgs};
 use fanlight_cli::failure::Failure;
 use fanlight_cli::inspect::{self, Client, DirectCall};
@@ -115,7 +116,7 @@ pub(crate) async fn diff(config: &Config, args: &CallArgs) -> Result<(), Failure
             Era::Legacy => EraChoice::Legacy,
             Era::Modern => EraChoice::Modern,
         };
-        let path = args.endpoint.path().unwrap_or(&config.path);
+        let path = args.endpoint.path().unwrap_or(DEFAULT_PATH);
         let telemetry = Telemetry::off();
         let through = with_endpoint(config, assembly, &telemetry, path, async |url, key| {
             let headers = vec![(
@@ -151,7 +152,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
             config,
             assembly,
             telemetry,
-            &config.path,
+            DEFAULT_PATH,
             async |url, key| {
                 let client = Client::new(&url, config.timeouts.call)?.with_token(key);
                 inspect::trace_test(&client, config, telemetry, args).await

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fanlight_auth::Authenticator;
 use fanlight_backend::{
-    BackendLimits, BackendSettings, BackendTimeouts, Endpoints, HealthPolicy, MessageMemory,
-    ProcessPolicy, Repeats, Serves, SystemNames, TelemetrySettings,
+    BackendLimits, BackendSettings, BackendTimeouts, HealthPolicy, MessageMemory, ProcessPolicy,
+    Repeats, Serves, SystemNames, TelemetrySettings,
 };
 use fanlight_canonical::HandleSeal;
 use fanlight_cli::memory::budgets;
@@ -137,10 +137,7 @@ pub(crate) fn backend_settings(
             },
         },
         handles: Arc::clone(handles),
-        endpoints: Endpoints {
-            zone: config.zone.clone(),
-            ..server.endpoints.clone()
-        },
+        endpoints: server.endpoints.clone(),
         repeats: server.repeats_safe.then(Repeats::default),
         is_asked_for_safe: is_mirror || server.mirror.is_some(),
         names: Arc::new(SystemNames),
@@ -174,7 +171,6 @@ pub(crate) fn frontend_settings(
 ) -> FrontendSettings {
     let memory = budgets(config);
     FrontendSettings {
-        path: config.path.clone(),
         sse_path: config.sse_path.clone(),
         guard: LiveGuard::new(client_guard(config, &config.listen)),
         keys: keys(config),

@@ -25,7 +25,6 @@ use fanlight_record::AuditEvent;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::decision;
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
@@ -91,7 +90,7 @@ impl CallBeforeApproval {
         let caller = &context.caller;
         let call = CallToApprove {
             principal: caller.principal().clone(),
-            endpoint: decision::path_of(settings, caller.endpoint()).into(),
+            endpoint: caller.endpoint().full_path().into(),
             server: tool.server.into(),
             tool: (*tool.name).into(),
             arguments,

@@ -134,7 +134,7 @@ async fn take(
         }
         let asked = Asked {
             peer: &peer(),
-            endpoint: path_of(settings, client.endpoint),
+            endpoint: client.endpoint.full_path(),
             subject,
         };
         protection.rates().take(asked).map_err(Refused::TooMany)?
@@ -219,7 +219,7 @@ pub(crate) fn depends_on_tools(settings: &FrontendSettings, endpoint: &Endpoint)
     settings
         .protection
         .load()
-        .scopes_at(path_of(settings, endpoint))
+        .scopes_at(endpoint.full_path())
         .depends_on_tools()
 }
 
@@ -229,15 +229,10 @@ fn check(
     operation: &Operation<'_>,
 ) -> Result<(), Refused> {
     let protection = settings.protection.load();
-    let policy = protection.scopes_at(path_of(settings, client.endpoint));
+    let policy = protection.scopes_at(client.endpoint.full_path());
     policy
         .check(&client.identity.scopes, operation)
         .map_err(|required| Refused::Scopes(required.into()))
-}
-
-/// The path of an endpoint.
-pub(crate) fn path_of<'a>(settings: &'a FrontendSettings, endpoint: &'a Endpoint) -> &'a str {
-    endpoint.path().map_or(settings.path.as_str(), |path| path)
 }
 
 /// A lasting decision about listening. It is repeated whenever the rules change, and resolves once

@@ -9,7 +9,6 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 
 use crate::approval::CallBeforeApproval;
-use crate::decision;
 use crate::guardrail::{CallHook, HookAnswer, HookMoment};
 use crate::settings::FrontendSettings;
 
@@ -40,7 +39,7 @@ impl HookedCall {
         Some(Box::new(Self {
             hook,
             method,
-            described: described(settings, operation),
+            described: described(operation),
             approval,
         }))
     }
@@ -98,7 +97,7 @@ impl HookedCall {
 }
 
 /// The description of the call for hooks.
-fn described(settings: &FrontendSettings, operation: &Operation) -> ObjectBuilder {
+fn described(operation: &Operation) -> ObjectBuilder {
     let context: &CallContext = operation.context();
     let caller = &context.caller;
     let mut call = ObjectBuilder::new();
@@ -115,7 +114,7 @@ fn described(settings: &FrontendSettings, operation: &Operation) -> ObjectBuilde
     if let Some(info) = &context.client_info {
         call.member("clientInfo", info);
     }
-    call.string("endpoint", decision::path_of(settings, caller.endpoint()));
+    call.string("endpoint", caller.endpoint().full_path());
     let tool = operation.tool();
     if let Some(server) = tool
         .as_ref()

@@ -31,9 +31,9 @@ mod validity;
 pub use channel::stdio::{serve_stdio, serve_stdio_observed};
 pub use error::FrontendError;
 pub use fanlight_http::{
-    BindOptions, ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls,
-    Origins, PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer,
-    TrustedProxies, sockets,
+    ClientCa, Guard, HttpVersions, ListenAddress, ListeningSocket, LiveGuard, LiveTls, Origins,
+    PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies,
+    sockets,
 };
 pub use guardrail::{CallHook, HookAnswer, HookMoment, LiveHooks};
 pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};

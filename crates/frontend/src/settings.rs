@@ -33,8 +33,6 @@ pub fn max_suspended_calls() -> usize {
 /// The settings for serving clients. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct FrontendSettings {
-    /// The path of the default endpoint, such as `/mcp`, as messages name it.
-    pub path: String,
     /// The endpoint of the client on stdio.
     pub endpoint: Endpoint,
     /// The path of the deprecated HTTP+SSE transport of 2024-11-05, such as `/sse`; clients POST to
@@ -173,7 +171,6 @@ impl FrontendSettings {
     #[must_use]
     pub fn new(authenticate: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self {
-            path: "/mcp".into(),
             endpoint: Endpoint::Default,
             sse_path: Some("/sse".into()),
             guard: LiveGuard::new(Guard::new(&[], Origins::Listed(Vec::new()))),

@@ -36,8 +36,7 @@ pub use reads::CacheLimits;
 pub use tasks::{CommonTask, CommonTaskOwners};
 pub use topology::{
     ApprovalSettings, ArgumentRule, BackendEntry, BackendId, ByteLimits, Canary, DefinitionMember,
-    EndpointEntry, EndpointSettings, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting,
-    namings,
+    EndpointEntry, ListLimits, NamedServer, Naming, NamingPolicy, Rewriting, namings,
 };
 
 #[cfg(test)]

@@ -462,13 +462,12 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::sync::mpsc;
 
-    use crate::socket::{BindOptions, ListeningSocket, SocketSender, sockets};
+    use crate::socket::{ListeningSocket, SocketSender, sockets};
 
     use super::*;
 
     fn socket() -> (Arc<ListeningSocket>, std::net::SocketAddr) {
-        let socket =
-            ListeningSocket::bind(&"127.0.0.1:0".parse().unwrap(), BindOptions::default()).unwrap();
+        let socket = ListeningSocket::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.address().unwrap().ip().unwrap();
         (Arc::new(socket), address)
     }

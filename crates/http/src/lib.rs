@@ -23,9 +23,7 @@ pub use connections::{ConnectionPeer, Endable, Usage, UsageKind, peer_of};
 pub use fanlight_config::settings::ListenAddress;
 pub use guard::{Guard, LiveGuard, Origins, PublicUrl, Rejection, TrustedProxies};
 pub use limit::{ConcurrencyLimit, Permit};
-pub use socket::{
-    BindOptions, ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets,
-};
+pub use socket::{ClientStream, ListeningSocket, SocketReceiver, SocketSender, sockets};
 pub use tls::{
     ClientCa, HandshakeError, HttpVersions, LiveTls, LoadedTls, TlsError, TlsFiles, TlsMarks,
     TlsOption, TlsServer, accept_tls, client_certificate,

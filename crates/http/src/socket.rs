@@ -5,12 +5,9 @@ mod unix;
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
-use std::time::Duration;
 
 use fanlight_config::settings::ListenAddress;
-use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
-use tokio::time::sleep;
 
 use crate::connections::{ConnectionPeer, peer_of};
 
@@ -20,10 +17,6 @@ use self::unix::UnixSocket;
 
 /// The length of the accept queue, the same as in `TcpListener::bind`.
 const BACKLOG: u32 = 1024;
-/// How long to wait for handshakes in progress before closing a socket that shares its address. A
-/// constant: most clients' connections need less, and new ones are delayed meanwhile.
-const HANDSHAKES: Duration = Duration::from_millis(100);
-
 /// A listening socket.
 #[derive(Debug)]
 pub struct ListeningSocket {
@@ -36,24 +29,6 @@ pub struct ListeningSocket {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixSocket),
-}
-
-/// The options for opening a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BindOptions {
-    /// Whether other TCP sockets may listen at the same address.
-    pub reuse_port: bool,
-    /// The permissions of a Unix socket's file.
-    pub mode: u32,
-}
-
-impl Default for BindOptions {
-    fn default() -> Self {
-        Self {
-            reuse_port: false,
-            mode: 0o660,
-        }
-    }
 }
 
 /// An accepted connection.
@@ -72,11 +47,11 @@ impl ListeningSocket {
     /// # Errors
     ///
     /// If the system does not allow it.
-    pub fn bind(address: &ListenAddress, options: BindOptions) -> io::Result<Self> {
+    pub fn bind(address: &ListenAddress) -> io::Result<Self> {
         let address = match address {
             ListenAddress::Ip(address) => *address,
             ListenAddress::Unix(path) => {
-                let socket = Socket::Unix(UnixSocket::bind(path, options.mode, BACKLOG)?);
+                let socket = Socket::Unix(UnixSocket::bind(path, BACKLOG)?);
                 return Ok(Self {
                     socket,
                     is_passed: false,
@@ -90,7 +65,6 @@ impl ListeningSocket {
         };
         // As in `TcpListener::bind`: connections of an earlier process may still be in `TIME_WAIT`.
         socket.set_reuseaddr(true)?;
-        socket.set_reuseport(options.reuse_port)?;
         socket.bind(address)?;
         Ok(Self::own(socket.listen(BACKLOG)?))
     }
@@ -141,29 +115,6 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether other sockets may listen at the same address (`SO_REUSEPORT`).
-    #[must_use]
-    pub fn shares_port(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(socket) => SockRef::from(socket).reuse_port().unwrap_or(false),
-            Socket::Unix(_) => false,
-        }
-    }
-
-    /// Changes the options of the open socket.
-    ///
-    /// # Errors
-    ///
-    /// If the system does not allow it.
-    pub fn change(&self, options: BindOptions) -> io::Result<()> {
-        match &self.socket {
-            Socket::Tcp(_) if self.shares_port() == options.reuse_port => {}
-            Socket::Tcp(socket) => SockRef::from(socket).set_reuse_port(options.reuse_port)?,
-            Socket::Unix(socket) => socket.set_mode(options.mode)?,
-        }
-        Ok(())
-    }
-
     /// The next connection. Cancel safe.
     pub(crate) async fn accept(&self) -> io::Result<(ClientStream, ConnectionPeer)> {
         match &self.socket {
@@ -182,16 +133,10 @@ impl ListeningSocket {
     }
 
     /// Closes the socket. Passes connections in its queue to `begin`; the system would reset them.
-    ///
-    /// If several sockets share the address, the first packet of a connection decides which socket
-    /// gets it. The system resets the connection if that socket closes before the end of the
-    /// handshake. So new connections are ignored first: their clients repeat the packet after a
-    /// second, and reach the other socket.
     pub(crate) async fn close(self, mut begin: impl FnMut(ClientStream, ConnectionPeer)) {
         if self.is_passed {
             return;
         }
-        let shares_port = self.shares_port();
         // tokio learns of connections a moment later than the system.
         let socket = match self.socket {
             Socket::Tcp(socket) => socket,
@@ -204,25 +149,18 @@ impl ListeningSocket {
         let Ok(socket) = socket.into_std() else {
             return;
         };
-        let mut accept_all = || {
-            accept_waiting(
-                || socket.accept(),
-                |(stream, address)| {
-                    let stream = stream
-                        .set_nonblocking(true)
-                        .and_then(|()| TcpStream::from_std(stream));
-                    let peer = ConnectionPeer::Address(peer_of(address.ip()));
-                    stream
-                        .into_iter()
-                        .for_each(|stream| begin(ClientStream::Tcp(stream), peer));
-                },
-            );
-        };
-        if shares_port && ignore_new(&socket) {
-            accept_all();
-            sleep(HANDSHAKES).await;
-        }
-        accept_all();
+        accept_waiting(
+            || socket.accept(),
+            |(stream, address)| {
+                let stream = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| TcpStream::from_std(stream));
+                let peer = ConnectionPeer::Address(peer_of(address.ip()));
+                stream
+                    .into_iter()
+                    .for_each(|stream| begin(ClientStream::Tcp(stream), peer));
+            },
+        );
     }
 }
 
@@ -235,30 +173,6 @@ fn accept_waiting<T>(mut accept: impl FnMut() -> io::Result<T>, mut begin: impl 
             Err(_) => break,
         }
     }
-}
-
-/// Makes the system drop the first packet of new connections; returns whether it does.
-#[cfg(target_os = "linux")]
-fn ignore_new(socket: &std::net::TcpListener) -> bool {
-    use socket2::SockFilter;
-    // Classic BPF on the TCP header (linux/filter.h): SYN without ACK in the flags of byte 13.
-    let filter = [
-        // BPF_LD | BPF_B | BPF_ABS
-        SockFilter::new(0x30, 0, 0, 13),
-        // BPF_ALU | BPF_AND | BPF_K
-        SockFilter::new(0x54, 0, 0, 0x12),
-        // BPF_JMP | BPF_JEQ | BPF_K
-        SockFilter::new(0x15, 0, 1, 0x02),
-        // BPF_RET | BPF_K: drops the packet, or keeps all of it.
-        SockFilter::new(0x06, 0, 0, 0),
-        SockFilter::new(0x06, 0, 0, u32::MAX),
-    ];
-    SockRef::from(socket).attach_filter(&filter).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ignore_new(_: &std::net::TcpListener) -> bool {
-    false
 }
 
 /// Whether an error of accepting concerns only one connection.

@@ -53,8 +53,6 @@ pub struct PolicySettings {
     pub allowances: Vec<Allowance>,
     /// Whether an action is permitted if no policy concerns it.
     pub permits_by_default: bool,
-    /// The path of the default endpoint.
-    pub default_path: String,
     /// The configured servers.
     pub servers: Vec<ServerFacts>,
 }
@@ -125,7 +123,6 @@ struct Shared {
     rules: Vec<Rule>,
     by_id: HashMap<PolicyId, usize, RandomState>,
     differences: Differences,
-    default_path: String,
     tags: HashMap<String, Vec<String>, RandomState>,
     authorizer: Authorizer,
     /// The sets of rules, by the rules that may concern a client.
@@ -175,7 +172,6 @@ impl Policies {
             mut texts,
             allowances,
             permits_by_default,
-            default_path,
             servers,
         } = settings;
         texts.extend(allowances.iter().map(Allowance::text));
@@ -205,7 +201,6 @@ impl Policies {
             rules,
             by_id,
             differences,
-            default_path,
             tags,
             authorizer,
             sets: Cache::with_weighter(64, weight(2 * part), Weights),
@@ -233,11 +228,7 @@ impl Policies {
 
     fn rights(&self, client: &CallContext) -> Option<Arc<ClientRights>> {
         let identity = client.caller.identity()?;
-        let endpoint = client
-            .caller
-            .endpoint()
-            .path()
-            .map_or(self.shared.default_path.as_str(), |path| path);
+        let endpoint = client.caller.endpoint().full_path();
         let differences = &self.shared.differences;
         let key = differences.key(client, identity, endpoint);
         if let Some(kept) = self.clients.get(&key) {

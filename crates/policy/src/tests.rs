@@ -21,7 +21,6 @@ fn text(text: &str) -> PolicyText {
 fn settings(policies: &str) -> PolicySettings {
     PolicySettings {
         texts: vec![text(policies)],
-        default_path: "/mcp".to_owned(),
         ..PolicySettings::default()
     }
 }

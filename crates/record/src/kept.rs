@@ -41,8 +41,6 @@ pub struct KeptRecord {
     pub arguments: ArgumentsKept,
     /// Members of arguments that are masked.
     pub redact: Vec<String>,
-    /// The path of the default endpoint.
-    pub default_path: String,
     /// Whether other replicas have audit logs beside this one.
     pub is_one_of_several: bool,
 }
@@ -89,7 +87,7 @@ impl KeptRecord {
                     .map(|tool| tool.server)
                     .or_else(|| subject.server());
                 Entry {
-                    endpoint: Some(self.path(endpoint)),
+                    endpoint: Some(path(endpoint)),
                     action: Some(subject.method().as_str().into()),
                     server: server.map(|server| cut(server).into()),
                     item: tool.as_ref().map(|tool| cut(&tool.name).into()),
@@ -273,7 +271,7 @@ impl KeptRecord {
         let item = sent.and_then(|sent| sent.item.clone());
         entry.client = client(context);
         entry.era = Some(context.era.as_str());
-        entry.endpoint = Some(self.path(caller.endpoint()));
+        entry.endpoint = Some(path(caller.endpoint()));
         entry.server = sent.map(|sent| sent.server.clone());
         entry.canary = sent.and_then(|sent| sent.canary.clone());
         entry.action = Some(method.as_str().into());
@@ -314,13 +312,11 @@ impl KeptRecord {
             ArgumentsKept::Digest | ArgumentsKept::Full => Arguments::Digest(arguments.detached()),
         }
     }
+}
 
-    fn path(&self, endpoint: &Endpoint) -> Box<str> {
-        cut(endpoint
-            .path()
-            .map_or(self.default_path.as_str(), |path| path))
-        .into()
-    }
+/// An endpoint's path, bounded.
+fn path(endpoint: &Endpoint) -> Box<str> {
+    cut(endpoint.full_path()).into()
 }
 
 /// Whether a person without credentials can cause the event.

@@ -75,7 +75,7 @@ fn assert_found(ran: &Ran) {
 }
 
 /// The token comes from a variable, which the operator's shell need not have.
-const OVER_UNIX: &str = r#""listen":"127.0.0.1:0","admin":{"listen":"unix:admin.sock","token":"${OPERATOR}"},"path":"/${PATH_OF:-mcp}","#;
+const OVER_UNIX: &str = r#""listen":"127.0.0.1:0","admin":{"listen":"unix:admin.sock","token":"${OPERATOR}"},"ssePath":"/${PATH_OF:-sse}","#;
 
 #[tokio::test]
 async fn gateway_on_a_unix_socket_is_found_by_its_configuration() {

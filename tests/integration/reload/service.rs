@@ -134,42 +134,6 @@ async fn socket_of_the_service_manager_is_served() {
     drop(socket);
 }
 
-/// The command that listens for clients at this address.
-fn listening(address: &str, config: &TempFile) -> Command {
-    let mut command = fanlight();
-    command
-        .args(["run", "--admin", "off", "--listen", address, "--config"])
-        .arg(config.path());
-    command
-}
-
-#[tokio::test]
-async fn two_processes_listen_at_one_address() {
-    let only = server(Era::Modern, Transport::Http, "only").await;
-    let text = format!(
-        r#"{},"reusePort":true}}"#,
-        config(&[only.entry("only")]).strip_suffix('}').unwrap()
-    );
-    let file = TempFile::new("yaml", &text);
-    let command = |listen: &str| listening(listen, &file);
-    let mut first = start(command("127.0.0.1:0"));
-    let mcp = first.log.address("listening on http://", "/mcp").await;
-    assert!(calls_succeed(mcp).await);
-    let mut second = start(command(&mcp.to_string()));
-    second.log.address("listening on http://", "/mcp").await;
-    assert!(
-        signal_and_wait(&mut first.child, Signal::TERM)
-            .await
-            .success()
-    );
-    assert!(calls_succeed(mcp).await, "by the second");
-    assert!(
-        signal_and_wait(&mut second.child, Signal::TERM)
-            .await
-            .success()
-    );
-}
-
 /// Clients that open a new connection for each call until they are stopped. A failed call fails the
 /// test.
 struct Clients {
@@ -217,34 +181,6 @@ impl Clients {
             client.await.expect("no call fails");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_at_one_address_hand_over_without_a_lost_call() {
-    let only = server(Era::Modern, Transport::Http, "only").await;
-    let text = format!(
-        r#"{},"reusePort":true}}"#,
-        config(&[only.entry("only")]).strip_suffix('}').unwrap()
-    );
-    let file = TempFile::new("yaml", &text);
-    let command = |listen: &str| listening(listen, &file);
-    let mut current = start(command("127.0.0.1:0"));
-    let mcp = current.log.address("listening on http://", "/mcp").await;
-    let clients = Clients::start(mcp);
-    for _ in 0..4 {
-        clients.proceed().await;
-        let next = start(command(&mcp.to_string()));
-        next.log.address("listening on http://", "/mcp").await;
-        clients.proceed().await;
-        assert!(
-            signal_and_wait(&mut current.child, Signal::TERM)
-                .await
-                .success()
-        );
-        current = next;
-    }
-    clients.proceed().await;
-    clients.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

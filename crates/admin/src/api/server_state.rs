@@ -69,7 +69,6 @@ pub(crate) struct Backend {
 struct BackendEndpoint {
     /// Scheme, host and port, and the address if the host has several.
     place: String,
-    zone: Option<String>,
     /// `connecting`, `ready`, `ejected` or `down`.
     state: &'static str,
     /// The reason why it cannot be used.
@@ -185,7 +184,6 @@ impl BackendEndpoint {
         let is_shown = seconds == Seconds::Shown;
         Self {
             place: status.place.clone(),
-            zone: status.zone.as_ref().map(ToString::to_string),
             state: state(&status.state),
             error: reason(&status.state).map(ToString::to_string),
             leaving: status.is_leaving,

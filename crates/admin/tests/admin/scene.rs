@@ -18,8 +18,7 @@ use fanlight_canonical::{
 use fanlight_credentials::{Authenticate, Begun, Open, SignIn, SignInError, Signing};
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, EndpointSettings, Gateway, GatewaySettings,
-    ListLimits,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits,
 };
 use fanlight_http::SocketReceiver;
 use fanlight_protocol::result::ServerDescription;
@@ -340,10 +339,7 @@ impl Scene {
         });
         let gateway = Gateway::new(GatewaySettings {
             policy: None,
-            endpoints: EndpointSettings {
-                default_path: "/mcp".into(),
-                endpoints: Vec::new(),
-            },
+            endpoints: Vec::new(),
             backends: entries.collect(),
             naming: fanlight_gateway::NamingPolicy::default(),
             lists: ListLimits {

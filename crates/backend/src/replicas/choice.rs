@@ -1,9 +1,8 @@
 //! Chooses the endpoint for a request that is not bound to one.
 //!
-//! Usable endpoints come first, among them those in the gateway's zone. Two of them are drawn, and
-//! the less busy one gets the request ("the power of two choices"). This is almost as good as
-//! comparing all endpoints. And unlike the least busy one, it differs between gateways at the same
-//! moment.
+//! Usable endpoints come first. Two of them are drawn, and the less busy one gets the request ("the
+//! power of two choices"). This is almost as good as comparing all endpoints. And unlike the least
+//! busy one, it differs between gateways at the same moment.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ type Equals<'a> = SmallVec<[&'a Arc<Member>; 8]>;
 /// The suitability of an endpoint; the first is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suitability {
-    Ready { is_far: bool },
+    Ready,
     Connecting,
     Down,
 }
@@ -31,10 +30,10 @@ enum Suitability {
 impl Suitability {
     /// The suitability of an endpoint. `may_try` says whether the request would show that calls are
     /// answered again.
-    fn of(readiness: Readiness, is_far: bool, may_try: bool) -> Self {
+    fn of(readiness: Readiness, may_try: bool) -> Self {
         match readiness {
-            Readiness::Trial if may_try => Self::Ready { is_far },
-            Readiness::Ready => Self::Ready { is_far },
+            Readiness::Trial if may_try => Self::Ready,
+            Readiness::Ready => Self::Ready,
             Readiness::Connecting => Self::Connecting,
             Readiness::Trial | Readiness::Down => Self::Down,
         }
@@ -91,7 +90,7 @@ fn best_suited<'a>(
     let (mut fit, mut trial, mut best) = (Equals::new(), None, Suitability::Down);
     for member in open(members, tried) {
         let readiness = member.backend.readiness();
-        let suitability = Suitability::of(readiness, member.place.is_far, may_try);
+        let suitability = Suitability::of(readiness, may_try);
         if suitability < best {
             (fit, trial, best) = (Equals::new(), None, suitability);
         }

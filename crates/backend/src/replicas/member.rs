@@ -65,7 +65,6 @@ impl Member {
     pub(super) fn status(&self) -> EndpointStatus {
         EndpointStatus {
             place: self.place.to_string(),
-            zone: self.place.zone.clone(),
             state: self.backend.status().state,
             running: self.load.running(),
             latency: self.load.latency(),

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::names::LookUp;
-use crate::settings::{BackendSettings, EndpointUrl, Endpoints, origin_of};
+use crate::settings::{BackendSettings, Endpoints, origin_of};
 
 /// The maximum number of addresses per host. A constant: a name with more addresses does not name
 /// replicas.
@@ -25,9 +25,6 @@ pub(crate) struct Place {
     pub(super) url: Arc<str>,
     /// The fixed address; `None` resolves the host on connect.
     pub(super) address: Option<SocketAddr>,
-    pub(super) zone: Option<Arc<str>>,
-    /// Whether its zone differs from the gateway's.
-    pub(super) is_far: bool,
 }
 
 /// The form for operators, without path and query, which may contain secrets.
@@ -59,16 +56,10 @@ impl Places {
     ///
     /// Needs a tokio runtime around it.
     pub(crate) fn of(settings: &BackendSettings) -> Option<Self> {
-        let Endpoints {
-            urls,
-            resolve,
-            zone,
-        } = &settings.endpoints;
-        let place = |EndpointUrl { url, zone: of_url }: &EndpointUrl| Place {
+        let Endpoints { urls, resolve } = &settings.endpoints;
+        let place = |url: &String| Place {
             url: url.as_str().into(),
             address: None,
-            zone: of_url.as_deref().map(Arc::from),
-            is_far: zone.is_some() && of_url != zone,
         };
         if urls.is_empty() {
             return None;
@@ -199,8 +190,6 @@ mod tests {
         let place = |url: &str| Place {
             url: url.into(),
             address: None,
-            zone: None,
-            is_far: false,
         };
         let urls = vec![
             place("http://mcp.internal:81/s3cret"),

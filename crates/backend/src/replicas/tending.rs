@@ -176,21 +176,17 @@ impl Group {
         self.tell();
     }
 
-    /// Chooses the primary endpoint. It changes only if the current one is gone, or is far while
-    /// another is near. If none is usable, it stays, unless it has left.
+    /// Chooses the primary endpoint. It changes only if the current one is gone. If none is usable,
+    /// it stays, unless it has left.
     fn choose_primary(&self, members: &[Arc<Member>]) {
         let usable = || {
             members
                 .iter()
                 .filter(|member| !member.is_leaving() && member.backend.is_connected())
         };
-        let first = usable().min_by_key(|member| member.place.is_far);
         let current = self.primary.load();
-        let may_stay = |primary: &Primary| match first {
-            Some(first) => {
-                usable().any(|member| member.number == primary.member.number)
-                    && primary.member.place.is_far == first.place.is_far
-            }
+        let may_stay = |primary: &Primary| match usable().next() {
+            Some(_) => usable().any(|member| member.number == primary.member.number),
             None => !primary.member.is_leaving(),
         };
         if !current.as_ref().is_some_and(|primary| may_stay(primary)) {
@@ -200,7 +196,7 @@ impl Group {
                     since: Instant::now(),
                 })
             };
-            self.primary.store(first.map(primary));
+            self.primary.store(usable().next().map(primary));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fanlight_backend::{
-    BackendSettings, EndpointUrl, Endpoints, LookUp, Server as Connected, TransportSettings,
+    BackendSettings, Endpoints, LookUp, Server as Connected, TransportSettings,
 };
 use fanlight_canonical::{BackendClient, BackendState, Caller, Interest, Principal, TaskDialect};
 use futures_util::FutureExt as _;
@@ -24,14 +24,9 @@ use crate::support::{
 
 /// A server at these URLs.
 fn several(urls: &[&str]) -> BackendSettings {
-    let endpoint = |url: &&str| EndpointUrl {
-        url: (*url).to_owned(),
-        zone: None,
-    };
     let endpoints = Endpoints {
-        urls: urls.iter().map(endpoint).collect(),
+        urls: urls.iter().map(|url| (*url).to_owned()).collect(),
         resolve: None,
-        zone: None,
     };
     let transport = TransportSettings::Http {
         url: urls[0].to_owned(),

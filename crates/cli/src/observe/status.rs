@@ -216,8 +216,6 @@ fn endpoints_of(backend: &Value) -> Vec<String> {
     let line = |endpoint: &&Value| {
         let is_leaving = endpoint["leaving"].as_bool().unwrap_or_default();
         let mut words = vec![plain(text(endpoint, "state"), 20)];
-        let zone = Some(plain(text(endpoint, "zone"), 60)).filter(|zone| !zone.is_empty());
-        words.extend(zone.map(|zone| format!("zone {zone}")));
         words.extend(is_leaving.then(|| "leaving".to_owned()));
         words.extend(
             endpoint["running"]
@@ -376,11 +374,11 @@ mod tests {
     #[test]
     fn several_endpoints_have_a_line_each() {
         let backend = serde_json::json!({"name": "pay", "endpoints": [
-            {"place": "http://a", "zone": "a", "state": "ready", "leaving": false, "running": 3, "latencyMs": 1.5},
-            {"place": "http://b at 10.0.0.1:80", "zone": null, "state": "down", "error": "refused", "leaving": true},
+            {"place": "http://a", "state": "ready", "leaving": false, "running": 3, "latencyMs": 1.5},
+            {"place": "http://b at 10.0.0.1:80", "state": "down", "error": "refused", "leaving": true},
         ]});
         let lines = [
-            "pay endpoint http://a: ready, zone a, 3 running, 1.50 ms",
+            "pay endpoint http://a: ready, 3 running, 1.50 ms",
             "pay endpoint http://b at 10.0.0.1:80: down, leaving: refused",
         ];
         assert_eq!(endpoints_of(&backend), lines);

@@ -146,10 +146,7 @@ impl Question {
             ),
             ..Identity::anonymous()
         };
-        let path = self
-            .endpoint
-            .as_deref()
-            .filter(|path| **path != *config.path);
+        let path = self.endpoint.as_deref();
         let holder = Holder::new(principal, path.map_or(Endpoint::Default, Endpoint::at));
         let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
         CallContext {

@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use crate::settings::ListenAddress;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::life::FOLDER;
-use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Kind, Maybe, Parsed};
+use crate::definition::Visible;
+use crate::option::kind::{Choice, Maybe, Parsed};
 use crate::option::options;
 use crate::option::reader::Reader;
-use crate::report::problem::quoted;
-use crate::syntax::{Entry, Node};
+use crate::syntax::Node;
 
 options! {
     /// TLS of a listener over TCP. The files are read again when they change, without ending a
@@ -129,36 +128,3 @@ pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
     },
     show: |address| json!(address.to_string()),
 };
-
-/// The permissions of a file.
-pub(crate) struct Mode;
-
-impl Kind for Mode {
-    type Value = u32;
-
-    fn form(&self) -> Form {
-        Form::Text(Visible::All)
-    }
-
-    fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<u32> {
-        let help = "write octal digits in quotes, such as `\"0660\"`";
-        let text = reader.amount(entry, "a mode", help)?;
-        let is_octal = (3..=4).contains(&text.value.len())
-            && text.value.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
-        let mode = u32::from_str_radix(&text.value, 8)
-            .ok()
-            .filter(|mode| is_octal && *mode <= 0o777);
-        if mode.is_none() {
-            reader.error(
-                text.span,
-                format!("{} is not a value of {}", text.shown(), quoted(&entry.key)),
-                help,
-            );
-        }
-        mode
-    }
-
-    fn show(&self, value: &u32) -> Json {
-        json!(format!("{value:04o}"))
-    }
-}

@@ -28,17 +28,17 @@ use crate::settings::ListenAddress;
 use ipnet::IpNet;
 
 use crate::definition::Form;
-use crate::option::kind::{Each, Flag, Maybe, Nested, OrOff};
+use crate::option::kind::{Each, Maybe, Nested, OrOff};
 use crate::option::several::Sections;
 use crate::option::{Options, options};
 use audit::AuditOptions;
-use auth::values::{NETWORK, TEXT};
+use auth::values::NETWORK;
 use auth::{AuthChoice, AuthKind};
 use endpoint::{Endpoint, Endpoints};
 use hooks::HookOptions;
 use life::FOLDER;
 use limits::{Limits, Timeouts};
-use listener::{ADDRESS, Mode, Tls};
+use listener::{ADDRESS, Tls};
 use operators::{Admin, Telemetry};
 use pins::PinOptions;
 use policy::PolicyOptions;
@@ -48,6 +48,9 @@ use secret::SealKey;
 use server::Server;
 use values::{HOST, KEY, ORIGIN, PATH, PATTERN, PUBLIC_URL, loopback};
 
+/// The path of the default endpoint.
+pub(crate) const DEFAULT_PATH: &str = "/mcp";
+
 options! {
     /// The configuration of one Fanlight process.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +59,6 @@ options! {
         /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. An
         /// address that other machines can reach requires `auth`.
         "listen" [live] => listen: ListenAddress = loopback(8080).into(), ADDRESS, example "${FANLIGHT_LISTEN:-127.0.0.1:8080}";
-        /// Permissions of the socket file, if `listen` is a Unix socket. Users who may write to the
-        /// file may connect.
-        "socketMode" [live] => socket_mode: u32 = 0o660, Mode, example "\"0660\"";
         /// TLS of `listen`. Default: none.
         "tls" [live] => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// The URL at which clients reach `listen`: scheme, host and, if needed, port, such as
@@ -71,16 +71,11 @@ options! {
         /// headers differ or are malformed, it is the proxy's address. The address matters only for
         /// shares of limits, traces and logs.
         "trustedProxies" [live] => trusted_proxies: Vec<IpNet> = Vec::new(), Each(NETWORK), example "# [10.0.0.0/8]";
-        /// Whether other processes may listen at `listen` and `admin.listen` at the same time
-        /// (`SO_REUSEPORT`), so that a new process can take over from an old one.
-        "reusePort" [live] => reuse_port: bool = false, Flag;
-        /// Path of the default endpoint. Without `endpoints` it is the only one.
-        "path" => path: String = "/mcp".to_owned(), PATH;
         /// Path of the deprecated HTTP+SSE transport of 2024-11-05, for clients that support
         /// nothing newer; null or `off` disables it. It serves the default endpoint.
         "ssePath" => sse_path: Option<String> = Some("/sse".to_owned()), OrOff(PATH);
         /// The endpoints by path. Each shows some of the servers' tools, prompts and resources;
-        /// other paths do not exist. Default: one that shows everything, at `path`.
+        /// other paths do not exist. Default: one that shows everything, at `/mcp`.
         "endpoints" [live] => endpoints: Vec<(String, Endpoint)> = Vec::new(), Endpoints;
         /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
         "admin" [live] => admin: Admin = Admin::defaults(), Nested::<Admin>::KIND;
@@ -129,9 +124,6 @@ options! {
         /// exist. Default: with several servers, a folder below `$XDG_STATE_HOME/fanlight` or
         /// `~/.local/state/fanlight`, whose lists are served while the servers start.
         "stateDir" => state_dir: Option<String> = None, Maybe(FOLDER), example "# /var/lib/fanlight";
-        /// The zone in which Fanlight runs. It prefers a server's `urls` in the same zone. Default:
-        /// no preference.
-        "zone" [live] => zone: Option<String> = None, Maybe(TEXT), example "# ${ZONE}";
         /// Recorded data about requests, and its destination.
         "telemetry" => telemetry: Telemetry = Telemetry::defaults(), Nested::<Telemetry>::KIND;
         /// Limits on size and number.
@@ -167,13 +159,13 @@ options! {
 impl Config {
     /// The path of the default endpoint, or of the first one if there is no default.
     pub fn shown_path(&self) -> &str {
-        let is_default = |(path, _): &&(String, Endpoint)| *path == self.path;
+        let is_default = |(path, _): &&(String, Endpoint)| path == DEFAULT_PATH;
         let found = self
             .endpoints
             .iter()
             .find(is_default)
             .or(self.endpoints.first());
-        found.map_or(&self.path, |(path, _)| path)
+        found.map_or(DEFAULT_PATH, |(path, _)| path)
     }
 }
 

@@ -132,9 +132,9 @@ options! {
         "cwd" => Form::Text(Visible::All), example ".";
         /// Endpoint of a Streamable HTTP server; http or https.
         "url" => Form::Text(Visible::Authority), example "https://mcp.example.com/mcp";
-        /// Instead of `url`: the URLs of a server with several equivalent endpoints, each a URL or
-        /// `{url: …, zone: …}`. The first one is the server's own URL, for example for `auth`.
-        "urls" => Form::Json(&["array"], Visible::Nothing), example "# [{url: \"https://a.example.com/mcp\", zone: a}]";
+        /// Instead of `url`: the URLs of a server with several equivalent endpoints. The first one
+        /// is the server's own URL, for example for `auth`.
+        "urls" => Form::Json(&["array"], Visible::Nothing), example "# [\"https://a.example.com/mcp\", \"https://b.example.com/mcp\"]";
         /// Headers sent to the server.
         "headers" => Form::Pairs, example "{Authorization: \"Bearer ${TOKEN}\"}";
     }
@@ -200,12 +200,8 @@ impl Server {
             Transport::Http { url, .. } | Transport::Sse { url, .. } => Some(url.as_str()),
             Transport::Stdio { .. } | Transport::Incomplete { .. } => None,
         };
-        url.into_iter().chain(
-            self.endpoints
-                .urls
-                .iter()
-                .map(|endpoint| endpoint.url.as_str()),
-        )
+        url.into_iter()
+            .chain(self.endpoints.urls.iter().map(String::as_str))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A shown configuration: in the file's notation, complete with defaults, without secrets.
 
-use crate::settings::{EndpointUrl, Secret, Transport};
+use crate::settings::{Secret, Transport};
 use serde_json::{Map, Value, json};
 
 use crate::model::Config;
@@ -54,8 +54,8 @@ fn server(server: &Server) -> Value {
             );
             add("url", json!(url_without_secrets(url)));
             if !server.endpoints.urls.is_empty() {
-                let shown = |endpoint: &EndpointUrl| json!({ "url": url_without_secrets(&endpoint.url), "zone": endpoint.zone });
-                add("urls", server.endpoints.urls.iter().map(shown).collect());
+                let shown = server.endpoints.urls.iter();
+                add("urls", shown.map(|url| url_without_secrets(url)).collect());
             }
             add("headers", hidden(headers));
         }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::settings::ListenAddress;
 
-use crate::model::Config;
 use crate::model::auth::{Auth, AuthChoice};
 use crate::model::listener::check_tls;
 use crate::model::policy::AllowedClients;
 use crate::model::replicas::check_replicas;
+use crate::model::{Config, DEFAULT_PATH};
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::reader::{Reader, suggest};
@@ -263,18 +263,14 @@ fn check_paths(reader: &mut Reader<'_>, config: &mut Config, fields: &Fields<'_>
         let path = path.trim_end_matches('/');
         path == base || path.strip_prefix(base) == Some("/message")
     };
-    let has_endpoints = !config.endpoints.is_empty();
-    let has_default = !has_endpoints
-        || config
-            .endpoints
-            .iter()
-            .any(|(path, _)| *path == config.path);
-    let problem = if !has_endpoints && overlaps(&config.path) {
-        "`path` and `ssePath` overlap"
-    } else if has_endpoints && config.endpoints.iter().any(|(path, _)| overlaps(path)) {
+    let mut paths: Vec<&str> = config.endpoints.iter().map(|(path, _)| &**path).collect();
+    if paths.is_empty() {
+        paths.push(DEFAULT_PATH);
+    }
+    let problem = if paths.iter().any(|path| overlaps(path)) {
         "`ssePath` and the path of an endpoint overlap"
-    } else if !has_default {
-        "`ssePath` is for the default endpoint, and `endpoints` has none at `path`"
+    } else if !paths.contains(&DEFAULT_PATH) {
+        "`ssePath` is for the default endpoint, and `endpoints` has none at `/mcp`"
     } else {
         return;
     };

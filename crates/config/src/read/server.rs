@@ -146,7 +146,6 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
         server.endpoints = Endpoints {
             urls,
             resolve: server.resolve,
-            zone: None,
         };
     }
     Some(server)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::settings::{EndpointUrl, Secret, Transport};
+use crate::settings::{Secret, Transport};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
@@ -39,7 +39,7 @@ pub(crate) fn read(
     fields: &Fields<'_>,
     server: &Entry,
     folder: &Path,
-) -> Option<(Transport, Vec<EndpointUrl>)> {
+) -> Option<(Transport, Vec<String>)> {
     let command = fields.get("command");
     let urls = ["url", "serverUrl", "httpUrl", "urls"].into_iter();
     let urls: Vec<&Entry> = urls.filter_map(|name| fields.get(name)).collect();
@@ -93,7 +93,7 @@ pub(crate) fn read(
             );
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind != "stdio"));
             let (urls, headers) = http?;
-            let url = urls.first()?.url.clone();
+            let url = urls.first()?.clone();
             let transport = match kind {
                 Some((_, "sse")) => Transport::Sse { url, headers },
                 _ => Transport::Http { url, headers },
@@ -225,7 +225,7 @@ fn read_env(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
 }
 
 /// URLs and their headers.
-type Http = (Vec<EndpointUrl>, Vec<(String, Secret)>);
+type Http = (Vec<String>, Vec<(String, Secret)>);
 
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>) -> Option<Http> {
     let headers = fields
@@ -235,17 +235,14 @@ fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>)
     let urls = urls?;
     let read = match urls.key.as_str() {
         "urls" => read_urls(reader, urls)?,
-        key => vec![EndpointUrl {
-            url: read_url(reader, &quoted(key), &urls.value)?,
-            zone: None,
-        }],
+        key => vec![read_url(reader, &quoted(key), &urls.value)?],
     };
     Some((read, headers))
 }
 
-/// A list of URLs, or of mappings with a URL and a zone.
-fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>> {
-    let help = "write a list of URLs, or of `{url: …, zone: …}`";
+/// A list of URLs.
+fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<String>> {
+    let help = "write a list of URLs";
     let Value::List(items) = &entry.value.value else {
         reader.wrong_type("`urls`", &entry.value, "a list", help);
         return None;
@@ -260,14 +257,14 @@ fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>>
     }
     let read: Vec<_> = items
         .iter()
-        .map(|item| read_endpoint(reader, item))
+        .map(|item| read_url(reader, "an entry of `urls`", item))
         .collect();
-    let read = read.into_iter().collect::<Option<Vec<EndpointUrl>>>()?;
+    let read = read.into_iter().collect::<Option<Vec<String>>>()?;
     for (at, item) in items.iter().enumerate() {
         if read
             .iter()
             .take(at)
-            .any(|earlier| read.get(at).is_some_and(|this| this.url == earlier.url))
+            .any(|earlier| read.get(at) == Some(earlier))
         {
             reader.error(
                 item.span,
@@ -277,42 +274,6 @@ fn read_urls(reader: &mut Reader<'_>, entry: &Entry) -> Option<Vec<EndpointUrl>>
         }
     }
     Some(read)
-}
-
-fn read_endpoint(reader: &mut Reader<'_>, item: &Node) -> Option<EndpointUrl> {
-    let Value::Map(fields) = &item.value else {
-        return Some(EndpointUrl {
-            url: read_url(reader, "an entry of `urls`", item)?,
-            zone: None,
-        });
-    };
-    let unknown = fields
-        .iter()
-        .find(|field| !matches!(field.key.as_str(), "url" | "zone"));
-    if let Some(unknown) = unknown {
-        let message = format!("unknown field {}", quoted(&unknown.key));
-        reader.error(
-            unknown.key_span,
-            message,
-            "the fields known in an entry of `urls`: url, zone",
-        );
-    }
-    let Some(url) = item.field("url") else {
-        reader.error(
-            item.span,
-            "an entry of `urls` has no `url`",
-            "add the endpoint's URL as `url`",
-        );
-        return None;
-    };
-    let zone = match item.field("zone") {
-        Some(zone) => Some(reader.string("`zone`", zone)?.value),
-        None => None,
-    };
-    Some(EndpointUrl {
-        url: read_url(reader, "`url`", url)?,
-        zone,
-    })
 }
 
 fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> {

@@ -15,7 +15,7 @@ mod transport;
 mod valkey;
 
 pub use algorithm::Algorithm;
-pub use endpoints::{EndpointUrl, Endpoints};
+pub use endpoints::Endpoints;
 pub use listen::{ListenAddress, NotAnAddress};
 pub use loopback::is_loopback;
 pub use own_variables::is_own_variable;

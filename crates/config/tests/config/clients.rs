@@ -50,14 +50,14 @@ fn settings_of_a_client_are_passed_over_silently() {
 
 #[test]
 fn options_of_fanlight_may_be_added_to_a_client_file_of_servers() {
-    let text = r#"{"path": "/x", "other": 1, "mcpServers": {"a": {"command": "x", "prefix": "p_", "disabled": true}}}"#;
+    let text = r#"{"ssePath": "/x", "other": 1, "mcpServers": {"a": {"command": "x", "prefix": "p_", "disabled": true}}}"#;
     let loaded = client("/h/.cursor/mcp.json", text);
     assert_eq!(
         (
-            loaded.config.path.as_str(),
+            loaded.config.sse_path.as_deref(),
             loaded.config.servers[0].prefix.as_deref()
         ),
-        ("/x", Some("p_"))
+        (Some("/x"), Some("p_"))
     );
     assert!(!loaded.config.servers[0].enabled);
 }

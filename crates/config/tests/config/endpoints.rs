@@ -102,7 +102,7 @@ fn sse_transport_is_off_where_there_is_no_default_endpoint() {
     );
     assert!(
         error("ssePath: /sse\nendpoints: { /other: {} }")
-            .contains("`endpoints` has none at `path`")
+            .contains("`endpoints` has none at `/mcp`")
     );
     assert_eq!(
         read("endpoints: { /mcp: {}, /sse: {} }").unwrap().sse_path,

@@ -267,8 +267,8 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
             "1:8 `listen` and `admin.listen` are the same address",
         ),
         (
-            with_server("path: /a b"),
-            "1:7 `/a b` is not the path of an endpoint",
+            with_server("ssePath: /a b"),
+            "1:10 `/a b` is not the path of an endpoint",
         ),
         (
             with_server("ssePath: sse"),
@@ -276,11 +276,11 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
         ),
         (
             with_server("ssePath: /mcp/"),
-            "1:10 `path` and `ssePath` overlap",
+            "1:10 `ssePath` and the path of an endpoint overlap",
         ),
         (
-            with_server("ssePath: /a\npath: /a/message"),
-            "1:10 `path` and `ssePath` overlap",
+            with_server("ssePath: /a\nendpoints: {/mcp: {}, /a/message: {}}"),
+            "1:10 `ssePath` and the path of an endpoint overlap",
         ),
         (
             with_server("allowedOrigins: [example.com]"),
@@ -301,14 +301,6 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
         (
             with_server("listen: 'unix:'"),
             "1:9 `unix:` is not an address with a port",
-        ),
-        (
-            with_server("socketMode: 0860"),
-            "1:13 `0860` is not a value of `socketMode`",
-        ),
-        (
-            with_server("socketMode: 01777"),
-            "1:13 `01777` is not a value of `socketMode`",
         ),
         (
             with_server("tls: {cert: a}"),
@@ -438,7 +430,7 @@ fn contradictory_transports_are_reported() {
 #[test]
 fn file_without_servers_is_reported() {
     assert_eq!(
-        errors("path: /x"),
+        errors("ssePath: /x"),
         ["1:1 the file names no servers: `mcpServers` is missing"]
     );
     assert_eq!(

@@ -90,7 +90,7 @@ fn minimal_file_has_the_defaults_and_one_server() {
     let config = load_example("minimal.yaml").config;
     let defaults = Config::default();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.path, "/mcp");
+    assert_eq!(config.shown_path(), "/mcp");
     assert_eq!(
         config.admin.listen.as_ref().unwrap().to_string(),
         "127.0.0.1:8081"

@@ -45,7 +45,7 @@ fn literal_secrets_beside_a_problem_are_hidden() {
         r#""command": "run", "args": ["--key", "s3cret"], "bad": 1"#,
         r#""url": "https://u:s3cret@e.com/", "bad": 1"#,
         r#""url": "https://e.com/s3cret?s3cret", "bad": 1"#,
-        r#""urls": ["https://u:s3cret@e.com/s3cret", {"url": "https://e.com/s3cret?s3cret", "zone": 7}], "bad": 1"#,
+        r#""urls": ["https://u:s3cret@e.com/s3cret", {"url": "https://e.com/s3cret?s3cret"}], "bad": 1"#,
         r#""url": "http://e.com/", "headers": {"A": "s3cret ${X:-s3cret} ${MISSING}"}"#,
         r#""command": "run", "env": {"A": "$${s3cret} ${MISSING}"}"#,
         r#""command": "run", "enviroment": {"KEY": "s3cret"}"#,
@@ -153,7 +153,7 @@ keys: ['6161616161616161616161616161616161616161616161616161616161616161']
 mcpServers:
   a: {command: run, args: [s3cret], env: {K: s3cret}, tools: {deny: ['x*']}}
   b: {url: 'https://s3cret@e.com/s3cret?s3cret', headers: {K: '${TOKEN}'}, enabled: false}
-  c: {urls: [{url: 'https://s3cret@e.com/s3cret?s3cret', zone: z}]}
+  c: {urls: ['https://s3cret@e.com/s3cret?s3cret']}
 ";
     let shown = parse_yaml(text).unwrap().config.shown();
     assert!(

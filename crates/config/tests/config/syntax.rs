@@ -23,9 +23,14 @@ fn positions_in_json_are_right_after_tabs_and_windows_line_ends() {
 
 #[test]
 fn positions_in_yaml_are_right_after_windows_line_ends_and_a_byte_order_mark() {
-    let text = "\u{feff}path: /x\r\nmcpServers:\r\n  a:\r\n    command: run\r\n    bad: 1\r\n";
+    let text = "\u{feff}ssePath: /x\r\nmcpServers:\r\n  a:\r\n    command: run\r\n    bad: 1\r\n";
     assert_eq!(errors(text), ["5:5 unknown field `bad`"]);
-    assert_eq!(good(&text.replace("    bad: 1\r\n", "")).path, "/x");
+    assert_eq!(
+        good(&text.replace("    bad: 1\r\n", ""))
+            .sse_path
+            .as_deref(),
+        Some("/x")
+    );
 }
 
 #[test]

@@ -13,8 +13,8 @@ use fanlight_cli::listeners::{check_clients, check_operators};
 use fanlight_config::Config;
 use fanlight_config::scheme;
 use fanlight_frontend::{
-    BindOptions, FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits,
-    LiveProtection, LiveTls, SocketReceiver, SocketSender, sockets,
+    FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveProtection,
+    LiveTls, SocketReceiver, SocketSender, sockets,
 };
 use fanlight_http::{LoadedTls, TlsMarks};
 use fanlight_replicas::{Renewed, ReplicaCertificates};
@@ -203,47 +203,22 @@ impl Listeners {
             .map(|own| own.prepare(config))
             .transpose();
         let replicas = replicas.map_err(Unusable::Other)?.unwrap_or_default();
-        // An address can be shared only if all its sockets allow it.
-        let made_shared: Vec<_> = if config.reuse_port {
-            self.tcp_sockets().collect()
-        } else {
-            Vec::new()
-        };
-        let made_shared: Vec<_> = made_shared
-            .into_iter()
-            .filter(|socket| !socket.shares_port())
-            .collect();
-        let with_reuse = |reuse_port| BindOptions {
-            reuse_port,
-            ..listening::of_clients(config)
-        };
-        made_shared
-            .iter()
-            .for_each(|socket| reconfigure(socket, with_reuse(true)));
-        match self.bind(config, clients, operators) {
-            Ok((clients, operators)) => Ok(Change {
-                clients: self.clients.as_ref().map_or(Step::Keep, |own| {
-                    own.step_for(clients, tls_of_clients.as_ref())
-                }),
-                operators: self
-                    .operators
-                    .step_for(operators, tls_of_operators.as_ref()),
-                tls_of_clients,
-                tls_of_operators,
-                replicas,
+        let (clients, operators) = self.bind(clients, operators)?;
+        Ok(Change {
+            clients: self.clients.as_ref().map_or(Step::Keep, |own| {
+                own.step_for(clients, tls_of_clients.as_ref())
             }),
-            Err(unusable) => {
-                made_shared
-                    .iter()
-                    .for_each(|socket| reconfigure(socket, with_reuse(false)));
-                Err(unusable)
-            }
-        }
+            operators: self
+                .operators
+                .step_for(operators, tls_of_operators.as_ref()),
+            tls_of_clients,
+            tls_of_operators,
+            replicas,
+        })
     }
 
     fn bind(
         &self,
-        config: &Config,
         clients: Option<Option<ListenAddress>>,
         operators: Option<Option<ListenAddress>>,
     ) -> Result<(Step, Step), Unusable> {
@@ -257,11 +232,7 @@ impl Listeners {
             left_by(self.clients.as_ref(), &clients),
             left_by(Some(&self.operators), &operators),
         );
-        let step = |option,
-                    options,
-                    next,
-                    left: &Option<Arc<ListeningSocket>>|
-         -> Result<Step, Unusable> {
+        let step = |option, next, left: &Option<Arc<ListeningSocket>>| -> Result<Step, Unusable> {
             let address = match next {
                 None => return Ok(Step::Keep),
                 Some(None) => return Ok(Step::Take(None)),
@@ -272,23 +243,13 @@ impl Listeners {
             if let Some(left) = left.as_ref().filter(is_there) {
                 return Ok(Step::Take(Some(Arc::clone(left))));
             }
-            match ListeningSocket::bind(&address, options) {
+            match ListeningSocket::bind(&address) {
                 Ok(socket) => Ok(Step::Take(Some(Arc::new(socket)))),
                 Err(error) => Err(self.cannot_bind(option, &address, &error)),
             }
         };
-        let clients = step(
-            "listen",
-            listening::of_clients(config),
-            clients,
-            &of_operators,
-        )?;
-        let operators = step(
-            "admin.listen",
-            listening::of_operators(config),
-            operators,
-            &of_clients,
-        )?;
+        let clients = step("listen", clients, &of_operators)?;
+        let operators = step("admin.listen", operators, &of_clients)?;
         Ok((clients, operators))
     }
 
@@ -303,10 +264,9 @@ impl Listeners {
             .filter_map(|socket| socket.address().ok())
             .find(|own| overlap(own, address));
         let help = match own {
-            Some(own) if error.kind() == std::io::ErrorKind::AddrInUse => format!(
-                "Fanlight itself listens on {own}, which overlaps: restart Fanlight, or set \
-                 `reusePort: true` to have both open at the same time"
-            ),
+            Some(own) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                format!("Fanlight itself listens on {own}, which overlaps: restart Fanlight")
+            }
             _ => format!("choose another address for `{option}`"),
         };
         Unusable::Other(format!(
@@ -374,15 +334,6 @@ impl Listeners {
         if let Some(socket) = operators {
             moved.extend(take(&self.operators, socket, earlier).await);
         }
-        for (listener, options) in [
-            (self.clients.as_ref(), listening::of_clients(config)),
-            (Some(&self.operators), listening::of_operators(config)),
-        ] {
-            let own = listener
-                .and_then(|listener| listener.sockets.current())
-                .filter(|socket| !socket.is_passed());
-            own.iter().for_each(|socket| reconfigure(socket, options));
-        }
         self.operators.configured = configured;
         if let Some(clients) = &mut self.clients {
             clients.configured = Some(config.listen.clone());
@@ -409,12 +360,6 @@ impl Listeners {
             .listen
             .clone()
             .filter(|_| !(self.operators.needs_address && config.admin.is_default))
-    }
-
-    /// The TCP sockets in use.
-    fn tcp_sockets(&self) -> impl Iterator<Item = Arc<ListeningSocket>> {
-        self.sockets()
-            .filter(|socket| socket.address().is_ok_and(|address| address.ip().is_some()))
     }
 
     /// The sockets in use, without the service manager's.
@@ -453,12 +398,6 @@ pub(crate) fn warn_if_open(config: &Config, address: &ListenAddress) {
     if config.auth.methods().is_none() && !address.is_local() {
         warn!(%address, "no authentication (`auth: none`): anyone who can reach this address can \
                          call every tool; put an authenticating proxy in front");
-    }
-}
-
-fn reconfigure(socket: &ListeningSocket, options: BindOptions) {
-    if let Err(error) = socket.change(options) {
-        warn!(%error, "`reusePort` or `socketMode` of an open socket not changed");
     }
 }
 

@@ -421,13 +421,8 @@ impl Keeper {
             Arc::new(self.effective()),
             self.switched.clone(),
         );
-        let path = self.started.1.path.clone();
-        let served = Config {
-            path,
-            ..self.config.clone()
-        };
-        let endpoint = endpoint(&self.listeners, &served);
-        let target = target(&self.listeners, &served, &loaded.files);
+        let endpoint = endpoint(&self.listeners, &self.config);
+        let target = target(&self.listeners, &self.config, &loaded.files);
         let files = loaded.files;
         self.show(|state| {
             state.endpoint = endpoint;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// takes effect at once, the clients' part after a restart, so they are named.
 const SECTIONS: [&str; 2] = ["limits", "timeouts"];
 
-/// The changed options that take effect after a restart, such as `limits.workers`.
+/// The changed options that take effect after a restart, such as `limits.sessions`.
 pub(super) fn needed(old: &Config, new: &Config) -> Vec<String> {
     let (before, after) = (shown(old), shown(new));
     let mut changed = BTreeSet::new();
@@ -69,16 +69,16 @@ mod tests {
     fn only_options_that_cannot_change_are_named() {
         let old = Config::default();
         let mut new = old.clone();
-        new.limits.workers += 1;
+        new.limits.sessions += 1;
         new.limits.connections += 1;
         new.timeouts.call *= 2;
         new.allowed_hosts = vec!["x".into()];
-        new.path = "/other".into();
-        assert_eq!(needed(&old, &new), ["limits.workers", "path"]);
+        new.sse_path = None;
+        assert_eq!(needed(&old, &new), ["limits.sessions", "ssePath"]);
         let in_force = in_force(&old, &new);
         assert_eq!(
-            (&in_force["path"], &in_force["limits"]["workers"]),
-            (&Value::from("/mcp"), &Value::from(0))
+            (&in_force["ssePath"], &in_force["limits"]["sessions"]),
+            (&Value::from("/sse"), &Value::from(10_000))
         );
         assert_eq!(
             (

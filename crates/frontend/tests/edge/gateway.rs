@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient, BackendState, BackendStatus};
 use fanlight_gateway::{
-    BackendEntry, BackendId, CacheLimits, EndpointEntry, EndpointSettings, Gateway,
-    GatewaySettings, ListLimits, NamingPolicy, Rewriting,
+    BackendEntry, BackendId, CacheLimits, EndpointEntry, Gateway, GatewaySettings, ListLimits,
+    NamingPolicy, Rewriting,
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::seal::Keys;
@@ -35,10 +35,7 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
     };
     let settings = GatewaySettings {
         backends: vec![server],
-        endpoints: EndpointSettings {
-            default_path: "/mcp".into(),
-            endpoints: endpoints.iter().map(endpoint).collect(),
-        },
+        endpoints: endpoints.iter().map(endpoint).collect(),
         naming: NamingPolicy::default(),
         policy: None,
         lists: ListLimits::default(),

@@ -29,8 +29,7 @@ use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
 use crate::tasks::{self, CommonTaskOwners, Tasks, offered};
 use crate::topology::{
-    BackendEntry, CurrentTopology, EndpointSettings, ListLimits, Member, NamingPolicy, Topology,
-    View,
+    BackendEntry, CurrentTopology, EndpointEntry, ListLimits, Member, NamingPolicy, Topology, View,
 };
 use crate::uris::{self, Asked, HandedOut, Opened};
 use answers::{Given, shown_messages};
@@ -42,7 +41,7 @@ pub struct GatewaySettings {
     /// The servers in configuration order, which decides merging.
     pub backends: Vec<BackendEntry>,
     /// The endpoints, with the servers and entries that each shows.
-    pub endpoints: EndpointSettings,
+    pub endpoints: Vec<EndpointEntry>,
     /// How clients' names are made from the servers' names.
     pub naming: NamingPolicy,
     /// The policy that decides what clients may do; `None` permits everything.

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use tracing::debug;
 
 use super::Gateway;
-use crate::topology::{BackendEntry, EndpointSettings, ListLimits, NamingPolicy, Topology};
+use crate::topology::{BackendEntry, EndpointEntry, ListLimits, NamingPolicy, Topology};
 
 /// How many subscriptions of sessions are made again at the same time. No option: the limit spares
 /// servers, and a reload is complete once all are made.
@@ -25,7 +25,7 @@ impl Gateway {
         backends: Vec<BackendEntry>,
         naming: &NamingPolicy,
         lists: ListLimits,
-        endpoints: EndpointSettings,
+        endpoints: Vec<EndpointEntry>,
         policy: Option<Arc<dyn Policy>>,
     ) {
         let old = self.topology.load();

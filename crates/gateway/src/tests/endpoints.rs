@@ -10,7 +10,7 @@ use fanlight_protocol::Method;
 
 use super::fake::*;
 use crate::catalogue::ListKind;
-use crate::{CacheLimits, EndpointEntry, EndpointSettings, NamingPolicy};
+use crate::{CacheLimits, EndpointEntry, NamingPolicy};
 
 /// A filter in a configuration with the servers that these tests use.
 fn filter(allow: Option<&[&str]>, deny: &[&str], kind: ItemKind) -> Option<ItemFilter> {
@@ -63,11 +63,8 @@ fn all_at(path: &str) -> EndpointEntry {
     }
 }
 
-fn settings(endpoints: Vec<EndpointEntry>) -> EndpointSettings {
-    EndpointSettings {
-        default_path: "/mcp".into(),
-        endpoints: [vec![all_at("/mcp")], endpoints].concat(),
-    }
+fn settings(endpoints: Vec<EndpointEntry>) -> Vec<EndpointEntry> {
+    [vec![all_at("/mcp")], endpoints].concat()
 }
 
 const READERS: &str = "/mcp/readers";

@@ -18,7 +18,7 @@ use fanlight_protocol::{Message, Method, Notification, Response};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BackendEntry, BackendId, ByteLimits, CacheLimits, CommonTaskOwners, EndpointSettings, Gateway,
+    BackendEntry, BackendId, ByteLimits, CacheLimits, CommonTaskOwners, EndpointEntry, Gateway,
     GatewaySettings, ListLimits, NamingPolicy, Rewriting,
 };
 
@@ -445,18 +445,15 @@ pub(super) fn scene_of(
 }
 
 /// Only the default endpoint, which shows everything.
-pub(super) fn no_endpoints() -> EndpointSettings {
-    EndpointSettings {
-        default_path: "/mcp".into(),
-        endpoints: Vec::new(),
-    }
+pub(super) fn no_endpoints() -> Vec<EndpointEntry> {
+    Vec::new()
 }
 
 pub(super) fn scene_at(
     backends: Vec<(Fake, Option<&str>)>,
     page_size: usize,
     cache: CacheLimits,
-    endpoints: EndpointSettings,
+    endpoints: Vec<EndpointEntry>,
 ) -> Scene {
     let entries = backends.into_iter().map(|(fake, prefix)| {
         let fake = Arc::new(fake);
@@ -520,7 +517,7 @@ fn scene_from(
     naming: NamingPolicy,
     page_size: usize,
     cache: CacheLimits,
-    endpoints: EndpointSettings,
+    endpoints: Vec<EndpointEntry>,
     common_tasks: Option<Arc<dyn CommonTaskOwners>>,
 ) -> Scene {
     let (entries, backends): (Vec<_>, Vec<_>) = backends.into_iter().unzip();

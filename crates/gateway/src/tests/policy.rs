@@ -202,7 +202,6 @@ async fn scene_under(policies: &[String]) -> Option<(Scene, Arc<Policies>)> {
     }];
     let settings = PolicySettings {
         texts,
-        default_path: "/mcp".to_owned(),
         ..PolicySettings::default()
     };
     // Some conditions fit no kind of resource that their scope allows.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::fake::*;
 use crate::topology::{Filtered, Topology, View};
-use crate::{BackendEntry, BackendId, EndpointEntry, EndpointSettings, NamedServer, NamingPolicy};
+use crate::{BackendEntry, BackendId, EndpointEntry, NamedServer, NamingPolicy};
 
 const PATH: &str = "/mcp/readers";
 /// Names and URIs that are easily confused with others.
@@ -96,11 +96,7 @@ fn decisions(servers: &[(Written, Fate)], endpoint: &Patterns) -> BTreeMap<(Stri
         resources: Some(filter(&all, ItemKind::Uris, endpoint)),
         instructions: None,
     };
-    let endpoints = EndpointSettings {
-        default_path: "/mcp".to_owned(),
-        endpoints: vec![entry],
-    };
-    let topology = Topology::new(running.collect(), &policy, limits(100), endpoints, None);
+    let topology = Topology::new(running.collect(), &policy, limits(100), vec![entry], None);
     let client = Caller::request_of(Holder::new(
         Principal::named("issuer", "ann"),
         Endpoint::at(PATH),

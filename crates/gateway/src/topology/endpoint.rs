@@ -3,22 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fanlight_canonical::Endpoint;
 use fanlight_canonical::rights::ItemFilter;
+use fanlight_canonical::{DEFAULT_PATH, Endpoint};
 use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
 
 use super::Member;
-
-/// The configured endpoints.
-#[derive(Clone)]
-pub struct EndpointSettings {
-    /// The path of the default endpoint.
-    pub default_path: String,
-    /// All endpoints. If there are none, the default endpoint shows everything. Otherwise it exists
-    /// only if it is listed.
-    pub endpoints: Vec<EndpointEntry>,
-}
 
 /// One endpoint.
 #[derive(Clone)]
@@ -61,7 +51,6 @@ impl Filtered {
 
 /// The endpoints of a topology.
 pub(crate) struct Endpoints {
-    default_path: String,
     /// The rules of all endpoints. The last element has no path and shows nothing.
     all: Vec<Rules>,
     by_path: HashMap<Arc<str>, usize, RandomState>,
@@ -79,11 +68,7 @@ pub(crate) struct Rules {
 }
 
 impl Endpoints {
-    pub(super) fn new(settings: EndpointSettings, backends: &[Member]) -> Arc<Self> {
-        let EndpointSettings {
-            default_path,
-            endpoints,
-        } = settings;
+    pub(super) fn new(endpoints: Vec<EndpointEntry>, backends: &[Member]) -> Arc<Self> {
         let mut all: Vec<_> = endpoints
             .into_iter()
             .map(|entry| Rules::new(entry, backends))
@@ -94,32 +79,24 @@ impl Endpoints {
             .map(|(position, rules)| (Arc::clone(&rules.path), position))
             .collect();
         all.push(Rules::nothing(backends.len()));
-        Arc::new(Self {
-            default_path,
-            all,
-            by_path,
-        })
+        Arc::new(Self { all, by_path })
     }
 
     /// The endpoint at this request path, compared exactly. Only if no endpoints are configured,
     /// slashes at the end are ignored.
     pub(crate) fn at(&self, path: &str) -> Option<Endpoint> {
         if !self.are_configured() {
-            let is_default = path.trim_end_matches('/') == self.default_path.trim_end_matches('/');
+            let is_default = path.trim_end_matches('/') == DEFAULT_PATH;
             return is_default.then_some(Endpoint::Default);
         }
         let (path, _) = self.by_path.get_key_value(path)?;
-        Some(if **path == *self.default_path {
-            Endpoint::Default
-        } else {
-            Endpoint::At(Arc::clone(path))
-        })
+        Some(Endpoint::at(Arc::clone(path)))
     }
 
     /// All endpoints with their paths, in configuration order.
     pub(crate) fn list(&self) -> Vec<(String, Endpoint)> {
         if !self.are_configured() {
-            return vec![(self.default_path.clone(), Endpoint::Default)];
+            return vec![(DEFAULT_PATH.to_owned(), Endpoint::Default)];
         }
         let paths = self
             .all
@@ -137,8 +114,7 @@ impl Endpoints {
         let path = match endpoint {
             Endpoint::Everything => return None,
             Endpoint::Default if !self.are_configured() => return None,
-            Endpoint::Default => self.default_path.as_str(),
-            Endpoint::At(path) => path,
+            Endpoint::Default | Endpoint::At(_) => endpoint.full_path(),
         };
         let nothing = self.all.len().saturating_sub(1);
         let position = self.by_path.get(path).copied().unwrap_or(nothing);
@@ -167,8 +143,7 @@ impl Endpoints {
 
     /// Whether both have the same rules.
     pub(super) fn show_the_same_as(&self, other: &Self) -> bool {
-        self.default_path == other.default_path
-            && self.all.len() == other.all.len()
+        self.all.len() == other.all.len()
             && self
                 .all
                 .iter()

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-pub use endpoint::{EndpointEntry, EndpointSettings};
+pub use endpoint::EndpointEntry;
 pub(crate) use endpoint::{Endpoints, Filtered};
 use fanlight_canonical::rights::ItemFilter;
 use fanlight_canonical::{
@@ -92,7 +92,7 @@ impl Topology {
         entries: Vec<BackendEntry>,
         policy: &NamingPolicy,
         limits: ListLimits,
-        endpoints: EndpointSettings,
+        endpoints: Vec<EndpointEntry>,
         rights: Option<Arc<dyn Policy>>,
     ) -> Arc<Self> {
         Arc::new(Self::build(entries, policy, limits, endpoints, rights))
@@ -102,7 +102,7 @@ impl Topology {
         entries: Vec<BackendEntry>,
         policy: &NamingPolicy,
         limits: ListLimits,
-        endpoints: EndpointSettings,
+        endpoints: Vec<EndpointEntry>,
         rights: Option<Arc<dyn Policy>>,
     ) -> Self {
         let (hidden, entries): (Vec<_>, Vec<_>) =
@@ -183,7 +183,7 @@ impl Topology {
         entries: Vec<BackendEntry>,
         policy: &NamingPolicy,
         limits: ListLimits,
-        endpoints: EndpointSettings,
+        endpoints: Vec<EndpointEntry>,
         rights: Option<Arc<dyn Policy>>,
     ) -> Arc<Self> {
         let mut new = Self::build(entries, policy, limits, endpoints, rights);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_credentials::{Credentials, Denial, PageRequest};
 use fanlight_protocol::seal::Seal;
@@ -92,7 +93,7 @@ impl<'a> Browser<'a> {
             headers: &headers,
             connection,
             client,
-            endpoint: &pages.endpoint,
+            endpoint: DEFAULT_PATH,
         };
         let identity = pages
             .authenticate

@@ -52,8 +52,6 @@ pub struct SignInPages {
     links: Arc<Links>,
     authenticate: Arc<dyn Authenticate>,
     rules: Arc<dyn SignInRules>,
-    /// The path of the endpoint that keys and tokens have to be valid for.
-    endpoint: String,
     seal: Seal,
     /// Ended sign-ins at identity providers.
     spent: Spent,
@@ -73,7 +71,7 @@ impl fmt::Debug for SignInPages {
 
 impl SignInPages {
     /// The pages behind `links`. `authenticate` identifies users by their credentials for the
-    /// endpoint at `endpoint`; `rules` decides where they may sign in.
+    /// default endpoint; `rules` decides where they may sign in.
     ///
     /// # Errors
     ///
@@ -83,7 +81,6 @@ impl SignInPages {
         links: Arc<Links>,
         authenticate: Arc<dyn Authenticate>,
         rules: Arc<dyn SignInRules>,
-        endpoint: String,
     ) -> Result<Self, StoreError> {
         let seal = grants.store().seal(b"page for users: ")?;
         let spent = Spent::default();
@@ -93,7 +90,6 @@ impl SignInPages {
             links,
             authenticate,
             rules,
-            endpoint,
             seal,
             spent,
             asking,

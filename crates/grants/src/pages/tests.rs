@@ -72,7 +72,6 @@ fn setting() -> Setting {
         links,
         Arc::new(Open::default()),
         Arc::new(Anybody),
-        "/mcp".to_owned(),
     )
     .unwrap();
     Setting {

@@ -11,6 +11,9 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::accept_waiting;
 
+/// The permissions of a socket file. Users who may write to it may connect.
+const MODE: u32 = 0o660;
+
 /// A listening Unix socket.
 #[derive(Debug)]
 pub(super) struct UnixSocket {
@@ -27,9 +30,9 @@ struct SocketFile {
 }
 
 impl UnixSocket {
-    /// Creates the socket's file with the permissions `mode`. Replaces a file at which no process
+    /// Creates the socket's file with the permissions [`MODE`]. Replaces a file at which no process
     /// listens.
-    pub(super) fn bind(path: &Path, mode: u32, backlog: u32) -> io::Result<Self> {
+    pub(super) fn bind(path: &Path, backlog: u32) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let address = SockAddr::unix(path)?;
         match socket.bind(&address) {
@@ -47,7 +50,7 @@ impl UnixSocket {
         };
         // Connections are refused until the socket listens, so nobody gets in before the file has
         // its permissions.
-        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        fs::set_permissions(path, Permissions::from_mode(MODE))?;
         socket.set_nonblocking(true)?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         Ok(Self {
@@ -71,14 +74,6 @@ impl UnixSocket {
     /// The path of its file.
     pub(super) fn path(&self) -> &Path {
         &self.file.path
-    }
-
-    /// Changes the permissions of its file.
-    pub(super) fn set_mode(&self, mode: u32) -> io::Result<()> {
-        match self.file.is_own() {
-            true => fs::set_permissions(&self.file.path, Permissions::from_mode(mode)),
-            false => Ok(()),
-        }
     }
 
     /// The next connection, and its client's user id. Cancel safe.
@@ -169,10 +164,8 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = path(&folder);
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        let socket = UnixSocket::bind(&path, 0o600, 9).unwrap();
-        assert_eq!(mode(), 0o600);
-        socket.set_mode(0o666).unwrap();
-        assert_eq!(mode(), 0o666);
+        let socket = UnixSocket::bind(&path, 9).unwrap();
+        assert_eq!(mode(), 0o660);
         let _client = UnixStream::connect(&path).await.unwrap();
         assert_eq!(
             socket.accept().await.unwrap().1,
@@ -187,9 +180,9 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = path(&folder);
         drop(StdUnixListener::bind(&path).unwrap());
-        let first = UnixSocket::bind(&path, 0o600, 1).unwrap();
+        let first = UnixSocket::bind(&path, 1).unwrap();
         for _ in 0..3 {
-            let error = UnixSocket::bind(&path, 0o600, 1).unwrap_err();
+            let error = UnixSocket::bind(&path, 1).unwrap_err();
             assert_eq!(
                 error.kind(),
                 io::ErrorKind::AddrInUse,
@@ -198,7 +191,7 @@ mod tests {
         }
         drop(first);
         fs::write(&path, "mine").unwrap();
-        assert!(UnixSocket::bind(&path, 0o600, 1).is_err());
+        assert!(UnixSocket::bind(&path, 1).is_err());
         assert_eq!(
             fs::read(&path).unwrap(),
             b"mine",
@@ -210,10 +203,9 @@ mod tests {
     async fn file_of_a_successor_stays() {
         let folder = TempDir::new().unwrap();
         let path = path(&folder);
-        let first = UnixSocket::bind(&path, 0o600, 1).unwrap();
+        let first = UnixSocket::bind(&path, 1).unwrap();
         fs::rename(&path, folder.path().join("elsewhere")).unwrap();
         let _second = StdUnixListener::bind(&path).unwrap();
-        first.set_mode(0o666).unwrap();
         drop(first);
         assert!(path.exists());
     }
@@ -222,7 +214,7 @@ mod tests {
     async fn connections_that_wait_outlast_the_file() {
         let folder = TempDir::new().unwrap();
         let path = path(&folder);
-        let socket = UnixSocket::bind(&path, 0o600, 9).unwrap();
+        let socket = UnixSocket::bind(&path, 9).unwrap();
         let _clients = [
             UnixStream::connect(&path).await.unwrap(),
             UnixStream::connect(&path).await.unwrap(),

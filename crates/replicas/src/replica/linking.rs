@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, Tls};
-use fanlight_frontend::{
-    BindOptions, ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets,
-};
+use fanlight_frontend::{ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
 use fanlight_http::{HttpVersions, LoadedTls, TlsMarks, TlsOption};
 use tokio::time::Instant;
 use tracing::info;
@@ -46,7 +44,7 @@ impl Replicas {
         let Some((address, tls)) = options.listen.zip(options.tls.as_ref()) else {
             return Ok(None);
         };
-        let socket = ListeningSocket::bind(&ListenAddress::Ip(address), BindOptions::default());
+        let socket = ListeningSocket::bind(&ListenAddress::Ip(address));
         let socket = socket.map_err(|error| {
             ReplicaError::Other(format!("cannot listen on {address} (`{OPTION}`): {error}"))
         })?;

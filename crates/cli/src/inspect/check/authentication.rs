@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::{
     Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
 };
@@ -53,7 +54,7 @@ pub(super) fn describe(config: &Config) -> Vec<String> {
         };
         lines.push("public metadata that tells clients where to get access tokens:".to_owned());
         match config.endpoints.is_empty() {
-            true => lines.push(metadata(&config.path)),
+            true => lines.push(metadata(DEFAULT_PATH)),
             false => lines.extend(config.endpoints.iter().map(|(path, _)| metadata(path))),
         }
     }
@@ -234,7 +235,7 @@ fn about_key(key: &Key, config: &Config, now: SystemTime) -> Vec<String> {
         _ => {}
     }
     let is_there = |path: &str| match config.endpoints.is_empty() {
-        true => path == config.path,
+        true => path == DEFAULT_PATH,
         false => config.endpoints.iter().any(|(known, _)| known == path),
     };
     for path in endpoints.iter().flatten().filter(|path| !is_there(path)) {

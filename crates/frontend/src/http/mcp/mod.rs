@@ -15,7 +15,9 @@ mod well_known;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fanlight_canonical::{Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun};
+use fanlight_canonical::{
+    DEFAULT_PATH, Endpoint as McpEndpoint, HandleSeal, Holder, Keeper, Peer, ProcessRun,
+};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_gateway::Gateway;
 use fanlight_protocol::param_header::MAX_MIRRORED;
@@ -276,10 +278,9 @@ impl Endpoint {
     /// The endpoint for a request at `path`; `at` is the core's endpoint there. The HTTP+SSE
     /// transport serves the default one.
     fn destination<'a>(&'a self, at: Option<&'a McpEndpoint>, path: &'a str) -> Destination<'a> {
-        let default = self.settings.path.as_str();
         match at {
             Some(endpoint) => {
-                let path = endpoint.path().map_or(default, |path| path);
+                let path = endpoint.full_path();
                 Destination {
                     endpoint,
                     path,
@@ -289,13 +290,13 @@ impl Endpoint {
             None => match self.sse_transport.resource_of(path) {
                 Some(resource) => Destination {
                     endpoint: &McpEndpoint::Default,
-                    path: default,
+                    path: DEFAULT_PATH,
                     resource,
                 },
                 None => Destination {
                     endpoint: &McpEndpoint::Default,
                     path,
-                    resource: default,
+                    resource: DEFAULT_PATH,
                 },
             },
         }
@@ -353,9 +354,8 @@ impl Endpoint {
     }
 
     fn nothing_served(&self) -> Box<Refusal> {
-        let path = &self.settings.path;
-        let message = match self.ingress.core.endpoint(path) {
-            Some(_) => format!("nothing is served here; the MCP endpoint is {path}"),
+        let message = match self.ingress.core.endpoint(DEFAULT_PATH) {
+            Some(_) => format!("nothing is served here; the MCP endpoint is {DEFAULT_PATH}"),
             None => "nothing is served here".to_owned(),
         };
         Refusal::invalid(StatusCode::NOT_FOUND, message)

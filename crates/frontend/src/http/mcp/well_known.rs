@@ -3,6 +3,7 @@
 //!
 //! Source: RFC 9728, 2 and 3; 2026-07-28 basic/authorization/authorization-server-discovery.
 
+use fanlight_canonical::DEFAULT_PATH;
 use fanlight_config::settings::Algorithm;
 use fanlight_credentials::resource_url;
 use fanlight_protocol::json::{ArrayBuilder, Chunks, ObjectBuilder};
@@ -78,10 +79,10 @@ impl Endpoint {
     /// is none. The root form describes the default endpoint, unless another endpoint is at the
     /// root.
     fn resource_at(&self, path: &str) -> Option<(String, String)> {
-        let (core, default) = (&self.ingress.core, self.settings.path.as_str());
+        let (core, default) = (&self.ingress.core, DEFAULT_PATH);
         let is_root = path.trim_end_matches('/').is_empty();
         if let Some(endpoint) = core.endpoint(if is_root { "/" } else { path }) {
-            let path = endpoint.path().map_or(default, |path| path);
+            let path = endpoint.full_path();
             return Some((path.to_owned(), path.to_owned()));
         }
         // The HTTP+SSE transport serves the default endpoint.
