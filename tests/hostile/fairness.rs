@@ -16,7 +16,7 @@ use crate::target::{Bounds, Target, well_behaved};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-const FEW: &str = r#""limits":{"concurrency":4}"#;
+const FEW: &str = r#""x-limits":"concurrency=4""#;
 const CAN_BE_ASKED: &str = r#"{"roots":{}}"#;
 const ASK: &str = r#"{"jsonrpc":"2.0","id":"ask-{call}","method":"roots/list"}"#;
 
@@ -147,7 +147,7 @@ async fn suspended_calls_hold_no_permits_and_wait_for_one_to_continue() {
             Reply::result(r#"{"content":[]}"#).gated(&gate),
         );
         let gateway = Gateway::start(&format!(
-            r#"{{"mcpServers":{{{}}},"limits":{{"concurrency":1}}}}"#,
+            r#"{{"mcpServers":{{{}}},"x-limits":"concurrency=1"}}"#,
             backend.entry("only")
         ))
         .await;
@@ -263,7 +263,7 @@ async fn call_that_has_waited_until_its_deadline_is_not_sent() {
     backend.offers_tools(&["t", "hang"]);
     backend.on("tools/call", Reply::fault(Fault::Hang));
     let text = format!(
-        r#"{{"mcpServers":{{{}}},"limits":{{"concurrency":1}},"timeouts":{{"call":"1s"}}}}"#,
+        r#"{{"mcpServers":{{{}}},"x-limits":"concurrency=1","timeouts":{{"call":"1s"}}}}"#,
         backend.entry("only")
     );
     let gateway = Gateway::start(&text).await;

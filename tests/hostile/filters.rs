@@ -209,39 +209,25 @@ async fn rights_do_not_depend_on_other_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unknown_method_reaches_a_server_with_filters_only_if_its_entry_lists_it() {
+async fn unknown_method_reaches_no_server_with_filters() {
     let deny = r#""tools":{"deny":["write_file"]}"#;
-    for (entry, is_listed) in [
-        (deny.to_owned(), false),
-        (format!(r#"{deny},"methods":["batch/run"]"#), true),
+    let backend = server(Era::Legacy).await;
+    backend.on("batch/run", Reply::result(r#"{"done":true}"#));
+    let gateway = Gateway::start(&config(&[backend.entry_with("files", deny)])).await;
+    let session = LegacySession::open(gateway.mcp).await;
+    for params in [
+        r#""name":"write_file""#,
+        r#""calls":[{"name":"write_file","arguments":{}}]"#,
+        r#""calls":[[{"n\u0061me":"wr\u0069te_file"}]]"#,
     ] {
-        let backend = server(Era::Legacy).await;
-        backend.on("batch/run", Reply::result(r#"{"done":true}"#));
-        let gateway = Gateway::start(&config(&[backend.entry_with("files", &entry)])).await;
-        let session = LegacySession::open(gateway.mcp).await;
-        for params in [
-            r#""name":"write_file""#,
-            r#""calls":[{"name":"write_file","arguments":{}}]"#,
-            r#""calls":[[{"n\u0061me":"wr\u0069te_file"}]]"#,
-        ] {
-            let answer = session
-                .post(&legacy_request("1", "batch/run", params))
-                .await
-                .text()
-                .await;
-            let other = session
-                .post(&legacy_request("1", "batch/other", params))
-                .await
-                .text()
-                .await;
-            assert_eq!(member(&other, "error.code"), Some("-32601"), "{other}");
-            if !is_listed {
-                assert_eq!(member(&answer, "error.code"), Some("-32601"), "{answer}");
-            }
-        }
-        assert_eq!(backend.received("batch/run").is_empty(), !is_listed);
-        assert!(backend.received("batch/other").is_empty());
+        let answer = session
+            .post(&legacy_request("1", "batch/run", params))
+            .await
+            .text()
+            .await;
+        assert_eq!(member(&answer, "error.code"), Some("-32601"), "{answer}");
     }
+    assert!(backend.received("batch/run").is_empty());
 }
 
 /// A key, and its digest.

@@ -50,7 +50,6 @@ auth:
     read: mcp:read
     call: mcp:call
     tools: {{"files__delete_*": [{deleting}]}}
-    implies: {{"mcp:call": [mcp:read]}}
 endpoints:
   /mcp: {{}}
   /mcp/git: {{servers: [git], scopes: {{read: git:read, call: git:write}}}}
@@ -85,7 +84,7 @@ impl Guarded {
         let keys = format!(
             "keys:\n{}{}",
             entry(READER, "reader", "mcp:read"),
-            entry(CALLER, "caller", "mcp:call")
+            entry(CALLER, "caller", "mcp:call, mcp:read")
         );
         fs::write(folder.path().join("keys.yaml"), keys).unwrap();
         fs::write(folder.path().join("fanlight.yaml"), configured).unwrap();

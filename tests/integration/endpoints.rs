@@ -310,7 +310,7 @@ async fn endpoints_cost_the_memory_of_what_they_show() {
     let mut taken = Vec::new();
     for count in [0, SERVERS] {
         let gateway = Gateway::start(&format!(
-            r#"{{{},"limits":{{"workers":1}},"mcpServers":{{{}}}}}"#,
+            r#"{{{},"x-limits":"workers=1","mcpServers":{{{}}}}}"#,
             views(count),
             entries.join(",")
         ))

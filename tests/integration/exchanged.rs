@@ -17,7 +17,7 @@ const SIGN_IN: &str = ", signIn: {clientId: fanlight, clientSecret: s3cret}";
 async fn with_exchange() -> (SignInSetting, IdentityProvider) {
     let provider = IdentityProvider::start().await;
     let auth = format!(
-        r#"{{"type":"exchange","tokenEndpoint":"{}/token","audience":"crm","actorToken":"the-actor"}}"#,
+        r#"{{"type":"exchange","tokenEndpoint":"{}/token","audience":"crm"}}"#,
         provider.url()
     );
     let setting = SignInSetting::start(&provider.lines(SIGN_IN), &auth).await;
@@ -84,10 +84,7 @@ async fn each_user_reaches_the_server_with_an_exchanged_token() {
         parameter("subject_token_type"),
         "urn:ietf:params:oauth:token-type:access_token"
     );
-    assert_eq!(
-        (parameter("actor_token"), parameter("audience")),
-        ("the-actor".to_owned(), "crm".to_owned())
-    );
+    assert_eq!(parameter("audience"), "crm");
     let begun = &provider.server.asked("/authorize")[0];
     assert_eq!(begun.parameter("scope"), Some("offline_access openid"));
     let state = std::fs::read(setting.folder.path().join("state/grants.redb")).unwrap();

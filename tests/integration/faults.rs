@@ -24,7 +24,7 @@ pub(crate) async fn backend(era: Era, transport: Transport) -> Backend {
 
 /// A client of `bad` and `good`, in this order.
 async fn client_of(bad: &str, good: &Backend) -> Client {
-    start(bad, good, r#""limits":{"message":1048576}"#).await
+    start(bad, good, r#""x-limits":"message=1048576""#).await
 }
 
 /// [`client_of`] with short deadlines, for servers that do not respond.

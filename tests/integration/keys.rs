@@ -429,7 +429,7 @@ async fn check_shows_authentication_and_likely_mistakes() {
         String::from_utf8(output.stdout).unwrap()
     };
     let all = "auth:\n  keys: {file: keys.yaml}\n  oauth: [{issuer: 'https://id.example.com'}]\n  \
-               proxy: {header: X-Forwarded-User, from: [0.0.0.0/0]}\n  socket: {}";
+               proxy: {header: X-Forwarded-User, from: [0.0.0.0/0]}\n  socket: true";
     let shown = check(all).await;
     let lines = [
         "keys.yaml: 2 keys of 2 names",

@@ -26,7 +26,7 @@ async fn workers_serve_connections_and_end_with_the_process() {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
     let only = backend.entry("only");
     for workers in [1, 3] {
-        let config = format!(r#"{{"mcpServers":{{{only}}},"limits":{{"workers":{workers}}}}}"#);
+        let config = format!(r#"{{"mcpServers":{{{only}}},"x-limits":"workers={workers}"}}"#);
         let gateway = Gateway::start(&config).await;
         // Each stream stays open, so that the next one is assigned to another worker.
         let mut streams = Vec::new();

@@ -338,19 +338,13 @@ async fn tokens_of_a_file_are_exchanged() {
     let file = TempFile::new("jwt", "subject-t0ken");
     let exchange = json!({
         "type": "exchange", "tokenFile": file.path(), "tokenEndpoint": format!("{}/token", world.authority.url()),
-        "clientId": "fanlight", "clientSecret": SECRET, "audience": "crm", "actorToken": "act0r",
+        "clientId": "fanlight", "clientSecret": SECRET, "audience": "crm",
     });
     let gateway = world.gateway(&exchange).await;
     assert!(call(&gateway, "t", "{}").await["result"].is_object());
     let asked = world.authority.asked("/token").remove(0);
-    assert_eq!(
-        (
-            asked.parameter("subject_token"),
-            asked.parameter("actor_token")
-        ),
-        (Some("subject-t0ken"), Some("act0r"))
-    );
-    assert_hidden(&gateway, &[SECRET, "subject-t0ken", "act0r", "token-1"]).await;
+    assert_eq!(asked.parameter("subject_token"), Some("subject-t0ken"));
+    assert_hidden(&gateway, &[SECRET, "subject-t0ken", "token-1"]).await;
 
     let world = World::start(Era::Modern).await;
     let kind = "urn:ietf:params:oauth:token-type:id-jag";

@@ -247,12 +247,12 @@ async fn share_changes_while_sessions_go_on() {
 }
 
 #[tokio::test]
-async fn clients_without_authentication_can_be_moved_by_session() {
+async fn clients_without_authentication_are_moved_by_session() {
     let (one, two) = (
         version(Era::Legacy, "v1").await,
         version(Era::Legacy, "v2").await,
     );
-    let canary = r#""canary":{"server":"next","share":0.5,"sticky":"session"}"#;
+    let canary = r#""canary":{"server":"next","share":0.5}"#;
     for more in [
         String::new(),
         format!(",{}", version(Era::Legacy, "b").await.entry("b")),
@@ -295,9 +295,8 @@ async fn clients_without_authentication_can_be_moved_by_session() {
     }
 }
 
-/// A private list belongs to a principal, while the canary is chosen by session here.
 #[tokio::test]
-async fn sessions_of_principals_see_the_private_lists_of_their_version() {
+async fn principals_see_the_private_lists_of_their_version() {
     let (one, two) = (
         version(Era::Modern, "v1").await,
         version(Era::Modern, "v2").await,
@@ -312,7 +311,7 @@ async fn sessions_of_principals_see_the_private_lists_of_their_version() {
         backend.on("tools/list", Reply::result(list));
     }
     let other = version(Era::Modern, "b").await;
-    let canary = r#""canary":{"server":"next","share":0.5,"sticky":"session"}"#;
+    let canary = r#""canary":{"server":"next","share":0.5}"#;
     let config = format!(
         r#"{{{BY_PROXY},"mcpServers":{{{},{},{}}}}}"#,
         one.entry_with("a", canary),
@@ -322,8 +321,7 @@ async fn sessions_of_principals_see_the_private_lists_of_their_version() {
     let gateway = Gateway::start(&config).await;
     let mut seen = BTreeMap::<_, usize>::new();
     for number in 0..16 {
-        // Without a session, some of these users would get the canary's lists.
-        let user = format!("user-{}", number % 4);
+        let user = format!("user-{number}");
         let opened = ask(&gateway, &user, &initialize(NEWEST_LEGACY, "{}"), &[]).await;
         let session = opened.header("mcp-session-id").unwrap().to_owned();
         drop(opened);

@@ -100,7 +100,7 @@ impl Default for AdminSettings {
             max_connections: 128,
             max_followers: limit("adminFollowers", 32),
             max_calls: 8,
-            answer_timeout: Duration::from_secs(600),
+            answer_timeout: limit("clientAnswer", Duration::from_secs(600)),
             max_body: 16 << 20,
             keep_alive: Duration::from_secs(25),
         }

@@ -133,12 +133,9 @@ impl Methods {
         Self {
             keys: Keys::after(self.keys.as_deref(), settings.keys.as_deref()).map(Arc::new),
             tokens: Tokens::after(self.tokens.as_ref(), settings.oauth.as_ref(), used),
-            certificates: Certificates::after(
-                self.certificates.as_ref(),
-                settings.certificates.as_ref(),
-            ),
+            certificates: Certificates::after(self.certificates.as_ref(), settings.certificates),
             proxy: Proxy::after(self.proxy.as_ref(), settings.proxy.as_ref()),
-            socket: SocketUsers::after(self.socket.as_ref(), settings.socket.as_ref()),
+            socket: SocketUsers::after(self.socket.as_ref(), settings.socket),
         }
     }
 
@@ -324,7 +321,7 @@ mod tests {
 
     use super::*;
     use crate::keys::{self, NewKey};
-    use crate::settings::{Grant, KeySettings, ProxySettings, SocketSettings};
+    use crate::settings::{Grant, KeySettings, ProxySettings};
     use crate::testing::at_mcp;
 
     /// The outcome for a request with these headers on this connection.
@@ -361,11 +358,10 @@ mod tests {
             header,
             groups: None,
             from,
-            scopes: None,
         });
         Settings {
             proxy,
-            socket: Some(SocketSettings::default()),
+            socket: true,
             ..Settings::default()
         }
     }
@@ -483,11 +479,8 @@ mod tests {
             ..proxy_and_socket()
         }));
         assert!(ann.validity.revoked.is_cancelled() && !user.validity.revoked.is_cancelled());
-        let less = SocketSettings {
-            scopes: Some(vec!["mcp:read".to_owned()]),
-        };
         authenticator.replace(Some(&Settings {
-            socket: Some(less),
+            socket: false,
             ..proxy_and_socket()
         }));
         assert!(user.validity.revoked.is_cancelled());

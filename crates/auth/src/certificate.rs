@@ -14,8 +14,6 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-use crate::settings::{CertificateName, CertificateSettings};
-
 /// The issuer of these principals. All authorities in `tls.clientCa` share it, since the operator
 /// trusts them equally.
 const ISSUER: &str = "fanlight:certificate";
@@ -24,32 +22,16 @@ const ISSUER: &str = "fanlight:certificate";
 const MAX_NAME: usize = 2048;
 
 /// The certificates of clients.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Certificates {
-    settings: CertificateSettings,
-    groups: Arc<[Arc<str>]>,
-    scopes: Scopes,
     /// Revokes all identities from certificates.
     pub(crate) revoked: CancellationToken,
 }
 
 impl Certificates {
-    /// The method with these settings; `current` itself if they are unchanged.
-    pub(crate) fn after(
-        current: Option<&Arc<Self>>,
-        settings: Option<&CertificateSettings>,
-    ) -> Option<Arc<Self>> {
-        let settings = settings?;
-        if let Some(current) = current.filter(|current| current.settings == *settings) {
-            return Some(Arc::clone(current));
-        }
-        let (groups, scopes) = (settings.grant.groups(), settings.grant.scopes());
-        Some(Arc::new(Self {
-            settings: settings.clone(),
-            groups,
-            scopes,
-            revoked: CancellationToken::new(),
-        }))
+    /// The method if it is on; `current` itself if it was.
+    pub(crate) fn after(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
+        is_on.then(|| current.cloned().unwrap_or_default())
     }
 
     /// The identity in the connection's certificate; `None` without one.
@@ -63,8 +45,8 @@ impl Certificates {
                 principal: Principal::named(ISSUER, &name),
                 name: name.into(),
                 source: Source::Certificate,
-                groups: Arc::clone(&self.groups),
-                scopes: self.scopes.clone(),
+                groups: Arc::default(),
+                scopes: Scopes::All,
                 claims: Claims::default(),
                 endpoints: None,
                 validity: Validity {
@@ -73,16 +55,12 @@ impl Certificates {
                 },
             })
         };
-        Some(read(certificate, self.settings.principal, SystemTime::now()).map(identity))
+        Some(read(certificate, SystemTime::now()).map(identity))
     }
 }
 
 /// The name in a certificate, and when it expires.
-fn read(
-    der: &[u8],
-    kind: CertificateName,
-    now: SystemTime,
-) -> Result<(String, SystemTime), Denial> {
+fn read(der: &[u8], now: SystemTime) -> Result<(String, SystemTime), Denial> {
     let unreadable = || Denial::Invalid("the client certificate cannot be read".into());
     let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| unreadable())?;
     if !rest.is_empty() {
@@ -98,55 +76,52 @@ fn read(
             "the client certificate has expired, or is not valid yet".into(),
         ));
     }
-    let name = match kind {
-        CertificateName::Subject => subject(certificate.subject()),
-        kind => alternative_name(&certificate, kind).ok_or_else(unreadable)?,
+    let name = name(&certificate).ok_or_else(unreadable)?;
+    let nameless = || {
+        Denial::Invalid(
+            "the client certificate must have one URI among its subject alternative names, or else \
+             one DNS name, or else a subject"
+                .into(),
+        )
     };
     let name = name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME);
-    let nameless = || {
-        let what = match kind {
-            CertificateName::SanUri => {
-                "the client certificate must have one URI among its subject alternative names"
-            }
-            CertificateName::SanDns => {
-                "the client certificate must have one DNS name among its subject alternative names"
-            }
-            CertificateName::Subject => "the client certificate has no usable subject",
-        };
-        Denial::Invalid(what.into())
-    };
     Ok((name.ok_or_else(nameless)?, expires))
 }
 
-/// The only value of this kind among the subject alternative names. The outer `None` means that
-/// they cannot be read.
-fn alternative_name(
-    certificate: &X509Certificate<'_>,
-    kind: CertificateName,
-) -> Option<Option<String>> {
-    let Some(extension) = certificate.subject_alternative_name().ok()? else {
-        return Some(None);
+/// The name of the principal: the only URI among the subject alternative names; without any, the
+/// only DNS name; without either, the subject. No name of one kind is one of another. The outer
+/// `None` means that the names cannot be read.
+fn name(certificate: &X509Certificate<'_>) -> Option<Option<String>> {
+    let names = match certificate.subject_alternative_name().ok()? {
+        Some(extension) => &*extension.value.general_names,
+        None => &[],
     };
-    let names = &extension.value.general_names;
-    // An unreadable name could be a second value.
-    if names
-        .iter()
-        .any(|name| matches!(name, GeneralName::Invalid(..)))
-    {
-        return None;
+    let (mut uris, mut hosts) = (Vec::new(), Vec::new());
+    for name in names {
+        match name {
+            GeneralName::URI(uri) => uris.push(*uri),
+            GeneralName::DNSName(host) => hosts.push(*host),
+            // An unreadable name could be a second value.
+            GeneralName::Invalid(..) => return None,
+            _ => {}
+        }
     }
-    let mut values = names.iter().filter_map(|name| match (kind, name) {
-        (CertificateName::SanUri, GeneralName::URI(uri)) => Some((*uri).to_owned()),
-        // DNS names are compared without regard to case (RFC 4343).
-        (CertificateName::SanDns, GeneralName::DNSName(name)) => Some(name.to_ascii_lowercase()),
+    Some(match (&*uris, &*hosts) {
+        ([], []) => subject(certificate.subject()),
+        // DNS names are compared without regard to case (RFC 4343). A wildcard names many.
+        ([], [host]) => Some(host.to_ascii_lowercase()).filter(|host| {
+            host.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        }),
+        // A text that could be mistaken for another name when shown or logged names nobody.
+        ([uri], _) => Some((*uri).to_owned()).filter(|uri| {
+            uri.bytes().all(|byte| byte.is_ascii_graphic())
+                && uri
+                    .split_once(':')
+                    .is_some_and(|(scheme, _)| !scheme.contains('='))
+        }),
         _ => None,
-    });
-    let only = values.next().filter(|_| values.next().is_none());
-    // A text that could be mistaken for another name when shown or logged names nobody. A wildcard
-    // names many.
-    let is_plain = |name: &String| name.bytes().all(|byte| byte.is_ascii_graphic());
-    let is_one = |name: &String| kind != CertificateName::SanDns || !name.contains('*');
-    Some(only.filter(is_plain).filter(is_one))
+    })
 }
 
 fn moment(time: ASN1Time) -> Option<SystemTime> {

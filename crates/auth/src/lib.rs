@@ -26,8 +26,5 @@ pub use oauth_settings::{
     ClaimPaths, IntrospectionSettings, IssuerSettings, OAuthLimits, OAuthSettings,
 };
 pub use once::{NotKnown, UsedOnce};
-pub use settings::{
-    CertificateName, CertificateSettings, Grant, KeySettings, ProxySettings, Settings,
-    SocketSettings,
-};
+pub use settings::{Grant, KeySettings, ProxySettings, Settings};
 pub use unknown_keys::{Shown, UnknownKeys};

@@ -12,7 +12,7 @@ use fanlight_credentials::{Credentials, Denial};
 use http::{HeaderMap, HeaderName};
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{ProxySettings, scopes};
+use crate::settings::ProxySettings;
 
 /// The issuer of these principals.
 const ISSUER: &str = "fanlight:proxy";
@@ -25,7 +25,6 @@ const MAX_GROUPS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Proxy {
     settings: ProxySettings,
-    scopes: Scopes,
     /// Revokes all identities from the proxy.
     pub(crate) revoked: CancellationToken,
 }
@@ -40,10 +39,8 @@ impl Proxy {
         if let Some(current) = current.filter(|current| current.settings == *settings) {
             return Some(Arc::clone(current));
         }
-        let scopes = scopes(settings.scopes.as_deref());
         Some(Arc::new(Self {
             settings: settings.clone(),
-            scopes,
             revoked: CancellationToken::new(),
         }))
     }
@@ -87,7 +84,7 @@ impl Proxy {
             name: name.into(),
             source: Source::Proxy,
             groups,
-            scopes: self.scopes.clone(),
+            scopes: Scopes::All,
             claims: Claims::default(),
             endpoints: None,
             validity: Validity {
@@ -159,7 +156,6 @@ mod tests {
                 .iter()
                 .map(|network| network.parse().unwrap())
                 .collect(),
-            scopes: None,
         };
         Proxy::after(None, Some(&settings)).unwrap()
     }

@@ -1,6 +1,5 @@
 //! The settings of each authentication method.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,12 +16,12 @@ pub struct Settings {
     pub oauth: Option<OAuthSettings>,
     /// The keys in the configured file.
     pub keys: Option<Vec<KeySettings>>,
-    /// TLS client certificates.
-    pub certificates: Option<CertificateSettings>,
+    /// Whether TLS client certificates are accepted.
+    pub certificates: bool,
     /// The headers of a proxy.
     pub proxy: Option<ProxySettings>,
-    /// Users of this machine.
-    pub socket: Option<SocketSettings>,
+    /// Whether users of this machine are.
+    pub socket: bool,
 }
 
 /// One key.
@@ -41,26 +40,6 @@ pub struct KeySettings {
     pub endpoints: Option<Vec<String>>,
 }
 
-/// TLS client certificates, which the listener has verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateSettings {
-    /// The part of a certificate that names the principal.
-    pub principal: CertificateName,
-    /// The groups and scopes of these clients.
-    pub grant: Grant,
-}
-
-/// The part of a certificate that names the principal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateName {
-    /// The URI of its subject alternative names.
-    SanUri,
-    /// The DNS name of its subject alternative names.
-    SanDns,
-    /// The subject, in the form of RFC 4514.
-    Subject,
-}
-
 /// The headers in which a proxy names the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySettings {
@@ -70,15 +49,6 @@ pub struct ProxySettings {
     pub groups: Option<HeaderName>,
     /// The addresses of the proxy.
     pub from: Vec<IpNet>,
-    /// The scopes of these clients.
-    pub scopes: Option<Vec<String>>,
-}
-
-/// Users of this machine, over a Unix socket.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SocketSettings {
-    /// The scopes of these clients.
-    pub scopes: Option<Vec<String>>,
 }
 
 /// Configured groups and scopes of clients.
@@ -96,20 +66,10 @@ impl Grant {
     }
 
     pub(crate) fn scopes(&self) -> Scopes {
-        scopes(self.scopes.as_deref())
+        let only =
+            |scopes: &Vec<String>| Scopes::Only(Arc::new(texts(scopes).iter().cloned().collect()));
+        self.scopes.as_ref().map_or(Scopes::All, only)
     }
-}
-
-/// The scopes in a list; all without a list.
-pub(crate) fn scopes(list: Option<&[String]>) -> Scopes {
-    let only = |list: &[String]| {
-        Scopes::Only(Arc::new(
-            list.iter()
-                .map(|scope| scope.as_str().into())
-                .collect::<BTreeSet<_>>(),
-        ))
-    };
-    list.map_or(Scopes::All, only)
 }
 
 pub(crate) fn texts(list: &[String]) -> Arc<[Arc<str>]> {

@@ -6,36 +6,20 @@ use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, 
 use fanlight_credentials::{Credentials, Denial};
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::{SocketSettings, scopes};
-
 /// The issuer of these principals.
 const ISSUER: &str = "fanlight:socket";
 
 /// Users of this machine.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SocketUsers {
-    settings: SocketSettings,
-    scopes: Scopes,
     /// Revokes all identities from sockets.
     pub(crate) revoked: CancellationToken,
 }
 
 impl SocketUsers {
-    /// The method with these settings; `current` itself if they are unchanged.
-    pub(crate) fn after(
-        current: Option<&Arc<Self>>,
-        settings: Option<&SocketSettings>,
-    ) -> Option<Arc<Self>> {
-        let settings = settings?;
-        if let Some(current) = current.filter(|current| current.settings == *settings) {
-            return Some(Arc::clone(current));
-        }
-        let scopes = scopes(settings.scopes.as_deref());
-        Some(Arc::new(Self {
-            settings: settings.clone(),
-            scopes,
-            revoked: CancellationToken::new(),
-        }))
+    /// The method if it is on; `current` itself if it was.
+    pub(crate) fn after(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
+        is_on.then(|| current.cloned().unwrap_or_default())
     }
 
     /// The user at the other end; `None` if the connection is not over a Unix socket.
@@ -50,7 +34,7 @@ impl SocketUsers {
             name: name.into(),
             source: Source::Socket,
             groups: Arc::default(),
-            scopes: self.scopes.clone(),
+            scopes: Scopes::All,
             claims: Claims::default(),
             endpoints: None,
             validity: Validity {
@@ -73,7 +57,7 @@ mod tests {
 
     #[test]
     fn user_of_a_unix_socket_is_the_principal() {
-        let users = SocketUsers::after(None, Some(&SocketSettings::default())).unwrap();
+        let users = SocketUsers::default();
         let headers = HeaderMap::new();
         let shown = |connection: &ConnectionFacts| users.identity(&at_mcp(&headers, connection));
         let socket = |user| ConnectionFacts {

@@ -6,25 +6,15 @@ use crate::caller::Caller;
 
 /// Selects the clients of a server that its canary serves.
 ///
-/// The decision depends on names alone, so it is the same in every process and after every restart.
-/// A greater share includes all clients of a smaller one.
+/// A principal stays at one version, and so does a session of a client without authentication. The
+/// decision depends on names alone, so it is the same in every process and after every restart. A
+/// greater share includes all clients of a smaller one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CanaryRule {
     /// The server whose clients are selected.
     pub server: Box<str>,
     /// The share of clients that the canary serves, from 0 to 1.
     pub share: f64,
-    /// The unit that stays at one version.
-    pub sticky: Sticky,
-}
-
-/// The unit that stays at one version of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sticky {
-    /// All requests of a principal.
-    Principal,
-    /// A session of a client. Requests without a session stay together by principal.
-    Session,
 }
 
 impl CanaryRule {
@@ -38,7 +28,7 @@ impl CanaryRule {
         }
         let session = caller
             .session_opened_as()
-            .filter(|_| self.sticky == Sticky::Session);
+            .filter(|_| principal.is_anonymous());
         let place = match session {
             // The number is the same in every replica that continues the session.
             Some(opened_as) => self.place(&opened_as.to_be_bytes()),
@@ -68,11 +58,10 @@ mod tests {
     use super::*;
     use crate::caller::SessionKey;
 
-    fn rule(share: f64, sticky: Sticky) -> CanaryRule {
+    fn rule(share: f64) -> CanaryRule {
         CanaryRule {
             server: "billing".into(),
             share,
-            sticky,
         }
     }
 
@@ -88,7 +77,7 @@ mod tests {
 
     #[test]
     fn share_of_principals_is_taken_and_grows_without_losing_any() {
-        let of = |share| taken(&rule(share, Sticky::Principal));
+        let of = |share| taken(&rule(share));
         assert!(of(0.0).is_empty());
         assert_eq!(of(1.0).len(), 2000);
         let (some, half) = (of(0.1), of(0.5));
@@ -101,37 +90,35 @@ mod tests {
     #[test]
     fn decision_is_the_same_in_every_process() {
         assert_eq!(
-            taken(&rule(0.005, Sticky::Principal)),
+            taken(&rule(0.005)),
             [
                 138, 347, 420, 561, 661, 784, 953, 1334, 1412, 1492, 1859, 1907
             ]
         );
         let other = CanaryRule {
             server: "search".into(),
-            ..rule(0.5, Sticky::Principal)
+            ..rule(0.5)
         };
         assert_ne!(
             taken(&other),
-            taken(&rule(0.5, Sticky::Principal)),
+            taken(&rule(0.5)),
             "not the same users everywhere"
         );
     }
 
     #[test]
-    fn sessions_are_spread_where_they_are_what_stays() {
-        let sessions = |sticky| {
-            let of = |key| Caller::session_of(Principal::anonymous(), SessionKey(key));
-            (0..1000)
-                .filter(|key| rule(0.5, sticky).takes(&of(*key)))
-                .count()
+    fn sessions_without_authentication_are_spread() {
+        let sessions = |principal: Principal| {
+            let of = |key| Caller::session_of(principal.clone(), SessionKey(key));
+            (0..1000).filter(|key| rule(0.5).takes(&of(*key))).count()
         };
-        assert!((400..600).contains(&sessions(Sticky::Session)));
-        assert!([0, 1000].contains(&sessions(Sticky::Principal)));
+        assert!((400..600).contains(&sessions(Principal::anonymous())));
+        assert!([0, 1000].contains(&sessions(Principal::named("issuer", "ann"))));
     }
 
     #[test]
     fn session_that_another_process_continues_stays_at_its_version() {
-        let rule = rule(0.5, Sticky::Session);
+        let rule = rule(0.5);
         let opened = |number| Caller::session_of(Principal::anonymous(), SessionKey(number));
         let continued = |number| {
             Caller::continued_session_of(
@@ -147,7 +134,7 @@ mod tests {
 
     #[test]
     fn fanlight_itself_and_operators_stay_at_the_server() {
-        let all = rule(1.0, Sticky::Session);
+        let all = rule(1.0);
         assert!(
             !all.takes(&Caller::gateway())
                 && !all.takes(&Caller::request_of(Principal::operator()))

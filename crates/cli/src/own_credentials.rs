@@ -190,7 +190,6 @@ pub(crate) fn settings(place: &Place, auth: &ServerAuth) -> Result<MachineSettin
             auth.client_id.as_ref(),
             auth.client_secret.as_ref(),
             auth.key.as_ref(),
-            auth.key_id.as_ref(),
         )?,
         issuer: auth.issuer.clone(),
         token_endpoint: endpoint(auth.token_endpoint.as_ref())?,
@@ -213,7 +212,6 @@ fn grant(auth: &ServerAuth) -> Option<MachineGrant> {
                 file,
                 kind: subject_type(auth, ACCESS_TOKEN),
             },
-            actor: auth.actor_token.clone(),
             audience: auth.audience.clone(),
         }),
         ServerAuthKind::Enterprise => Some(MachineGrant::Enterprise {
@@ -242,13 +240,7 @@ fn identity_provider(
 ) -> Result<fanlight_grants::oauth::IdentityProvider, String> {
     Ok(fanlight_grants::oauth::IdentityProvider {
         issuer: idp.issuer.clone(),
-        token_endpoint: endpoint(idp.token_endpoint.as_ref())?,
-        client: client(
-            idp.client_id.as_ref(),
-            idp.client_secret.as_ref(),
-            None,
-            None,
-        )?,
+        client: client(idp.client_id.as_ref(), idp.client_secret.as_ref(), None)?,
     })
 }
 

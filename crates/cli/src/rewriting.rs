@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemFilter, ItemKind, ServerNames, Servers};
-use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule, Sticky};
+use fanlight_canonical::{ApprovalRule, ApprovedBy, CanaryRule};
 use fanlight_config::{
-    Approval, ApproverChoice, Argument, CanaryOptions, Config, NamingStyle, Server, StickyChoice,
-    ToolFilter, ToolOverride,
+    Approval, ApproverChoice, Argument, CanaryOptions, Config, EntryFilter, NamingStyle, Server,
+    ToolOverride,
 };
 use fanlight_gateway::{
     ApprovalSettings, ArgumentRule, DefinitionMember, NamedServer, NamingPolicy, Rewriting,
@@ -66,14 +66,9 @@ pub fn rewriting(server: &Server) -> Rewriting {
 
 /// The rule for which clients a server's canary serves.
 pub fn canary_rule(server: &str, canary: &CanaryOptions) -> CanaryRule {
-    let sticky = match canary.sticky {
-        StickyChoice::Principal => Sticky::Principal,
-        StickyChoice::Session => Sticky::Session,
-    };
     CanaryRule {
         server: server.into(),
         share: canary.share.as_f64(),
-        sticky,
     }
 }
 
@@ -102,7 +97,7 @@ pub fn approval(config: &Config, server: &Server) -> Option<ApprovalSettings> {
 
 /// The filter on a server's tools, if any.
 pub fn filter(config: &Config, server: &Server) -> Option<ItemFilter> {
-    let ToolFilter { allow, deny } = &server.tools;
+    let EntryFilter { allow, deny } = &server.tools;
     let is_any = allow.is_some() || !deny.is_empty();
     let all = || {
         ItemFilter::new(
@@ -120,13 +115,11 @@ fn definition(members: &ToolOverride) -> Vec<(DefinitionMember, Option<Json>)> {
         title,
         description,
         annotations,
-        meta,
     } = members;
     let members = [
         (DefinitionMember::Title, title),
         (DefinitionMember::Description, description),
         (DefinitionMember::Annotations, annotations),
-        (DefinitionMember::Meta, meta),
     ];
     let given = members
         .into_iter()

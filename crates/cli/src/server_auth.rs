@@ -39,11 +39,10 @@ pub(crate) fn client(
     id: Option<&String>,
     secret: Option<&Secret>,
     key: Option<&Secret>,
-    key_id: Option<&String>,
 ) -> Result<ConfiguredClient, String> {
     let credentials = match (key, secret) {
         (Some(key), _) => {
-            let key = SigningKey::from_pem(key, key_id.cloned());
+            let key = SigningKey::from_pem(key);
             ClientCredentials::Key(
                 key.map_err(|error| format!("the `key` of its `auth` cannot be used: {error}"))?,
             )
@@ -59,24 +58,16 @@ pub(crate) fn client(
 
 /// The hosts to trust: the server's, and others that its entry names.
 pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, String> {
-    let idp = auth
-        .and_then(|auth| auth.idp.as_ref())
-        .map(|idp| (&idp.issuer, idp.token_endpoint.as_ref()));
-    let named = auth
-        .into_iter()
-        .flat_map(|auth| [auth.issuer.as_ref(), auth.token_endpoint.as_ref()])
-        .flatten();
-    let named = named.chain(
-        idp.into_iter()
-            .flat_map(|(issuer, endpoint)| [Some(issuer), endpoint])
-            .flatten(),
-    );
+    let named = auth.into_iter().flat_map(|auth| {
+        let idp = auth.idp.as_ref().map(|idp| &idp.issuer);
+        [auth.issuer.as_ref(), auth.token_endpoint.as_ref(), idp]
+    });
     Ok(Trust {
         server: place
             .url
             .parse()
             .map_err(|error| format!("its URL is not valid: {error}"))?,
-        configured: named.filter_map(|url| url.parse().ok()).collect(),
+        configured: named.flatten().filter_map(|url| url.parse().ok()).collect(),
         authorities: place.ca_file.as_deref().map(authorities).transpose()?,
     })
 }

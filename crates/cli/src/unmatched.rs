@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemKind, Servers, WrittenPattern};
-use fanlight_config::{Config, EntryFilter, ScopeRules, Server, ToolFilter};
+use fanlight_config::{Config, EntryFilter, ScopeRules, Server};
 use fanlight_gateway::catalogue::ListKind;
 
 use crate::known_lists::KnownLists;
@@ -180,7 +180,7 @@ fn all<'a>(config: &'a Config, servers: &Arc<Servers>) -> Vec<Rule<'a>> {
 
 fn of_server<'a>(server: &'a Server, servers: &Arc<Servers>, rules: &mut Vec<Rule<'a>>) {
     let among = Some(std::slice::from_ref(&server.name));
-    let ToolFilter { allow, deny } = &server.tools;
+    let EntryFilter { allow, deny } = &server.tools;
     let place = |option: &str| format!("mcpServers.{}.{option}", server.name);
     let first = rules.len();
     filter(

@@ -398,7 +398,6 @@ fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSetting
         sign_in.client_id.as_ref(),
         sign_in.client_secret.as_ref(),
         None,
-        None,
     )
     .ok()?;
     let method = SignInMethod {
@@ -486,12 +485,7 @@ fn method(place: &Place, auth: &ServerAuth) -> Result<Method, String> {
         });
     }
     let id = auth.client_id.as_ref();
-    let client = client(
-        id,
-        auth.client_secret.as_ref(),
-        auth.key.as_ref(),
-        auth.key_id.as_ref(),
-    )?;
+    let client = client(id, auth.client_secret.as_ref(), auth.key.as_ref())?;
     Ok(Method::SignIn(SignInMethod {
         client: id.map(|_| client),
         issuer: auth.issuer.clone(),

@@ -47,7 +47,7 @@ pub use files::{ConfigFile, key_file, load_admin, load_all, load_all_in, load_us
 pub use keys::{Keys, load_keys, parse_keys, parse_moment, with_key, without_keys, written_moment};
 pub use model::Config;
 pub use model::audit::{ArgumentsChoice, AuditOptions};
-pub use model::auth::methods::{CertificateName, Certificates, Key, KeyFile, Proxy, Socket};
+pub use model::auth::methods::{Key, KeyFile, Proxy};
 pub use model::auth::oauth::{Claims, Introspection, Issuer, UserSignIn};
 pub use model::auth::scopes::ScopeRules;
 pub use model::auth::{Auth, AuthChoice};
@@ -69,8 +69,8 @@ pub use model::server::Server;
 pub use model::server_auth::{
     IdentityProvider, ResourceParameter, ServerAuth, ServerAuthKind, SubjectTokenType,
 };
-pub use model::tools::{Approval, ApproverChoice, EntryFilter, ToolFilter};
-pub use model::versions::{CanaryOptions, MirrorOptions, Share, StickyChoice};
+pub use model::tools::{Approval, ApproverChoice, EntryFilter};
+pub use model::versions::{CanaryOptions, MirrorOptions, Share};
 pub use output::reference::reference;
 pub use output::sample::sample;
 pub use output::schema::schema;
@@ -172,10 +172,10 @@ pub fn option_count() -> usize {
 mod tests {
     /// The bound only falls, to 190 in the end: whoever adds an option removes another one.
     #[test]
-    fn options_are_at_most_218() {
+    fn options_are_at_most_196() {
         let total = super::option_count();
         assert!(
-            total <= 218,
+            total <= 196,
             "{total} options: make one that nobody turns a constant"
         );
     }

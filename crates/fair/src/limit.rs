@@ -49,7 +49,9 @@ mod given {
         "batch",
         "body",
         "callTotal",
+        "clientAnswer",
         "clientDescriptions",
+        "concurrency",
         "configSettle",
         "connectOnCall",
         "failedRetry",
@@ -68,6 +70,7 @@ mod given {
         "listPages",
         "listSettle",
         "logBytes",
+        "message",
         "notifications",
         "pageSize",
         "peerConnections",
@@ -98,6 +101,7 @@ mod given {
         "tasks",
         "traceBytes",
         "unknownKey",
+        "workers",
         "write",
     ];
 

@@ -101,7 +101,6 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
         public_url: config.admin.public_url.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
-        answer_timeout: config.timeouts.client_answer,
         max_body: config.limits.request_body,
         ..AdminSettings::default()
     }

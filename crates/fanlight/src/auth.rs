@@ -6,8 +6,8 @@ mod oauth;
 use std::sync::Arc;
 
 use fanlight_auth::{
-    Authenticator, CertificateName, CertificateSettings, Grant, KeySettings, NewKey, ProxySettings,
-    Settings, SocketSettings, UnknownKeys, UsedOnce, key_digest,
+    Authenticator, Grant, KeySettings, NewKey, ProxySettings, Settings, UnknownKeys, UsedOnce,
+    key_digest,
 };
 use fanlight_config::{Auth, Config, Key, Proxy};
 use http::HeaderName;
@@ -65,24 +65,9 @@ fn methods(config: &Config, auth: &Auth) -> Result<Settings, Unusable> {
             .keys
             .as_ref()
             .map(|file| file.keys.iter().map(key).collect()),
-        certificates: auth
-            .certificates
-            .as_ref()
-            .map(|certificates| CertificateSettings {
-                principal: match certificates.principal {
-                    fanlight_config::CertificateName::SanUri => CertificateName::SanUri,
-                    fanlight_config::CertificateName::SanDns => CertificateName::SanDns,
-                    fanlight_config::CertificateName::Subject => CertificateName::Subject,
-                },
-                grant: Grant {
-                    groups: certificates.groups.clone(),
-                    scopes: certificates.scopes.clone(),
-                },
-            }),
+        certificates: auth.certificates,
         proxy: auth.proxy.as_ref().map(proxy).transpose()?,
-        socket: auth.socket.as_ref().map(|socket| SocketSettings {
-            scopes: socket.scopes.clone(),
-        }),
+        socket: auth.socket,
     })
 }
 
@@ -112,6 +97,5 @@ fn proxy(proxy: &Proxy) -> Result<ProxySettings, Unusable> {
         header: name(&proxy.header)?,
         groups: proxy.groups.as_ref().map(name).transpose()?,
         from: proxy.from.clone(),
-        scopes: proxy.scopes.clone(),
     })
 }

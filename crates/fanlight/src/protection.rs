@@ -141,9 +141,5 @@ fn scopes(servers: &Arc<Servers>, rules: &[&ScopeRules]) -> ScopeSettings {
         read: first(|rules| &rules.read),
         call: first(|rules| &rules.call),
         tools: tools.map(tool).collect(),
-        implies: rules
-            .iter()
-            .find_map(|rules| rules.implies.clone())
-            .unwrap_or_default(),
     }
 }

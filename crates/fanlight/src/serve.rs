@@ -34,6 +34,7 @@ use fanlight_cli::users::{Clients, Users};
 use fanlight_cli::welcome::{self, Addresses};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
+use fanlight_fair::limit;
 use fanlight_frontend::{
     CommonLimits, FrontendSettings, Insight, ListenAddress, ListeningSocket, LiveLimits,
     LiveListener, LiveProtection, SessionRecords, SocketReceiver, serve_http_observed,
@@ -129,7 +130,7 @@ async fn serve_http(
     warn_if_open(&plan.loaded.config, &clients.address);
 
     let services = Services::start(&plan, &args.trace, log, Clients::OfListener, &shutdown).await?;
-    let workers = Workers::start(plan.loaded.config.limits.workers)?;
+    let workers = Workers::start(limit("workers", 0))?;
     let known: Arc<dyn Authenticate> = Arc::<Authenticator>::clone(&plan.authenticator);
     let authenticate = Arc::new(AuditedAuthentication::new(
         known,

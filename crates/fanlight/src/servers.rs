@@ -56,7 +56,6 @@ struct Running {
     user_env: Vec<(String, String)>,
     prefix: Option<String>,
     tools: Option<ItemFilter>,
-    methods: Vec<String>,
     rewriting: Rewriting,
     approval: Option<ApprovalSettings>,
     lists: Option<Arc<ServerLists>>,
@@ -306,11 +305,7 @@ impl Servers {
             .find(|running| running.settings.name == server.name);
         let (tools, approval) = (filter(config, server), approval(config, server));
         let (prefix, name) = (server.prefix.clone(), server.name.clone());
-        let (rewriting, methods, auth) = (
-            rewriting(server),
-            server.methods.clone(),
-            server.auth.clone(),
-        );
+        let (rewriting, auth) = (rewriting(server), server.auth.clone());
         match known {
             Some(known) if known.may_stay(&settings, server) && restarted != Some(&name) => {
                 difference.kept.push(name);
@@ -323,7 +318,6 @@ impl Servers {
                     auth,
                     prefix,
                     tools,
-                    methods,
                     rewriting,
                     approval,
                     is_hidden,
@@ -363,7 +357,6 @@ impl Servers {
                     user_env,
                     prefix,
                     tools,
-                    methods,
                     rewriting,
                     approval,
                     lists,
@@ -434,7 +427,6 @@ impl Change {
             client: running.client(),
             prefix: running.prefix.clone(),
             tools: running.tools.clone(),
-            methods: running.methods.clone(),
             rewriting: running.rewriting.clone(),
             approval: running.approval.clone(),
             guard: guard.cloned(),

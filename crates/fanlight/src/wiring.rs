@@ -62,6 +62,7 @@ pub(crate) fn backend_settings(
         .servers
         .iter()
         .any(|one| named(one.canary.as_ref().map(|canary| canary.server.as_str())));
+    let message_bytes = BackendLimits::default().message_bytes;
     BackendSettings {
         name: server.name.clone(),
         transport: server.transport.clone(),
@@ -99,7 +100,6 @@ pub(crate) fn backend_settings(
                 false => config.timeouts.connect,
             }),
             call: server.timeout,
-            question: config.timeouts.client_answer,
             session_idle: limit("backendSessionIdle", config.timeouts.session_idle),
             ..BackendTimeouts::default()
         },
@@ -118,8 +118,8 @@ pub(crate) fn backend_settings(
                 server.concurrency + max_suspended_calls()
             },
             message_bytes: match is_mirror && !is_canary {
-                true => config.limits.message.min(MIRROR_MESSAGE),
-                false => config.limits.message,
+                true => message_bytes.min(MIRROR_MESSAGE),
+                false => message_bytes,
             },
             spare_bytes: budgets(config).spare,
             ..BackendLimits::default()
@@ -178,7 +178,6 @@ pub(crate) fn frontend_settings(
         request_memory: ByteBudget::new(memory.requests),
         answer_memory: ByteBudget::new(memory.answers),
         max_line: config.limits.request_body.min(memory.requests),
-        max_concurrent: config.limits.concurrency,
         protection: LiveProtection::new(protection::settings(config)),
         max_connections: config.limits.connections,
         max_waiting_connections: config.limits.waiting_connections,
@@ -186,7 +185,6 @@ pub(crate) fn frontend_settings(
         description_memory: ByteBudget::new(memory.descriptions),
         replay_total_bytes: memory.replay,
         session_idle: config.timeouts.session_idle,
-        input_timeout: config.timeouts.client_answer,
         drain: config.timeouts.drain,
         give_up: backends_end.clone(),
         approval_wait: config.timeouts.approval,

@@ -112,7 +112,7 @@ impl Notices {
             }
         };
         let send = async |backend: &Member, notification: &Notification| {
-            if !backend.takes_unknown(notification.method.as_str(), view.has_filters()) {
+            if !backend.takes_unknown(view.has_filters()) {
                 return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
             }
             if let Err(error) = view

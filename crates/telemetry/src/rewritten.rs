@@ -6,12 +6,11 @@
 pub struct Rewritten(u8);
 
 /// Each part and its name, in the order in which they are shown.
-const NAMES: [(Rewritten, &str); 6] = [
+const NAMES: [(Rewritten, &str); 5] = [
     (Rewritten::NAME, "name"),
     (Rewritten::TITLE, "title"),
     (Rewritten::DESCRIPTION, "description"),
     (Rewritten::ANNOTATIONS, "annotations"),
-    (Rewritten::META, "_meta"),
     (Rewritten::ARGUMENTS, "arguments"),
 ];
 
@@ -26,10 +25,8 @@ impl Rewritten {
     pub const DESCRIPTION: Self = Self(1 << 2);
     /// The annotations of a tool.
     pub const ANNOTATIONS: Self = Self(1 << 3);
-    /// `_meta` of a tool.
-    pub const META: Self = Self(1 << 4);
     /// The arguments of a tool call, or the arguments in a tool's input schema.
-    pub const ARGUMENTS: Self = Self(1 << 5);
+    pub const ARGUMENTS: Self = Self(1 << 4);
 
     /// The parts that are in either set.
     #[must_use]
@@ -83,7 +80,7 @@ mod tests {
             "name, arguments"
         );
         assert_eq!(
-            Rewritten::META.when(false).and(Rewritten::NONE),
+            Rewritten::TITLE.when(false).and(Rewritten::NONE),
             Rewritten::default()
         );
         assert!(Rewritten::default().is_empty() && Rewritten::default().to_string().is_empty());

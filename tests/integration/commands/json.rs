@@ -186,7 +186,7 @@ async fn listener_that_run_refuses_is_found_by_checks() {
         "{}",
         ran.text()
     );
-    write(r#""auth":{"certificates":{},"socket":{}},"#);
+    write(r#""auth":{"certificates":true,"socket":true},"#);
     for command in ["check", "validate"] {
         let ran = run_in(folder.path(), &[command]).await;
         assert_eq!(ran.status, 0, "{command}: {}", ran.text());

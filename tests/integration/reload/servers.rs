@@ -185,17 +185,17 @@ async fn option_that_needs_a_restart_is_named_and_shown_as_in_force() {
             config(&[only.entry("only")]).strip_suffix('}').unwrap()
         )
     };
-    let gateway = Gateway::start_with(&with(r#""limits":{"workers":1}"#), &["--no-watch"]).await;
+    let gateway = Gateway::start_with(&with(r#""limits":{"sessions":1}"#), &["--no-watch"]).await;
     let changed =
-        r#""limits":{"workers":2,"connections":70},"allowedOrigins":["https://app.example"]"#;
+        r#""limits":{"sessions":2,"connections":70},"allowedOrigins":["https://app.example"]"#;
     let report = reload(&gateway, &with(changed)).await;
     assert!(
-        report.contains(r#""limits.workers""#) && !report.contains("connections"),
+        report.contains(r#""limits.sessions""#) && !report.contains("connections"),
         "{report}"
     );
     let shown = admin(&gateway, "/api/config").await;
     assert!(
-        shown.contains(r#""workers": 1"#) && shown.contains(r#""connections": 70"#),
+        shown.contains(r#""sessions": 1"#) && shown.contains(r#""connections": 70"#),
         "{shown}"
     );
     let mut connection = Connection::open(gateway.mcp).await;
@@ -205,7 +205,7 @@ async fn option_that_needs_a_restart_is_named_and_shown_as_in_force() {
     assert_ne!(connection.response().await.status, 403);
     reload(
         &gateway,
-        &with(r#""limits":{"workers":2,"connections":70}"#),
+        &with(r#""limits":{"sessions":2,"connections":70}"#),
     )
     .await;
     let mut connection = Connection::open(gateway.mcp).await;

@@ -143,8 +143,7 @@ async fn request_state_is_accepted_once() {
 #[tokio::test]
 async fn request_state_expires_with_its_call() {
     for front in [Transport::Http, Transport::Stdio] {
-        let mut suspended =
-            Suspended::start(front, r#","timeouts":{"clientAnswer":"300ms"}"#).await;
+        let mut suspended = Suspended::start(front, r#","x-limits":"clientAnswer=300ms""#).await;
         suspended
             .backend
             .wait_for("notifications/cancelled", 1)

@@ -60,7 +60,7 @@ async fn suspended_call_without_a_retry_is_cancelled_and_frees_its_slot() {
         for back in BACKS {
             let backend = backend(Era::Legacy, back).await;
             backend.once("tools/call", asks_for_roots());
-            let limits = r#","timeouts":{"clientAnswer":"2s"},"x-limits":"suspendedCalls=1""#;
+            let limits = r#","x-limits":"clientAnswer=2s,suspendedCalls=1""#;
             let mut client = client_of(&backend, front, limits).await;
             let left = client.request("1", "tools/call", CALL, "").await;
             assert_suspended(&left);

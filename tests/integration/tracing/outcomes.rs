@@ -161,7 +161,7 @@ async fn spans_of_calls_without_a_response() {
             "{transport:?}"
         );
 
-        let limited = Traced::start(&only.entry("only"), r#","limits":{"message":1048576}"#).await;
+        let limited = Traced::start(&only.entry("only"), r#","x-limits":"message=1048576""#).await;
         only.once("tools/call", Reply::fault(Fault::Huge(2 << 20)));
         limited.call(1).await;
         let [server, client] = limited.errors(1).await;

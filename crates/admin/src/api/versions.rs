@@ -1,6 +1,6 @@
 //! The canary and mirror of a server.
 
-use fanlight_canonical::{CanaryStatus, MirrorDifference, MirrorStatus, Sticky};
+use fanlight_canonical::{CanaryStatus, MirrorDifference, MirrorStatus};
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -16,8 +16,6 @@ pub(super) struct Canary {
     server: String,
     /// The share of the clients, from 0 to 1.
     share: f64,
-    /// `principal` or `session`.
-    sticky: &'static str,
     /// The state, as for a server.
     state: &'static str,
 }
@@ -59,14 +57,9 @@ pub(super) struct Difference {
 
 impl From<&CanaryStatus> for Canary {
     fn from(canary: &CanaryStatus) -> Self {
-        let sticky = match canary.rule.sticky {
-            Sticky::Principal => "principal",
-            Sticky::Session => "session",
-        };
         Self {
             server: canary.server.to_string(),
             share: canary.rule.share,
-            sticky,
             state: state(&canary.status.state),
         }
     }

@@ -330,7 +330,6 @@ impl Scene {
             client: Arc::new(fake),
             prefix: None,
             tools: None,
-            methods: Vec::new(),
             approval: None,
             rewriting: fanlight_gateway::Rewriting::default(),
             store: None,

@@ -88,7 +88,7 @@ function versions({ canary, mirror }) {
   const to = ({ server, state }) => [h("a", { href: `#/servers/${encodeURIComponent(server)}` }, server), " ", badge(STATES[state] ?? "calm", state, state)];
   return [
     h("h2", null, "Other versions"),
-    canary ? h("p", null, to(canary), ` serves ${percent(canary.share)} of the clients, by ${canary.sticky}.`) : null,
+    canary ? h("p", null, to(canary), ` serves ${percent(canary.share)} of the clients.`) : null,
     mirror ? h("p", null, to(mirror), ` gets copies of ${percent(mirror.share)} of the safe requests: ${count(mirror.same)} answered the same, `,
       `${count(mirror.different)} differently, ${count(mirror.failed)} not, ${count(mirror.dropped)} not sent.`) : null,
   ];

@@ -5,7 +5,6 @@ use rcgen::string::Ia5String;
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
 use super::*;
-use crate::settings::Grant;
 use crate::testing::at_mcp;
 
 fn uri(text: &str) -> SanType {
@@ -29,48 +28,50 @@ fn certificate(names: Vec<SanType>, change: impl FnOnce(&mut CertificateParams))
         .to_vec()
 }
 
-fn name(der: &[u8], kind: CertificateName) -> Result<String, Denial> {
-    read(der, kind, SystemTime::now()).map(|(name, _)| name)
+fn name(der: &[u8]) -> Result<String, Denial> {
+    read(der, SystemTime::now()).map(|(name, _)| name)
 }
 
 #[test]
 fn certificate_names_its_principal() {
     let id = "spiffe://example.com/ns/agents/sa/runner";
     let both = certificate(vec![uri(id), dns("Runner.Example.COM")], |_| {});
-    assert_eq!(name(&both, CertificateName::SanUri).unwrap(), id);
-    assert_eq!(
-        name(&both, CertificateName::SanDns).unwrap(),
-        "runner.example.com"
-    );
-    assert!(name(&both, CertificateName::Subject).is_err());
+    assert_eq!(name(&both).unwrap(), id);
+    let host = certificate(vec![dns("Runner.Example.COM")], |params| {
+        params.distinguished_name.push(DnType::CommonName, "x");
+    });
+    assert_eq!(name(&host).unwrap(), "runner.example.com");
 }
 
 #[test]
 fn certificate_with_several_or_no_names_names_nobody() {
-    let several = certificate(
-        vec![uri("spiffe://a/x"), uri("spiffe://a/y"), dns("a"), dns("b")],
-        |_| {},
-    );
-    let twice = certificate(
-        vec![uri("spiffe://a/x"), uri("spiffe://a/x"), dns("a"), dns("a")],
-        |_| {},
-    );
-    let strange = certificate(vec![uri("spiffe://a/x y"), dns("*.example.com")], |_| {});
-    let empty = certificate(vec![uri(""), dns("")], |_| {});
-    let none = certificate(Vec::new(), |_| {});
-    for der in [several, twice, strange, empty, none] {
-        for kind in [CertificateName::SanUri, CertificateName::SanDns] {
-            assert!(
-                matches!(name(&der, kind), Err(Denial::Invalid(_))),
-                "{kind:?}"
-            );
-        }
+    for names in [
+        // One DNS name does not make up for several or strange URIs, nor does the subject.
+        vec![uri("spiffe://a/x"), uri("spiffe://a/y"), dns("a")],
+        vec![uri("spiffe://a/x"), uri("spiffe://a/x"), dns("a")],
+        vec![dns("a"), dns("b")],
+        vec![dns("a"), dns("a")],
+        vec![uri("spiffe://a/x y"), dns("a")],
+        vec![uri("CN=x:y")],
+        vec![uri("host.example.com")],
+        vec![uri(""), dns("a")],
+        vec![dns("*.example.com")],
+        vec![dns("CN=x")],
+        vec![dns("spiffe://a/x")],
+        vec![dns("")],
+    ] {
+        let der = certificate(names.clone(), |params| {
+            params.distinguished_name.push(DnType::CommonName, "x");
+        });
+        assert!(matches!(name(&der), Err(Denial::Invalid(_))), "{names:?}");
     }
+    let none = certificate(Vec::new(), |_| {});
+    assert!(matches!(name(&none), Err(Denial::Invalid(_))));
     let long = certificate(
         vec![uri(&format!("spiffe://a/{}", "x".repeat(2048)))],
         |_| {},
     );
-    assert!(name(&long, CertificateName::SanUri).is_err());
+    assert!(name(&long).is_err());
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn subject_is_written_without_ambiguity() {
                 .iter()
                 .for_each(|(kind, value)| params.distinguished_name.push(kind.clone(), *value));
         });
-        name(&der, CertificateName::Subject).unwrap()
+        name(&der).unwrap()
     };
     let plain = of(&[
         (DnType::OrganizationName, "Example"),
@@ -102,13 +103,7 @@ fn certificate_counts_while_it_is_valid() {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
     });
-    let at = |seconds| {
-        read(
-            &der,
-            CertificateName::SanUri,
-            UNIX_EPOCH + Duration::from_secs(seconds),
-        )
-    };
+    let at = |seconds| read(&der, UNIX_EPOCH + Duration::from_secs(seconds));
     let (from, until) = (1_577_836_800, 1_893_456_000);
     assert!(at(from - 1).is_err() && at(until).is_err() && at(from).is_ok());
     assert_eq!(
@@ -119,11 +114,7 @@ fn certificate_counts_while_it_is_valid() {
 
 #[test]
 fn connection_without_a_certificate_shows_nothing() {
-    let settings = CertificateSettings {
-        principal: CertificateName::SanUri,
-        grant: Grant::default(),
-    };
-    let certificates = Certificates::after(None, Some(&settings)).unwrap();
+    let certificates = Certificates::default();
     let headers = HeaderMap::new();
     let shown = |certificate: Option<Vec<u8>>| {
         let connection = ConnectionFacts {
@@ -158,18 +149,15 @@ proptest! {
         let mut damaged = WHOLE.clone();
         let at = at % damaged.len();
         damaged[at] = byte;
-        for kind in [CertificateName::SanUri, CertificateName::SanDns, CertificateName::Subject] {
-            if let Ok(name) = name(&damaged, kind) {
-                prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
-            }
-            // A longer length in the certificate's head may cover these bytes; TLS refuses that
-            // earlier.
-            let says_longer = at < 4;
-            damaged.push(0);
-            prop_assert!(says_longer || read(&damaged, kind, SystemTime::now()).is_err(), "bytes after the certificate");
-            damaged.pop();
-            let cut = &WHOLE[..cut.min(WHOLE.len() - 1)];
-            prop_assert!(read(cut, kind, SystemTime::now()).is_err());
+        if let Ok(name) = name(&damaged) {
+            prop_assert!(!name.is_empty() && name.len() <= MAX_NAME);
         }
+        // A longer length in the certificate's head may cover these bytes; TLS refuses that
+        // earlier.
+        let says_longer = at < 4;
+        damaged.push(0);
+        prop_assert!(says_longer || name(&damaged).is_err(), "bytes after the certificate");
+        let cut = &WHOLE[..cut.min(WHOLE.len() - 1)];
+        prop_assert!(name(cut).is_err());
     }
 }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use fanlight_backend::{Backend, KnownServer};
+use fanlight_backend::{Backend, BackendLimits, KnownServer};
 use fanlight_config::{Config, Server};
 use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
@@ -152,7 +152,7 @@ impl ListState {
         );
         let lists = list_limits(config).bytes;
         let lists = lists.one.saturating_mul(ListKind::ALL.len()).min(lists.all);
-        let longest = lists.saturating_add(config.limits.message);
+        let longest = lists.saturating_add(BackendLimits::default().message_bytes);
         let (writing, end) = (TaskTracker::new(), CancellationToken::new());
         Ok(Self {
             store,

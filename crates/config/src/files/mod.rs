@@ -635,7 +635,6 @@ fn parse_further(
         let context = Context {
             folder: &folder,
             call_timeout: config.timeouts.call,
-            concurrency: config.limits.concurrency,
         };
         for key in ["mcpServers", "servers"] {
             let Some(entry) = fields.get(key) else {

@@ -5,16 +5,13 @@ use std::time::Duration;
 use fanlight_fair::limit;
 
 use super::rates::RateRule;
-use crate::option::kind::{LONG_TIME, Maybe, Range, TIME, count, size, time};
+use crate::option::kind::{LONG_TIME, Maybe, TIME, count, size, time};
 use crate::option::several::Sections;
 use crate::option::{Options as _, options};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
-
-/// The range of `concurrency`, for all servers and for one.
-pub(crate) const CONCURRENCY: Range<usize> = count(1, 100_000);
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -32,8 +29,6 @@ options! {
         "memory" => memory: Option<usize> = None, Maybe(size(MIB, 1 << 40)), example "# 1GiB";
         /// Rate limits of clients. Default: none.
         "rates" [live] => rates: Vec<RateRule> = Vec::new(), Sections::<RateRule>::KIND, example "# [{for: [principal, tool], match: {tool: \"search/*\", server: search, endpoint: /mcp}, rate: 30/m, burst: 10, queue: 2s}]";
-        /// Threads that serve clients; 0 for one per processor.
-        "workers" => workers: usize = 0, count(0, 256);
         /// Open client connections. Lowered to three quarters of the files that the process may
         /// open.
         "connections" [live] => connections: usize = 16_384, count(1, 1_000_000);
@@ -42,12 +37,8 @@ options! {
         /// Processes of one stdio server that each belong to one client session, and as many that
         /// each belong to one principal.
         "processes" [live] => processes: usize = 64, count(1, 10_000);
-        /// Running calls per server, unless the server sets its own limit.
-        "concurrency" => concurrency: usize = 256, CONCURRENCY;
         /// Bytes of one HTTP request body, and of one line of a stdio client.
         "requestBody" => request_body: usize = 16 * MIB, size(KIB, GIB);
-        /// Bytes of one message of a server: a line, an SSE event or a JSON body.
-        "message" => message: usize = 64 * MIB, size(KIB, GIB);
         /// Traces kept in memory; 0 for none.
         "traces" => traces: usize = 500, count(0, 100_000);
     }
@@ -79,8 +70,6 @@ options! {
         "connect" [live] => connect: Duration = seconds(10), TIME;
         /// A whole call, unless the server sets its own timeout.
         "call" [live] => call: Duration = seconds(300), TIME;
-        /// A client's answer to a server request during a call. `call` is paused in the meantime.
-        "clientAnswer" => client_answer: Duration = seconds(600), TIME;
         /// A legacy session without a request.
         "sessionIdle" => session_idle: Duration = seconds(30 * 60), LONG_TIME;
         /// Finishing running requests on shutdown.

@@ -50,8 +50,6 @@ options! {
         "description" => description: Option<String> = None, REPLACED_TEXT;
         /// All annotations.
         "annotations" => annotations: Option<String> = None, REPLACED_OBJECT;
-        /// The whole `_meta`.
-        "_meta" => meta: Option<String> = None, REPLACED_OBJECT;
     }
 }
 

@@ -6,17 +6,19 @@ use std::time::Duration;
 use crate::settings::{Endpoints, EraChoice, SessionPolicy, Transport, is_own_variable};
 use serde_json::json;
 
+use fanlight_fair::limit;
+
 use super::auth::values::TEXT;
 use super::life::{FOLDER, START, SandboxOptions, StartChoice};
-use super::limits::{CONCURRENCY, Limits, Timeouts};
+use super::limits::Timeouts;
 use super::policy::{AllowedClients, WHO};
 use super::rewriting::{Argument, ArgumentKind, NEW_NAME, ToolOverride};
 use super::server_auth::{ServerAuth, ServerAuthOption};
-use super::tools::{Approval, PatternMap, ToolFilter};
+use super::tools::{Approval, EntryFilter, PatternMap};
 use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{
-    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, time,
+    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time,
 };
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
@@ -47,10 +49,10 @@ options! {
         "session" => session: SessionPolicy = SessionPolicy::Auto, SESSION;
         /// Limit for a whole call. Default: `timeouts.call`.
         "timeout" => timeout: Duration = Timeouts::default().call, TIME;
-        /// Limit on running calls. Default: `limits.concurrency`.
-        "concurrency" => concurrency: usize = Limits::default().concurrency, CONCURRENCY;
+        /// Limit on running calls.
+        "concurrency" => concurrency: usize = limit("concurrency", 256), count(1, 100_000);
         /// The offered tools.
-        "tools" => tools: ToolFilter = ToolFilter::default(), Nested::<ToolFilter>::KIND;
+        "tools" => tools: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The clients that may use it: `group:NAME`, `user:ISSUER#SUBJECT`, `scope:NAME` or `*`.
         /// Default: everybody. For others it has nothing.
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
@@ -68,11 +70,6 @@ options! {
         /// Arguments of its tools that are fixed, have another default, or are hidden, by the
         /// tools' own names.
         "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
-        /// Unknown methods and notifications that reach the server although some of its tools,
-        /// prompts or resources are hidden, renamed, or have fixed or hidden arguments. Fanlight
-        /// does not check their parameters, which may name hidden items. Without filters and
-        /// rewriting, all reach the server.
-        "methods" => methods: Vec<String> = Vec::new(), Each(METHOD), example "[batch/run]";
         /// Whether trace context is sent to it.
         "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER,
@@ -226,12 +223,6 @@ const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]
 
 /// The shortest interval is faster than the changes of most networks' name servers.
 const RESOLVE: Range<Duration> = time(Duration::from_secs(1), Duration::from_secs(3600));
-
-const METHOD: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |_, text| Some(text.value),
-    show: |method| json!(method),
-};
 
 const VARIABLE: Parsed<String> = Parsed {
     visible: Visible::All,

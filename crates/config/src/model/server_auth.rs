@@ -90,8 +90,6 @@ options! {
         /// Its private key there instead of a secret (PEM, in PKCS #8): RSA, P-256, P-384 or
         /// Ed25519.
         "key" => key: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${CLIENT_KEY}\"";
-        /// The authorization server's name for the public key, if it requires one.
-        "keyId" => key_id: Option<String> = None, Maybe(TEXT), example "# key-1";
         /// The identifier of the authorization server; Fanlight refuses another one that the server
         /// names.
         "issuer" => issuer: Option<String> = None, Maybe(ISSUER), example "https://id.example.com";
@@ -116,8 +114,6 @@ options! {
         /// `exchange` and `enterprise`: the type of that token. Default: `accessToken` with
         /// `exchange`, `idToken` with `enterprise`.
         "subjectTokenType" => subject_token_type: Option<SubjectTokenType> = None, Maybe(SUBJECT), example "# idToken";
-        /// `exchange`: the access token of the party that acts for the subject.
-        "actorToken" => actor_token: Option<Secret> = None, Maybe(CLIENT_SECRET), example "# \"${ACTOR_TOKEN}\"";
         /// `enterprise` with `tokenFile`: the enterprise's identity provider.
         "idp" => idp: Option<IdentityProvider> = None, Maybe(Nested::<IdentityProvider>::KIND), example "# {issuer: \"https://login.example.com\", clientId: fanlight}";
     }
@@ -130,8 +126,6 @@ options! {
     options {
         /// The issuer's identifier.
         "issuer" => issuer: String = String::new(), ISSUER, example "https://login.example.com";
-        /// The token endpoint. Default: from the issuer's metadata.
-        "tokenEndpoint" => token_endpoint: Option<String> = None, Maybe(URI), example "# https://login.example.com/token";
         /// Fanlight's client identifier there.
         "clientId" => client_id: Option<String> = None, Maybe(TEXT), example "fanlight";
         /// Its secret there.
@@ -167,7 +161,7 @@ impl ServerAuthKind {
             "connectTool" => &[Self::User, Self::UserKey],
             "sharedRedirectUri" => &[Self::User],
             "idp" => &[Self::Enterprise],
-            "audience" | "actorToken" => &[Self::Exchange],
+            "audience" => &[Self::Exchange],
             "subjectTokenType" => &[Self::Exchange, Self::Enterprise],
             "tokenFile" => &[Self::Workload, Self::Exchange, Self::Enterprise],
             "tokenEndpoint" => &[Self::ClientCredentials, Self::Workload, Self::Exchange],
@@ -205,7 +199,6 @@ impl ServerAuth {
             password: None,
             client_secret: None,
             key: None,
-            actor_token: None,
             idp,
             ..self.clone()
         }

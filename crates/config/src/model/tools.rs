@@ -11,19 +11,6 @@ use crate::report::problem::quoted;
 use crate::syntax::{Entry, Span, Value};
 
 options! {
-    /// The offered tools of a server. Patterns match the server's own names; `*` stands for any
-    /// characters.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct ToolFilter: "tools", "in `tools` of a server";
-    options {
-        /// The offered tools. Default: all.
-        "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"read_*\"]";
-        /// Tools that are not offered, even if `allow` matches them.
-        "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"delete_*\"]";
-    }
-}
-
-options! {
     /// Calls of a server's tools that need an approval. Patterns match the server's own names; `*`
     /// stands for any characters.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,13 +123,14 @@ impl<K: Kind> Kind for PatternMap<K> {
 }
 
 options! {
-    /// The visible items of one kind at an endpoint. `*` stands for any characters. Patterns match
-    /// a server and its own name or URI: `git/log_*`, `log_*` for every server, or `git__log_*`
-    /// with the server's prefix.
+    /// The items of one kind that a server or an endpoint shows. `*` stands for any characters.
+    /// Patterns of a server match its own names; those of an endpoint match a server and its own
+    /// name or URI: `git/log_*`, `log_*` for every server, or `git__log_*` with the server's
+    /// prefix.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct EntryFilter: "endpointFilter", "in `tools`, `prompts` or `resources` of an endpoint";
+    pub struct EntryFilter: "filter", "in `tools`, `prompts` or `resources`";
     options {
-        /// The visible items. Default: all.
+        /// The shown items. Default: all.
         "allow" => allow: Option<Vec<String>> = None, Maybe(PATTERNS), example "[\"git__*\", \"files__read_*\"]";
         /// Hidden items, even if `allow` matches them.
         "deny" => deny: Vec<String> = Vec::new(), PATTERNS, example "[\"*delete*\"]";
@@ -150,12 +138,6 @@ options! {
 }
 
 impl Default for EntryFilter {
-    fn default() -> Self {
-        Self::defaults()
-    }
-}
-
-impl Default for ToolFilter {
     fn default() -> Self {
         Self::defaults()
     }

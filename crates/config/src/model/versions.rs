@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::TEXT;
 use crate::definition::Form;
-use crate::option::kind::{Choice, Kind};
+use crate::option::kind::Kind;
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::syntax::Entry;
@@ -42,18 +42,10 @@ impl Share {
     }
 }
 
-/// The unit that stays at one version of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StickyChoice {
-    /// All requests of a principal.
-    Principal,
-    /// A session.
-    Session,
-}
-
 options! {
     /// The version of a server that serves a share of its clients: another entry of `mcpServers`,
-    /// which clients do not see.
+    /// which clients do not see. A principal stays at one version, and without authentication a
+    /// session does.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CanaryOptions: "canary", "in `canary` of a server";
     options {
@@ -62,10 +54,6 @@ options! {
         /// The share of the clients, from 0 to 1. A greater share includes all clients of a smaller
         /// one.
         "share" => share: Share = Share::default(), SHARE, example "0.1";
-        /// The unit that stays at one version: all requests of a `principal`, or a `session`.
-        /// Requests without a session follow the principal. All unauthenticated clients are one
-        /// principal.
-        "sticky" => sticky: StickyChoice = StickyChoice::Principal, STICKY;
     }
 }
 
@@ -86,11 +74,6 @@ options! {
 struct ShareOption;
 
 const SHARE: ShareOption = ShareOption;
-
-const STICKY: Choice<StickyChoice> = Choice(&[
-    ("principal", StickyChoice::Principal),
-    ("session", StickyChoice::Session),
-]);
 
 impl Kind for ShareOption {
     type Value = Share;

@@ -133,7 +133,7 @@ fn check_endpoints(reader: &mut Reader<'_>, config: &Config, fields: &Fields<'_>
 }
 
 /// A server's options about the clients' view and rights.
-const OF_CLIENTS: [&str; 10] = [
+const OF_CLIENTS: [&str; 9] = [
     "prefix",
     "tools",
     "allow",
@@ -143,7 +143,6 @@ const OF_CLIENTS: [&str; 10] = [
     "rename",
     "override",
     "arguments",
-    "methods",
 ];
 
 /// Reports impossible versions of servers, endpoints that show one, and options without effect on
@@ -239,7 +238,6 @@ fn read_servers(
     let context = Context {
         folder,
         call_timeout: config.timeouts.call,
-        concurrency: config.limits.concurrency,
     };
     for entry in [standard, vs_code].into_iter().flatten() {
         let servers = server::read_all(reader, entry, &context);
@@ -318,25 +316,20 @@ fn unmatched(member: &AllowedClients, auth: Option<&Auth>) -> Option<String> {
             let issuer = name.split('#').next().unwrap_or_default();
             let is_known = match issuer {
                 "key" => auth.keys.is_some(),
-                "certificate" => auth.certificates.is_some(),
+                "certificate" => auth.certificates,
                 "proxy" => auth.proxy.is_some(),
-                "socket" => auth.socket.is_some(),
+                "socket" => auth.socket,
                 issuer => auth.oauth.iter().any(|known| known.issuer == issuer),
             };
             return (!is_known).then(|| format!("{} is no issuer of `auth`", quoted(issuer)));
         }
-        AllowedClients::Group(name) => {
-            let has = |groups: &Vec<String>| groups.contains(name);
+        AllowedClients::Group(_) => {
             !auth.oauth.is_empty()
                 || auth.keys.is_some()
                 || auth
                     .proxy
                     .as_ref()
                     .is_some_and(|proxy| proxy.groups.is_some())
-                || auth
-                    .certificates
-                    .as_ref()
-                    .is_some_and(|all| has(&all.groups))
         }
         AllowedClients::Scope(_) | AllowedClients::Anybody => false,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::settings::{Endpoints, Transport};
 
 use crate::model::server::{MAX_NAME, Server};
-use crate::model::tools::{PATTERNS, ToolFilter};
+use crate::model::tools::{EntryFilter, PATTERNS};
 use crate::option::Options as _;
 use crate::option::fields::Fields;
 use crate::option::kind::{Flag, Kind as _};
@@ -22,7 +22,6 @@ const SUSPICIOUS_SECONDS: Duration = Duration::from_secs(10_000);
 pub(crate) struct Context<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) call_timeout: Duration,
-    pub(crate) concurrency: usize,
 }
 
 /// All servers in the order of the file; those with errors are left out.
@@ -117,9 +116,6 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     match fields.get("timeout") {
         Some(timeout) => warn_of_milliseconds(reader, timeout, server.timeout),
         None => server.timeout = context.call_timeout,
-    }
-    if fields.get("concurrency").is_none() {
-        server.concurrency = context.concurrency;
     }
     server.sandbox.resolved(context.folder);
     server
@@ -242,7 +238,7 @@ fn read_disabled(reader: &mut Reader<'_>, fields: &Fields<'_>, server: &mut Serv
 }
 
 /// Adds other programs' names for `tools.allow` and `tools.deny`.
-fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut ToolFilter) {
+fn read_other_filters(reader: &mut Reader<'_>, fields: &Fields<'_>, tools: &mut EntryFilter) {
     if let Some(include) = fields.get("includeTools") {
         if let Some(Value::Map(entries)) = fields.get("tools").map(|tools| &tools.value.value)
             && let Some(allow) = entries

@@ -15,7 +15,7 @@ fn help_of(text: &str) -> String {
 fn all_problems_of_a_file_are_reported_at_once_in_its_order() {
     let text = "\
 lissten: 127.0.0.1:8080
-path: mcp
+ssePath: mcp
 limits:
   traces: 400000
   requestBody: 1 lot
@@ -39,7 +39,7 @@ admin: {listen: 8081}
         errors(text),
         [
             "1:1 unknown field `lissten`",
-            "2:7 `mcp` is not the path of an endpoint",
+            "2:10 `mcp` is not the path of an endpoint",
             "4:11 `traces` is out of range: at least 0, at most 100000",
             "5:16 `1 lot` is not a size",
             "6:18 `5 minutes` is not a duration",
@@ -187,8 +187,8 @@ fn values_out_of_range_are_reported() {
             "1:20 `sessions` is out of range: at least 1, at most 10000000",
         ),
         (
-            with_server("limits: {message: 2GiB}"),
-            "1:19 `message` is out of range: at least 1KiB, at most 1GiB",
+            with_server("limits: {requestBody: 2GiB}"),
+            "1:23 `requestBody` is out of range: at least 1KiB, at most 1GiB",
         ),
         (
             with_server("limits: {sessions: -1}"),

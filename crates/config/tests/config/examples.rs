@@ -99,7 +99,7 @@ fn minimal_file_has_the_defaults_and_one_server() {
     assert_eq!(config.timeouts, defaults.timeouts);
     assert_eq!(server_names(&config), ["everything"]);
     assert_eq!(config.servers[0].timeout, defaults.timeouts.call);
-    assert_eq!(config.servers[0].concurrency, defaults.limits.concurrency);
+    assert_eq!(config.servers[0].concurrency, 256);
 }
 
 #[test]

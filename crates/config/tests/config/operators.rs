@@ -5,7 +5,7 @@ use fanlight_config::AllowedClients;
 use crate::{errors, good, with_server};
 
 const AUTH: &str = "auth: {oauth: [{issuer: 'https://id.example.com', signIn: {}}], proxy: {header: X-User, from: [10.0.0.0/8]}, \
-                    certificates: {groups: [services]}}";
+                    certificates: true}";
 const ROLES: &str = "roles: {operator: ['group:ops', 'user:proxy#root'], viewer: 'user:https://id.example.com#ann'}";
 
 fn admin(members: &str) -> String {
@@ -105,8 +105,8 @@ fn roles_that_nobody_can_have_are_refused() {
     for auth in [
         "",
         "auth: none\n",
-        "auth: {socket: {}}\n",
-        "auth: {certificates: {}}\n",
+        "auth: {socket: true}\n",
+        "auth: {certificates: true}\n",
     ] {
         let text = with_server(&format!(
             "{auth}admin: {{roles: {{approver: ['group:ops']}}}}"
@@ -120,7 +120,7 @@ fn roles_that_nobody_can_have_are_refused() {
     }
     assert!(
         good(&with_server(
-            "auth: {certificates: {groups: [ops]}}\nadmin: {roles: {approver: ['group:ops']}}"
+            "auth: {proxy: {header: X-User, groups: X-Groups, from: [10.0.0.0/8]}}\nadmin: {roles: {approver: ['group:ops']}}"
         ))
         .auth
         .methods()

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use crate::examples;
 
-const SECTIONS: [&str; 19] = [
+const SECTIONS: [&str; 17] = [
     "top",
     "server",
     "admin",
     "telemetry",
     "limits",
     "timeouts",
-    "tools",
+    "filter",
     "naming",
     "override",
     "argument",
@@ -22,9 +22,7 @@ const SECTIONS: [&str; 19] = [
     "claims",
     "introspection",
     "keys",
-    "certificates",
     "proxy",
-    "socket",
     "scopes",
 ];
 
@@ -52,7 +50,7 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
     match section {
         "top" => file[name] = value.clone(),
         "server" => file["mcpServers"]["a"][name] = value.clone(),
-        "tools" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
+        "filter" => file["mcpServers"]["a"]["tools"] = json!({ name: value }),
         "override" => file["mcpServers"]["a"]["override"] = json!({ "t": { name: value } }),
         "argument" => {
             file["mcpServers"]["a"]["arguments"] = json!({ "t": { "a": { name: value } } });
@@ -60,7 +58,7 @@ fn with_field(section: &str, name: &str, value: &Value) -> Value {
         "auth" => file["auth"] = json!({ name: value }),
         "issuer" => file["auth"]["oauth"] = json!([{ name: value }]),
         "claims" | "introspection" => file["auth"]["oauth"] = json!([{ section: { name: value } }]),
-        "keys" | "certificates" | "proxy" | "socket" | "scopes" => {
+        "keys" | "proxy" | "scopes" => {
             file["auth"][section] = json!({ name: value });
         }
         section => file[section] = json!({ name: value }),
@@ -219,7 +217,7 @@ fn schema_and_parser_agree_on_values() {
         top("listen", json!("127.0.0.1:1")),
         top(
             "limits",
-            json!({ "message": "64 kib", "requestBody": 2048, "traces": null }),
+            json!({ "requestBody": "64 kib", "traces": null }),
         ),
         top("admin", json!({ "listen": null })),
         top("ssePath", Value::Null),
@@ -248,8 +246,8 @@ fn schema_and_parser_agree_on_values() {
         with("args", json!([null])),
         with("env", json!({ "A": null })),
         with("tools", json!({ "allow": [1] })),
-        top("limits", json!({ "message": "1 lot" })),
-        top("limits", json!({ "message": 5 })),
+        top("limits", json!({ "requestBody": "1 lot" })),
+        top("limits", json!({ "requestBody": 5 })),
         top("allowedHosts", json!("x")),
     ] {
         assert!(!parser_errors(&bad).is_empty(), "{bad}");

@@ -30,8 +30,7 @@ fn each_kind_is_read() {
         (basic.kind, basic.username.as_deref()),
         (ServerAuthKind::Basic, Some("u"))
     );
-    let client =
-        auth("{ type: clientCredentials, clientId: c, key: '${TOKEN}', keyId: k, scopes: [a, b] }");
+    let client = auth("{ type: clientCredentials, clientId: c, key: '${TOKEN}', scopes: [a, b] }");
     assert_eq!(
         (client.client_id.as_deref(), client.scopes.unwrap().len()),
         (Some("c"), 2)

@@ -26,7 +26,7 @@ fn variables_are_replaced_in_every_value_and_in_no_key() {
     let config = good(
         "
 listen: ${LISTEN:-127.0.0.1:9999}
-limits: {sessions: '${N}', message: '${SIZE:-1MiB}'}
+limits: {sessions: '${N}', requestBody: '${SIZE:-1MiB}'}
 timeouts: {call: '${T}'}
 mcpServers:
   ${HOST}:
@@ -42,7 +42,7 @@ mcpServers:
     );
     assert_eq!(config.listen.to_string(), "127.0.0.1:9999");
     assert_eq!(config.limits.sessions, 7);
-    assert_eq!(config.limits.message, 1 << 20);
+    assert_eq!(config.limits.request_body, 1 << 20);
     assert_eq!(config.timeouts.call, Duration::from_secs(5));
     let server = &config.servers[0];
     assert_eq!(server.name, "${HOST}");
@@ -159,11 +159,10 @@ mcpServers:
   a: {command: run}
   b: {command: run, timeout: 1s, concurrency: 1}
 timeouts: {call: 7s}
-limits: {concurrency: 3}
 ",
     );
     assert_eq!(config.servers[0].timeout, Duration::from_secs(7));
-    assert_eq!(config.servers[0].concurrency, 3);
+    assert_eq!(config.servers[0].concurrency, 256);
     assert_eq!(config.servers[1].timeout, Duration::from_secs(1));
     assert_eq!(config.servers[1].concurrency, 1);
 }

@@ -1,6 +1,6 @@
 //! Canaries and mirrors: the entries that a server can name, and options without effect on them.
 
-use fanlight_config::{Share, StickyChoice};
+use fanlight_config::Share;
 
 use crate::{errors, good, warnings};
 
@@ -12,15 +12,9 @@ fn with(options: &str, more: &str) -> String {
 
 #[test]
 fn versions_are_other_entries_which_clients_are_not_shown() {
-    let config = good(&with(
-        "canary: {server: v2, share: 0.25, sticky: session}",
-        "",
-    ));
+    let config = good(&with("canary: {server: v2, share: 0.25}", ""));
     let canary = config.servers[0].canary.as_ref().unwrap();
-    assert_eq!(
-        (canary.server.as_str(), canary.sticky),
-        ("v2", StickyChoice::Session)
-    );
+    assert_eq!(canary.server.as_str(), "v2");
     assert!((canary.share.as_f64() - 0.25).abs() < 1e-9);
     assert_eq!(
         config
@@ -57,10 +51,6 @@ fn versions_that_cannot_be_are_refused_where_they_are_named() {
         (
             "canary: {server: v2, share: 5%}",
             "4:33 `5%` is not a share",
-        ),
-        (
-            "canary: {server: v2, sticky: user}",
-            "4:34 `user` is not a value of `sticky`",
         ),
     ] {
         assert_eq!(errors(&with(options, "")), [error], "{options}");

@@ -4,7 +4,7 @@
 //! Source: 2026-07-28 basic/authorization, Scope Selection Strategy and Scope Challenge Handling;
 //! RFC 6749, 3.3.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,8 +24,6 @@ pub struct ScopeSettings {
     pub call: Vec<String>,
     /// Additional scopes for calls of some tools.
     pub tools: Vec<ToolScopes>,
-    /// For each scope, the scopes that it includes.
-    pub implies: Vec<(String, Vec<String>)>,
 }
 
 /// Additional scopes for calls of some tools.
@@ -51,8 +49,6 @@ pub(crate) struct ScopePolicy {
     read: Vec<Arc<str>>,
     call: Vec<Arc<str>>,
     tools: Vec<ToolRule>,
-    /// For each scope, all scopes that include it, directly or indirectly.
-    contained_in: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
 #[derive(Clone)]
@@ -162,7 +158,6 @@ impl ScopePolicy {
             read: shared(&settings.read),
             call: shared(&settings.call),
             tools: settings.tools.iter().map(rule).collect(),
-            contained_in: containers(&settings.implies),
         }
     }
 
@@ -210,44 +205,12 @@ impl ScopePolicy {
             return Ok(());
         }
         let required = self.required(operation);
-        if required.iter().all(|scope| self.has(held, scope)) {
+        if required.iter().all(|scope| held.contains(scope)) {
             Ok(())
         } else {
             Err(required)
         }
     }
-
-    fn has(&self, held: &Scopes, scope: &str) -> bool {
-        let contained = || {
-            self.contained_in
-                .get(scope)
-                .is_some_and(|all| all.iter().any(|one| held.contains(one)))
-        };
-        held.contains(scope) || contained()
-    }
-}
-
-/// For each scope, the scopes that include it: the transitive closure of `implies`, which may have
-/// cycles.
-fn containers(implies: &[(String, Vec<String>)]) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
-    let mut all: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
-    for (scope, _) in implies {
-        let container: Arc<str> = Arc::from(scope.as_str());
-        let (mut seen, mut open) = (BTreeSet::from([scope.as_str()]), vec![scope.as_str()]);
-        while let Some(one) = open.pop() {
-            let contained = implies
-                .iter()
-                .filter(|(name, _)| name == one)
-                .flat_map(|(_, contained)| contained);
-            for contained in contained.filter(|contained| seen.insert(contained)) {
-                all.entry(Arc::from(contained.as_str()))
-                    .or_default()
-                    .insert(Arc::clone(&container));
-                open.push(contained);
-            }
-        }
-    }
-    all
 }
 
 fn distinct(mut scopes: Vec<Arc<str>>) -> Vec<Arc<str>> {
@@ -285,13 +248,6 @@ mod tests {
             tools: vec![
                 tools("files/", &["files"]),
                 tools("files/delete_", &["files", "files:delete"]),
-            ],
-            implies: vec![
-                ("mcp:admin".into(), list(&["mcp:call"])),
-                ("mcp:call".into(), list(&["mcp:read"])),
-                ("root".into(), list(&["mcp:admin", "files:delete", "files"])),
-                ("a".into(), list(&["b"])),
-                ("b".into(), list(&["a", "c"])),
             ],
         })
     }
@@ -382,14 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn held_scopes_count_with_what_they_contain() {
+    fn all_required_scopes_must_be_held() {
         let policy = policy();
         let delete = || tool("files", "delete_all");
         for (held, operation, missing) in [
             ("mcp:read", Operation::Read, None),
             ("mcp:read", Operation::Call, Some("mcp:call")),
-            ("mcp:call", Operation::Read, None),
-            ("mcp:admin", Operation::Read, None),
+            ("mcp:call", Operation::Read, Some("mcp:read")),
             ("", Operation::Free, None),
             ("", Operation::Read, Some("mcp:read")),
             ("MCP:READ", Operation::Read, Some("mcp:read")),
@@ -404,8 +359,6 @@ mod tests {
                 Some("mcp:call files files:delete"),
             ),
             ("mcp:call files files:delete", delete(), None),
-            ("root", delete(), None),
-            ("a", delete(), Some("mcp:call files files:delete")),
         ] {
             let outcome = policy.check(&Scopes::parse(held), &operation).err();
             assert_eq!(
@@ -415,19 +368,6 @@ mod tests {
             );
         }
         assert_eq!(policy.check(&Scopes::All, &delete()), Ok(()));
-    }
-
-    #[test]
-    fn implications_may_have_cycles() {
-        let containing = |scope: &str| {
-            policy().contained_in[scope]
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(containing("c"), ["a", "b"]);
-        assert_eq!(containing("b"), ["a"]);
-        assert_eq!(containing("mcp:read"), ["mcp:admin", "mcp:call", "root"]);
     }
 
     #[test]

@@ -17,7 +17,6 @@ pub(crate) fn gateway(server: Arc<dyn BackendClient>, endpoints: &[&str]) -> Arc
         client: server,
         prefix: None,
         tools: None,
-        methods: Vec::new(),
         rewriting: Rewriting::default(),
         approval: None,
         guard: None,

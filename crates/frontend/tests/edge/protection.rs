@@ -79,7 +79,6 @@ fn protection(authorization_servers: &[&str]) -> LiveProtection {
         read: list(&["mcp:read"]),
         call: list(&["mcp:call"]),
         tools: vec![delete],
-        implies: vec![("mcp:admin".into(), list(&["mcp:call", "mcp:read"]))],
     };
     let other = ScopeSettings {
         read: list(&["other:read"]),

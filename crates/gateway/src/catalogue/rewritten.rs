@@ -123,7 +123,6 @@ impl Entry {
             (Rewritten::TITLE, "title"),
             (Rewritten::DESCRIPTION, "description"),
             (Rewritten::ANNOTATIONS, "annotations"),
-            (Rewritten::META, "_meta"),
         ] {
             if self.rewritten.includes(member) {
                 changes.push(format!("has another {name}"));

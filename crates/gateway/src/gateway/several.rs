@@ -60,7 +60,7 @@ impl Gateway {
         let Method::Other(method) = &call.method else {
             return Err(unknown);
         };
-        let takes = |backend: &Member| backend.takes_unknown(method, view.has_filters());
+        let takes = |backend: &Member| backend.takes_unknown(view.has_filters());
         if !view.backends().any(takes) {
             return Err(unknown);
         }

@@ -549,7 +549,6 @@ pub(super) fn entry(id: BackendId, fake: &Arc<Fake>, prefix: Option<&str>) -> Ba
         client: Arc::<Fake>::clone(fake),
         prefix,
         tools: None,
-        methods: Vec::new(),
         rewriting,
         store: None,
         canary: None,

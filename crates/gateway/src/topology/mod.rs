@@ -80,8 +80,6 @@ pub(crate) struct Member {
     /// kept.
     is_transparent: bool,
     has_listed_tools_only: bool,
-    /// Unknown methods that the server gets although entries of it are hidden or rewritten.
-    methods: Vec<String>,
     approval: Option<ApprovalSettings>,
     guard: Option<Arc<dyn DefinitionGuard>>,
     pub(crate) canary: Option<Canary>,
@@ -120,7 +118,6 @@ impl Topology {
                 tools,
                 rewriting,
                 store,
-                methods,
                 approval,
                 guard,
                 canary,
@@ -147,7 +144,6 @@ impl Topology {
                 tools,
                 is_transparent,
                 has_listed_tools_only,
-                methods,
                 approval,
                 guard,
                 canary,
@@ -310,7 +306,6 @@ impl Member {
         self.id == other.id
             && has_same_names
             && self.tools == other.tools
-            && self.methods == other.methods
             && guard(self) == guard(other)
     }
 
@@ -356,9 +351,8 @@ impl Member {
 
     /// Whether the server may get a method or notification that Fanlight does not know. Its
     /// parameters could name anything in any form, so no filter or rule about arguments would hold.
-    pub(crate) fn takes_unknown(&self, method: &str, is_filtered: bool) -> bool {
+    pub(crate) fn takes_unknown(&self, is_filtered: bool) -> bool {
         !(is_filtered || self.has_listed_tools_only)
-            || self.methods.iter().any(|listed| listed == method)
     }
 
     /// Whether clients must not reach the tool or prompt `original` by this name, or only after a

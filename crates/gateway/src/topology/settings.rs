@@ -25,9 +25,6 @@ pub struct BackendEntry {
     pub prefix: Option<String>,
     /// The tools that exist for clients; `None` for all.
     pub tools: Option<ItemFilter>,
-    /// Methods and notifications unknown to Fanlight that the server gets although entries of it
-    /// are hidden or rewritten.
-    pub methods: Vec<String>,
     /// The changes of its tools and prompts.
     pub rewriting: Rewriting,
     /// The calls that need approval.

@@ -23,15 +23,12 @@ const UNUSABLE: &str = "it is not a private key in PEM form (RSA, P-256, P-384 o
 pub struct SigningKey {
     key: Arc<EncodingKey>,
     algorithm: Algorithm,
-    /// The id by which the authorization server knows the public key.
-    id: Option<String>,
 }
 
 impl std::fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SigningKey")
             .field("algorithm", &self.algorithm)
-            .field("id", &self.id)
             .finish_non_exhaustive()
     }
 }
@@ -50,13 +47,12 @@ struct ClientClaims<'a> {
 }
 
 impl SigningKey {
-    /// Reads a private key in PEM: RSA, P-256, P-384 or Ed25519. `id` is the key's id at the
-    /// authorization server, if required.
+    /// Reads a private key in PEM: RSA, P-256, P-384 or Ed25519.
     ///
     /// # Errors
     ///
     /// If it is not such a key. The text reveals nothing about it.
-    pub fn from_pem(pem: &Secret, id: Option<String>) -> Result<Self, OAuthError> {
+    pub fn from_pem(pem: &Secret) -> Result<Self, OAuthError> {
         let text = pem.expose().as_bytes();
         let candidates = [
             (EncodingKey::from_ec_pem(text), Algorithm::ES256),
@@ -73,7 +69,6 @@ impl SigningKey {
             Some((key, algorithm)) => Ok(Self {
                 key: Arc::new(key),
                 algorithm,
-                id,
             }),
             None => Err(OAuthError::Key(UNUSABLE.to_owned())),
         }
@@ -85,11 +80,8 @@ impl SigningKey {
     ///
     /// If it cannot be computed.
     pub fn public(&self) -> Result<Jwk, OAuthError> {
-        let public = Jwk::from_encoding_key(&self.key, self.algorithm);
-        let mut public =
-            public.map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))?;
-        public.common.key_id.clone_from(&self.id);
-        Ok(public)
+        Jwk::from_encoding_key(&self.key, self.algorithm)
+            .map_err(|error| OAuthError::Key(format!("the key cannot be used: {error}")))
     }
 
     /// The name of its algorithm.
@@ -119,11 +111,7 @@ impl SigningKey {
             iat: now,
             exp,
         };
-        let header = Header {
-            kid: self.id.clone(),
-            ..Header::new(self.algorithm)
-        };
-        sign(&header, &claims, &self.key)
+        sign(&Header::new(self.algorithm), &claims, &self.key)
     }
 }
 
@@ -173,7 +161,7 @@ mod tests {
             ),
         ];
         for (pem, algorithm) in keys {
-            let key = SigningKey::from_pem(&Secret::new(pem), Some("k1".to_owned())).unwrap();
+            let key = SigningKey::from_pem(&Secret::new(pem)).unwrap();
             assert_eq!(key.algorithm(), algorithm);
             let assertion = key
                 .client_assertion("client", "https://id.example.com")
@@ -182,7 +170,6 @@ mod tests {
             validation.set_audience(&["https://id.example.com"]);
             let public = DecodingKey::from_jwk(&key.public().unwrap()).unwrap();
             let token = decode::<Value>(assertion.expose(), &public, &validation).unwrap();
-            assert_eq!(token.header.kid.as_deref(), Some("k1"));
             assert_eq!(
                 (&token.claims["iss"], &token.claims["sub"]),
                 (&"client".into(), &"client".into())
@@ -201,7 +188,7 @@ mod tests {
             "secret",
             "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n",
         ] {
-            let error = SigningKey::from_pem(&Secret::new(text), None)
+            let error = SigningKey::from_pem(&Secret::new(text))
                 .unwrap_err()
                 .to_string();
             assert!(

@@ -40,8 +40,6 @@ pub struct Client<'a> {
 pub struct TokenExchange<'a> {
     /// The token of the represented party.
     pub subject: TypedToken<'a>,
-    /// The token of the acting party.
-    pub actor: Option<TypedToken<'a>>,
     /// The authorization server's name for the recipient of the new token.
     pub audience: Option<&'a str>,
     /// The type of the new token.
@@ -278,7 +276,6 @@ impl Client<'_> {
         let (audience, requested_type) = (Some(audience), Some(ID_JAG));
         let exchange = TokenExchange {
             subject,
-            actor: None,
             audience,
             requested_type,
             target,
@@ -532,21 +529,15 @@ impl TokenExchange<'_> {
             ("subject_token", self.subject.token.expose()),
             ("subject_token_type", self.subject.kind),
         ];
-        let actor = self.actor.map(|actor| {
-            [
-                ("actor_token", actor.token.expose()),
-                ("actor_token_type", actor.kind),
-            ]
-        });
         let audience = self.audience.map(|audience| ("audience", audience));
         let requested = self
             .requested_type
             .map(|kind| ("requested_token_type", kind));
-        let optional = actor.into_iter().flatten().chain(audience).chain(requested);
         [("grant_type", grant)]
             .into_iter()
             .chain(subject)
-            .chain(optional)
+            .chain(audience)
+            .chain(requested)
             .collect()
     }
 }

@@ -91,7 +91,7 @@ async fn client_shows_who_it_is_as_the_authorization_server_wants() {
 #[tokio::test]
 async fn key_signs_an_assertion_for_the_issuer() {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let key = SigningKey::from_pem(&Secret::new(pem), None).unwrap();
+    let key = SigningKey::from_pem(&Secret::new(pem)).unwrap();
     let asked = asked_by(ClientCredentials::Key(key), json!(["private_key_jwt"])).await;
     let claims = payload(asked.parameter("client_assertion").unwrap());
     assert_eq!(
@@ -112,16 +112,12 @@ async fn tokens_are_exchanged_and_assertions_redeemed() {
     let (requests, provider) = (requests(), world.provider().await);
     let registration = registration(&provider);
     let client = client(&requests, &provider, &registration);
-    let (subject, actor, target) = (Secret::new("subject"), Secret::new("actor"), target());
+    let (subject, target) = (Secret::new("subject"), target());
     let exchange = TokenExchange {
         subject: TypedToken {
             token: &subject,
             kind: ID_TOKEN,
         },
-        actor: Some(TypedToken {
-            token: &actor,
-            kind: ACCESS_TOKEN,
-        }),
         audience: Some("crm"),
         requested_type: None,
         target: &target,
@@ -141,8 +137,6 @@ async fn tokens_are_exchanged_and_assertions_redeemed() {
         ),
         ("subject_token", "subject"),
         ("subject_token_type", ID_TOKEN),
-        ("actor_token", "actor"),
-        ("actor_token_type", ACCESS_TOKEN),
         ("audience", "crm"),
         ("scope", "a b"),
     ] {

@@ -396,7 +396,6 @@ async fn identity_of_an_enterprise_becomes_a_token_of_the_server() {
     };
     let idp_settings = IdentityProvider {
         issuer: idp.url().to_owned(),
-        token_endpoint: None,
         client,
     };
     let grant = MachineGrant::Enterprise {

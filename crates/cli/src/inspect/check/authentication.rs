@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::DEFAULT_PATH;
-use fanlight_config::{
-    Auth, AuthChoice, CertificateName, Config, Key, SessionPolicy, Tls, written_moment,
-};
+use fanlight_config::{Auth, AuthChoice, Config, Key, SessionPolicy, Tls, written_moment};
 
 use crate::out::counted;
 use crate::users::auth_of_users;
@@ -87,13 +85,8 @@ fn methods(auth: &Auth) -> Vec<String> {
             issuer.issuer
         ));
     }
-    if let Some(certificates) = &auth.certificates {
-        let what = match certificates.principal {
-            CertificateName::SanUri => "the URI of its subject alternative names",
-            CertificateName::SanDns => "the DNS name of its subject alternative names",
-            CertificateName::Subject => "its subject",
-        };
-        methods.push(format!("the TLS certificate of the client, by {what}"));
+    if auth.certificates {
+        methods.push("the TLS certificate of the client".to_owned());
     }
     if let Some(proxy) = &auth.proxy {
         let from: Vec<_> = proxy.from.iter().map(ToString::to_string).collect();
@@ -103,7 +96,7 @@ fn methods(auth: &Auth) -> Vec<String> {
             from.join(", ")
         ));
     }
-    if auth.socket.is_some() {
+    if auth.socket {
         methods.push("the local user at the other end of a Unix socket".to_owned());
     }
     methods
@@ -172,14 +165,14 @@ pub(in crate::inspect) fn warnings(config: &Config, now: SystemTime) -> Vec<Stri
     for key in auth.keys.iter().flat_map(|file| &file.keys) {
         warnings.extend(about_key(key, config, now));
     }
-    if auth.certificates.is_some() && config.tls.as_ref().and_then(Tls::client_ca).is_none() {
+    if auth.certificates && config.tls.as_ref().and_then(Tls::client_ca).is_none() {
         warnings.push(
             "`auth.certificates` has no effect, since the listener requests no client \
              certificates; set `tls.clientCa` to the file with the authorities that sign them"
                 .to_owned(),
         );
     }
-    if auth.socket.is_some() && config.listen.ip().is_some() {
+    if auth.socket && config.listen.ip().is_some() {
         warnings.push(format!(
             "`auth.socket` has no effect, since {} (`listen`) is not a Unix socket; listen on one, \
              such as `listen: unix:/run/fanlight.sock`",

@@ -4,10 +4,9 @@ use std::time::SystemTime;
 
 use ipnet::IpNet;
 
-use super::values::{FILE, HEADER, NETWORK, SCOPE, TEXT};
-use crate::option::kind::{Choice, Each, Maybe};
+use super::values::{FILE, HEADER, NETWORK};
+use crate::option::kind::{Each, Maybe};
 use crate::option::options;
-use crate::option::several::OneOrMany;
 
 options! {
     /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and
@@ -43,39 +42,6 @@ pub struct Key {
 }
 
 options! {
-    /// TLS certificates of clients, signed by `tls.clientCa`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Certificates: "certificates", "in `certificates`";
-    options {
-        /// The part of a certificate that is the principal: a URI among its subject alternative
-        /// names, such as a SPIFFE ID, a DNS name among them, or its subject. The certificate must
-        /// have exactly one.
-        "principal" => principal: CertificateName = CertificateName::SanUri, CERTIFICATE_NAME;
-        /// The groups of these clients.
-        "groups" => groups: Vec<String> = Vec::new(), Each(TEXT), example "[services]";
-        /// The scopes of these clients. Default: all.
-        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
-    }
-}
-
-/// The part of a certificate that names the principal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateName {
-    /// The URI of its subject alternative names.
-    SanUri,
-    /// The DNS name of its subject alternative names.
-    SanDns,
-    /// Its subject.
-    Subject,
-}
-
-const CERTIFICATE_NAME: Choice<CertificateName> = Choice(&[
-    ("san-uri", CertificateName::SanUri),
-    ("san-dns", CertificateName::SanDns),
-    ("subject", CertificateName::Subject),
-]);
-
-options! {
     /// Headers in which a reverse proxy names the user that it has authenticated. They count only
     /// on connections from the addresses in `from`, and the proxy must remove these headers from
     /// its clients' requests.
@@ -88,18 +54,5 @@ options! {
         "groups" => groups: Option<String> = None, Maybe(HEADER), example "X-Forwarded-Groups";
         /// The addresses of the proxy, as networks.
         "from" => from: Vec<IpNet> = Vec::new(), Each(NETWORK), example "[10.0.0.0/8]";
-        /// The scopes of these clients. Default: all.
-        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
-    }
-}
-
-options! {
-    /// Users of this machine. The system tells which user has opened a connection to a Unix socket.
-    /// The principal is, for example, `uid:1000`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Socket: "socket", "in `socket`";
-    options {
-        /// The scopes of these clients. Default: all.
-        "scopes" => scopes: Option<Vec<String>> = None, Maybe(OneOrMany(SCOPE)), example "[mcp:read]";
     }
 }

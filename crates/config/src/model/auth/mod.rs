@@ -8,12 +8,12 @@ pub(crate) mod values;
 use serde_json::{Value as Json, json};
 
 use crate::definition::Form;
-use crate::option::kind::{Kind, Maybe, Nested};
+use crate::option::kind::{Flag, Kind, Maybe, Nested};
 use crate::option::reader::{Reader, suggest};
 use crate::option::several::Sections;
 use crate::option::{Options as _, options};
 use crate::syntax::{Entry, Value};
-use methods::{Certificates, KeyFile, Proxy, Socket};
+use methods::{KeyFile, Proxy};
 use oauth::Issuer;
 use scopes::ScopeRules;
 
@@ -54,12 +54,15 @@ options! {
         "oauth" => oauth: Vec<Issuer> = Vec::new(), Sections::<Issuer>::KIND;
         /// Accepted keys.
         "keys" => keys: Option<KeyFile> = None, Maybe(Nested::<KeyFile>::KIND);
-        /// TLS certificates of clients, if `tls.clientAuth` requests them.
-        "certificates" => certificates: Option<Certificates> = None, Maybe(Nested::<Certificates>::KIND);
+        /// Whether a TLS certificate, signed by `tls.clientCa`, authenticates its client. It names
+        /// the principal: the URI among its subject alternative names, such as a SPIFFE ID; without
+        /// one, the DNS name among them; without either, its subject.
+        "certificates" => certificates: bool = false, Flag;
         /// Headers in which a reverse proxy names the user that it has authenticated.
         "proxy" => proxy: Option<Proxy> = None, Maybe(Nested::<Proxy>::KIND);
-        /// Users of this machine, if `listen` is a Unix socket.
-        "socket" => socket: Option<Socket> = None, Maybe(Nested::<Socket>::KIND);
+        /// Whether the user of this machine who has connected is the client, if `listen` is a Unix
+        /// socket. The principal is, for example, `uid:1000`.
+        "socket" => socket: bool = false, Flag;
         /// The scopes that requests need.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
     }
@@ -122,7 +125,7 @@ fn check(reader: &mut Reader<'_>, entry: &Entry, auth: &Auth) {
             entry
                 .value
                 .field(method)
-                .is_some_and(|node| !node.is_null())
+                .is_some_and(|node| !matches!(node.value, Value::Null | Value::Bool(false)))
         });
     if !has_method {
         let help =

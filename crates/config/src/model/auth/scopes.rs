@@ -21,8 +21,6 @@ options! {
         /// For calls of these tools, in addition to `call`: `files/delete_*`, `delete_*` for every
         /// server, or `files__delete_*` with the server's prefix; `*` stands for any characters.
         "tools" => tools: Option<Vec<(String, Vec<String>)>> = None, Maybe(PatternMap(NameMap(OneOrMany(SCOPE)))), example "{\"files__delete_*\": [files:delete]}";
-        /// Scopes that include others: a client with `mcp:admin` also has the scopes listed for it.
-        "implies" => implies: Option<Vec<(String, Vec<String>)>> = None, Maybe(NameMap(OneOrMany(SCOPE))), example "{\"mcp:admin\": [mcp:call, mcp:read]}";
     }
 }
 

@@ -16,8 +16,6 @@ pub enum DefinitionMember {
     Description,
     /// `annotations`
     Annotations,
-    /// `_meta`
-    Meta,
 }
 
 impl DefinitionMember {
@@ -28,7 +26,6 @@ impl DefinitionMember {
             Self::Title => "title",
             Self::Description => "description",
             Self::Annotations => "annotations",
-            Self::Meta => "_meta",
         }
     }
 
@@ -37,7 +34,6 @@ impl DefinitionMember {
             Self::Title => Rewritten::TITLE,
             Self::Description => Rewritten::DESCRIPTION,
             Self::Annotations => Rewritten::ANNOTATIONS,
-            Self::Meta => Rewritten::META,
         }
     }
 }

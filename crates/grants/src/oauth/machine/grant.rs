@@ -12,7 +12,7 @@ use crate::oauth::error::OAuthError;
 use crate::oauth::proof::ProofKey;
 use crate::oauth::provider::Provider;
 use crate::oauth::registration::ClientRegistration;
-use crate::oauth::token::{ACCESS_TOKEN, Client, TokenExchange, TokenSet, TypedToken, unverified};
+use crate::oauth::token::{Client, TokenExchange, TokenSet, TypedToken, unverified};
 
 /// A request for a token at an authorization server.
 pub(super) struct Asking<'a> {
@@ -117,14 +117,7 @@ impl Asking<'_> {
                     .redeem_assertion(&assertion, target)
                     .await
             }
-            MachineGrant::Exchange {
-                actor, audience, ..
-            } => {
-                let (actor, audience) = (actor.as_ref(), audience.as_deref());
-                let actor = actor.map(|token| TypedToken {
-                    token,
-                    kind: ACCESS_TOKEN,
-                });
+            MachineGrant::Exchange { audience, .. } => {
                 let client = self.client(self.known_as(registration, subject));
                 let subject = TypedToken {
                     token: &subject.token,
@@ -133,8 +126,7 @@ impl Asking<'_> {
                 client
                     .exchange(&TokenExchange {
                         subject,
-                        actor,
-                        audience,
+                        audience: audience.as_deref(),
                         requested_type: None,
                         target,
                     })
@@ -212,10 +204,7 @@ impl Asking<'_> {
         &self,
         idp: &IdentityProvider,
     ) -> Result<(Provider, ClientRegistration), OAuthError> {
-        let provider = match &idp.token_endpoint {
-            Some(endpoint) => Provider::of_token_endpoint(idp.issuer.clone(), endpoint.clone()),
-            None => Provider::discover(self.requests, &idp.issuer).await?,
-        };
+        let provider = Provider::discover(self.requests, &idp.issuer).await?;
         let registration = ClientRegistration::configured(&provider, &idp.client);
         Ok((provider, registration))
     }

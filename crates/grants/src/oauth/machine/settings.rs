@@ -46,8 +46,6 @@ pub enum MachineGrant {
     Exchange {
         /// The token of the represented party.
         subject: Subject,
-        /// The access token of the acting party.
-        actor: Option<Secret>,
         /// The name by which the authorization server knows the server.
         audience: Option<String>,
     },
@@ -74,8 +72,6 @@ pub struct Subject {
 pub struct IdentityProvider {
     /// The issuer of the identity provider.
     pub issuer: String,
-    /// The token endpoint; `None` to discover it.
-    pub token_endpoint: Option<Url>,
     /// Fanlight's client there.
     pub client: ConfiguredClient,
 }
