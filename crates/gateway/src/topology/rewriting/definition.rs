@@ -251,13 +251,12 @@ mod tests {
     fn members_of_a_definition_are_replaced_removed_and_added() {
         use DefinitionMember::*;
         let tool =
-            "{ \"name\":\"t\",\n \"description\" : \"old\",\"x\": 1.0, \"_meta\":{\"a\":1} }";
+            "{ \"name\":\"t\",\n \"description\" : \"old\",\"x\": 1.0, \"annotations\":{\"a\":1} }";
         assert_eq!(
             defined(
                 &[
                     (Description, Some("\"new\"")),
                     (Title, Some("\"T\"")),
-                    (Meta, None),
                     (Annotations, None)
                 ],
                 &[],
@@ -270,7 +269,10 @@ mod tests {
             defined(&[(Description, Some("\"new\""))], &[], twice),
             r#"{"description":"new","descriptio\u006e":"new"}"#
         );
-        assert_eq!(defined(&[(Meta, Some("{}"))], &[], "{}"), r#"{"_meta":{}}"#);
+        assert_eq!(
+            defined(&[(Title, Some("\"T\""))], &[], "{}"),
+            r#"{"title":"T"}"#
+        );
     }
 
     #[test]
