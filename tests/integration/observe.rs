@@ -106,12 +106,6 @@ async fn trace_test_names_the_carriers_of_every_hop() {
 #[tokio::test]
 async fn trace_test_fails_if_a_hop_drops_the_trace() {
     let backend = echoing(Era::Modern, Transport::Http).await;
-    let (output, text) = trace_test(&backend, r#""traceContext":"omit""#, &EXPORTING).await;
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("✗ not carried fanlight → b") && text.contains("omit"),
-        "{text}"
-    );
     let servers = config(&[backend.entry("b")]);
     let text = format!(
         r#"{},"telemetry":{{"trustInbound":"ignore"}}}}"#,

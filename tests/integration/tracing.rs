@@ -137,14 +137,6 @@ async fn exported_span_is_the_parent_of_backend_spans() {
 }
 
 #[tokio::test]
-async fn backend_with_omit_gets_no_context() {
-    let (gateway, backend) = start(Transport::Http, EXPORTING, r#""traceContext":"omit""#).await;
-    let got = sent(&gateway, &backend, Some(A), Some(B)).await;
-    assert_eq!((in_meta(&got), got.header("traceparent")), (None, None));
-    assert_eq!(got.member_at(&["params", "_meta", "baggage"]), None);
-}
-
-#[tokio::test]
 async fn merged_list_is_one_trace_that_names_missing_backends() {
     let (good, other) = (
         Backend::start(Era::Modern, Transport::Http).await,

@@ -16,9 +16,7 @@ pub use fanlight_config::settings::{
 use fanlight_fair::limit;
 use fanlight_protocol::Revision;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
-use fanlight_telemetry::{
-    BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry, TraceContextPolicy,
-};
+use fanlight_telemetry::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, Telemetry};
 
 use crate::credentials::CredentialSource;
 use crate::memory::MessageMemory;
@@ -93,7 +91,6 @@ impl BackendSettings {
             telemetry:
                 TelemetrySettings {
                     telemetry: _,
-                    trace_context,
                     content,
                 },
             handles: _,
@@ -111,7 +108,6 @@ impl BackendSettings {
             && *health == other.health
             && *timeouts == other.timeouts
             && *limits == other.limits
-            && *trace_context == other.telemetry.trace_context
             && *content == other.telemetry.content
             && *endpoints == other.endpoints
             && repeats.is_some() == other.repeats.is_some()
@@ -140,8 +136,6 @@ impl PartialEq for KnownServer {
 pub struct TelemetrySettings {
     /// The recorder.
     pub telemetry: Telemetry,
-    /// Whether the server gets trace context.
-    pub trace_context: TraceContextPolicy,
     /// The recorded parts of tool calls.
     pub content: ContentPolicy,
 }
@@ -150,15 +144,10 @@ impl TelemetrySettings {
     /// The attributes of spans and counters of the server called `name`.
     pub(crate) fn of(self, name: &str, transport: &TransportSettings) -> BackendTelemetry {
         let endpoint = endpoint_of(transport);
-        let Self {
-            telemetry,
-            trace_context,
-            content,
-        } = self;
+        let Self { telemetry, content } = self;
         telemetry.backend(BackendInfo {
             name: name.to_owned(),
             endpoint,
-            trace_context,
             content,
         })
     }

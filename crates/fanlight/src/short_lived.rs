@@ -155,7 +155,7 @@ pub(crate) async fn trace_test(config: &Config, args: &TraceTestArgs) -> Result<
             DEFAULT_PATH,
             async |url, key| {
                 let client = Client::new(&url, config.timeouts.call)?.with_token(key);
-                inspect::trace_test(&client, config, telemetry, args).await
+                inspect::trace_test(&client, telemetry, args).await
             },
         )
         .await

@@ -22,7 +22,7 @@ use fanlight_frontend::{
 };
 use fanlight_record::AuditLog;
 use fanlight_replicas::keys;
-use fanlight_telemetry::{ContentPolicy, Telemetry, TraceContextPolicy, TrustInbound};
+use fanlight_telemetry::{ContentPolicy, Telemetry, TrustInbound};
 use tokio_util::sync::CancellationToken;
 
 use crate::guard;
@@ -127,10 +127,6 @@ pub(crate) fn backend_settings(
         memory: memory.clone(),
         telemetry: TelemetrySettings {
             telemetry: telemetry.clone(),
-            trace_context: match server.forwards_trace_context {
-                true => TraceContextPolicy::Forward,
-                false => TraceContextPolicy::Omit,
-            },
             content: ContentPolicy {
                 arguments: server.records_content,
                 results: server.records_content,

@@ -21,7 +21,7 @@ use fanlight_otlp::{ExportSettings, OtlpProtocol, OtlpTarget, TlsFiles};
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, Carriers, ContentPolicy, Departure, Endpoint, Moment,
-    Network, Outcome, Parent, Settings, Target, Telemetry, TraceContextPolicy,
+    Network, Outcome, Parent, Settings, Target, Telemetry,
 };
 
 criterion_group!(
@@ -108,7 +108,6 @@ fn run(criterion: &mut Criterion, what: &str, telemetry: &Telemetry) {
             host: "127.0.0.1".to_owned(),
             port: 8080,
         },
-        trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
     let meta = Json::literal(

@@ -18,16 +18,6 @@ use crate::names::{
 };
 use crate::subject::Target;
 
-/// Whether a server gets trace context.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TraceContextPolicy {
-    /// The server gets trace context.
-    #[default]
-    Forward,
-    /// The server gets none. The context of the client is removed too.
-    Omit,
-}
-
 /// The content of tool calls that Fanlight records. By default it records none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContentPolicy {
@@ -58,8 +48,6 @@ pub struct BackendInfo {
     pub name: String,
     /// How Fanlight reaches the server.
     pub endpoint: Endpoint,
-    /// Whether the server gets trace context.
-    pub trace_context: TraceContextPolicy,
     /// The content of calls that Fanlight records.
     pub content: ContentPolicy,
 }
@@ -74,7 +62,6 @@ pub(crate) struct Shared {
     /// The attributes of every span of the server.
     pub(crate) attributes: Vec<KeyValue>,
     pub(crate) transport: Transport,
-    pub(crate) trace_context: TraceContextPolicy,
     pub(crate) content: ContentPolicy,
     /// The registry of metrics; `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
@@ -99,13 +86,12 @@ impl BackendTelemetry {
             Endpoint::Http { host, port } => Some((Arc::from(host), port)),
             Endpoint::Stdio => None,
         });
-        let (trace_context, content) = (info.trace_context, info.content);
+        let content = info.content;
         let is_replica = false;
         Self(Arc::new(Shared {
             name,
             attributes,
             transport,
-            trace_context,
             content,
             registry,
             metrics,
@@ -119,7 +105,6 @@ impl BackendTelemetry {
     pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let Shared {
             name,
-            trace_context,
             content,
             registry,
             metrics,
@@ -137,7 +122,6 @@ impl BackendTelemetry {
             name: Arc::clone(name),
             attributes,
             transport,
-            trace_context: *trace_context,
             content: *content,
             registry: registry.clone(),
             metrics: Arc::clone(metrics),

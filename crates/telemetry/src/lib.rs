@@ -46,7 +46,7 @@ mod telemetry;
 mod text;
 mod worker;
 
-pub use backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+pub use backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint};
 pub use builder::{Builder, StartError};
 pub use client_name::ClientName;
 pub use context::{TraceContext, Traceparent};

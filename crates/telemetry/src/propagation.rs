@@ -32,8 +32,6 @@ enum Mode {
     Replace,
     /// This context is added if the message has none.
     IfAbsent,
-    /// The context of the message is removed.
-    Omit,
 }
 
 /// A change of one of the three members.
@@ -76,14 +74,6 @@ impl Propagation {
             traceparent: Some(header.context.traceparent()),
             tracestate: header.context.tracestate().cloned(),
             baggage: header.baggage.clone(),
-        }
-    }
-
-    /// No context: the context of the message is removed.
-    pub(crate) fn omitted() -> Self {
-        Self {
-            mode: Mode::Omit,
-            ..Self::default()
         }
     }
 
@@ -196,12 +186,11 @@ impl Propagation {
         Some(params.finish())
     }
 
-    /// The change of each member. An existing `baggage` may be removed, but never changed.
+    /// The change of each member. An existing `baggage` stays.
     fn changes(&self, meta: &Json) -> [(&'static str, Change<'_>); 3] {
         let has = |key: &str| meta.members().any(|member| member.is(meta, key));
         let (parent, state) = match self.mode {
             Mode::Untouched => (Change::Keep, Change::Keep),
-            Mode::Omit => (Change::Remove, Change::Remove),
             Mode::IfAbsent if has(TRACEPARENT) || self.traceparent.is_none() => {
                 (Change::Keep, Change::Keep)
             }
@@ -216,7 +205,6 @@ impl Propagation {
             ),
         };
         let baggage = match (self.mode, self.baggage.as_deref()) {
-            (Mode::Omit, _) => Change::Remove,
             (Mode::Replace | Mode::IfAbsent, Some(text)) if !has(BAGGAGE) => Change::Set(text),
             _ => Change::Keep,
         };
@@ -399,20 +387,5 @@ mod tests {
             [("baggage", "k=v")]
         );
         assert!(Propagation::of_baggage(None).leaves_untouched());
-    }
-
-    #[test]
-    fn omitting_removes_the_three_members_alone() {
-        let params = format!(
-            r#"{{"_meta":{{"traceparent":"{B}","k":1,"baggage":"b=1","tracestate":"a=1"}}}}"#
-        );
-        assert_eq!(
-            spliced(&Propagation::omitted(), &params),
-            r#"{"_meta":{"k":1}}"#
-        );
-        assert_eq!(
-            spliced(&Propagation::omitted(), r#"{"name":"x"}"#),
-            r#"{"name":"x"}"#
-        );
     }
 }

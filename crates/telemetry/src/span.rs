@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fanlight_protocol::{Json, Method, Response, Revision};
 
 use crate::active::{ActiveSpan, Ancestor};
-use crate::backend::{BackendTelemetry, TraceContextPolicy};
+use crate::backend::BackendTelemetry;
 use crate::client_name::ClientName;
 use crate::error_type::{ErrorType, Outcome};
 use crate::inbound::Inbound;
@@ -308,13 +308,7 @@ impl ClientSpan {
     /// The trace context that goes out with the message.
     #[must_use]
     pub fn propagation(&self) -> Propagation {
-        let policy = self
-            .backend
-            .as_ref()
-            .map(|backend| backend.shared().trace_context)
-            .unwrap_or_default();
         match (&self.span, self.within.forwarded()) {
-            _ if policy == TraceContextPolicy::Omit => Propagation::omitted(),
             (Some(span), _) => span.propagation(),
             (None, Some(headers)) => Propagation::of_headers(headers),
             (None, None) => Propagation::default(),

@@ -4,7 +4,7 @@ use fanlight_admin::AdminSettings;
 use fanlight_protocol::{Json, Method, Revision};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Outcome,
-    Target, Telemetry, TraceContextPolicy,
+    Target, Telemetry,
 };
 use http::StatusCode;
 
@@ -16,11 +16,10 @@ fn record(telemetry: &Telemetry, backend: &str, tool: &str, outcome: &Outcome<'_
         host: "127.0.0.1".into(),
         port: 9,
     };
-    let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
+    let content = ContentPolicy::default();
     let backend = telemetry.backend(BackendInfo {
         name: backend.into(),
         endpoint,
-        trace_context,
         content,
     });
     let (id, method) = (Json::literal("7"), Method::CallTool);

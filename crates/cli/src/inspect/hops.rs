@@ -30,13 +30,8 @@ pub(super) struct Hop {
     pub(super) notes: Vec<String>,
 }
 
-/// The hops of the call, the client's first. `is_omitted` tells which servers get no trace context.
-pub(super) fn judge(
-    sent: &Sent<'_>,
-    spans: &[Span],
-    answer: &str,
-    is_omitted: impl Fn(&str) -> bool,
-) -> Vec<Hop> {
+/// The hops of the call, the client's first.
+pub(super) fn judge(sent: &Sent<'_>, spans: &[Span], answer: &str) -> Vec<Hop> {
     let server = spans.iter().find(|span| {
         span.kind == Kind::Server
             && span.trace == sent.trace
@@ -63,17 +58,7 @@ pub(super) fn judge(
         .filter(|id| !spans_sent.contains(id))
         .collect();
     for call in &calls {
-        let backend = call
-            .attribute("fanlight.backend.name")
-            .unwrap_or("a backend");
-        hops.push(departure(
-            sent,
-            server,
-            call,
-            is_omitted(backend),
-            &repeated,
-            &strange,
-        ));
+        hops.push(departure(sent, server, call, &repeated, &strange));
     }
     if calls.is_empty() {
         hops.push(not_forwarded(server));
@@ -125,7 +110,6 @@ fn departure(
     sent: &Sent<'_>,
     server: &Span,
     call: &Span,
-    is_omitted: bool,
     repeated: &BTreeSet<String>,
     strange: &[&str],
 ) -> Hop {
@@ -142,9 +126,7 @@ fn departure(
     };
     let not_sent = ["connect_failed", "overloaded", "ejected"];
     let error = call.attribute("error.type");
-    hop.carried = if is_omitted {
-        Err("`traceContext: omit` withholds it from this server".to_owned())
-    } else if let Some(error) = error.filter(|error| not_sent.contains(error)) {
+    hop.carried = if let Some(error) = error.filter(|error| not_sent.contains(error)) {
         Err(format!("nothing was sent: {error}"))
     } else if let Some(span) = strange.first() {
         Err(format!("the server's answer names another span, {span}"))

@@ -44,7 +44,7 @@ fn answer(span: &str) -> String {
 #[test]
 fn judge_names_the_carriers_of_both_hops() {
     let spans = recorded(BOTH, &client(&[("network.transport", "pipe")]));
-    let hops = judge(&SENT, &spans, &answer("2222222222222222"), |_| false);
+    let hops = judge(&SENT, &spans, &answer("2222222222222222"));
     assert_eq!(hops.len(), 2);
     assert_eq!(hops[0].carried, Ok(vec!["_meta", "headers"]));
     assert_eq!(
@@ -57,7 +57,7 @@ fn judge_names_the_carriers_of_both_hops() {
         "{hops:?}"
     );
     let over_http = recorded(BOTH, &client(&[("network.transport", "tcp")]));
-    let hops = judge(&SENT, &over_http, "{}", |_| false);
+    let hops = judge(&SENT, &over_http, "{}");
     assert_eq!(hops[1].carried, Ok(vec!["_meta", "headers"]));
     assert!(hops[1].notes[1].contains("not confirmed"), "{hops:?}");
 }
@@ -65,16 +65,16 @@ fn judge_names_the_carriers_of_both_hops() {
 #[test]
 fn judge_names_a_missing_carrier() {
     let spans = recorded(r#""parentSpanId":"aaaaaaaaaaaaaaaa","#, &client(&[]));
-    let first = &judge(&SENT, &spans, "", |_| false)[0];
+    let first = &judge(&SENT, &spans, "")[0];
     assert_eq!(first.carried, Ok(vec!["_meta"]));
     assert!(first.notes[1].contains("did not arrive"));
     let spans = recorded(r#""parentSpanId":"bbbbbbbbbbbbbbbb","#, &client(&[]));
-    assert!(judge(&SENT, &spans, "", |_| false)[0].carried.is_err());
+    assert!(judge(&SENT, &spans, "")[0].carried.is_err());
 }
 
 #[test]
 fn judge_finds_a_trace_that_was_not_propagated() {
-    let none = judge(&SENT, &[], "", |_| false);
+    let none = judge(&SENT, &[], "");
     assert!(
         none.len() == 1
             && none[0]
@@ -83,17 +83,10 @@ fn judge_finds_a_trace_that_was_not_propagated() {
                 .unwrap_err()
                 .contains("trustInbound")
     );
-    let nobody_asked = judge(&SENT, &recorded(BOTH, ""), "", |_| false);
+    let nobody_asked = judge(&SENT, &recorded(BOTH, ""), "");
     assert!(nobody_asked[1].carried.is_err());
     let spans = recorded(BOTH, &client(&[]));
-    assert!(
-        judge(&SENT, &spans, "", |name| name == "files")[1]
-            .carried
-            .as_ref()
-            .unwrap_err()
-            .contains("omit")
-    );
-    let other = judge(&SENT, &spans, &answer("3333333333333333"), |_| false);
+    let other = judge(&SENT, &spans, &answer("3333333333333333"));
     assert!(
         other[1]
             .carried
@@ -102,19 +95,15 @@ fn judge_finds_a_trace_that_was_not_propagated() {
             .contains("3333333333333333")
     );
     let unreachable = recorded(BOTH, &client(&[("error.type", "connect_failed")]));
-    assert!(
-        judge(&SENT, &unreachable, "", |_| false)[1]
-            .carried
-            .is_err()
-    );
+    assert!(judge(&SENT, &unreachable, "")[1].carried.is_err());
     let failed = recorded(BOTH, &client(&[("error.type", "tool_error")]));
-    assert!(judge(&SENT, &failed, "", |_| false)[1].carried.is_ok());
+    assert!(judge(&SENT, &failed, "")[1].carried.is_ok());
 }
 
 #[test]
 fn judge_accepts_a_gateway_that_forwards_the_client_context() {
     let spans = recorded(BOTH, &client(&[]));
-    let hops = judge(&SENT, &spans, &answer("aaaaaaaaaaaaaaaa"), |_| false);
+    let hops = judge(&SENT, &spans, &answer("aaaaaaaaaaaaaaaa"));
     assert!(
         hops[1].carried.is_ok() && hops[1].notes[1].contains("forwards the client's context"),
         "{hops:?}"

@@ -39,19 +39,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// trace; fails if a hop lost the context.
 pub async fn trace_test(
     client: &Client,
-    config: &Config,
     telemetry: &Telemetry,
     args: &TraceTestArgs,
 ) -> Result<(), Failure> {
     let ids = Ids::random();
     let answer = call(client, args, &ids).await?;
     let trace = from_ring(telemetry, &ids).await;
-    let omitting = config
-        .servers
-        .iter()
-        .filter(|server| !server.forwards_trace_context);
-    let omitted: Vec<_> = omitting.map(|server| server.name.clone()).collect();
-    show_hops(&ids, &answer, &trace, &omitted, args.json)
+    show_hops(&ids, &answer, &trace, args.json)
 }
 
 /// [`trace_test`] of a running gateway.
@@ -62,24 +56,15 @@ pub async fn trace_test_at(
     common: &CommonArgs,
 ) -> Result<(), Failure> {
     let admin = Admin::find(&args.admin, common).await?;
-    // Read this first: without the API the call would be wasted.
-    let omitted = omitting(&admin).await?;
     let client = Client::new(url, config.timeouts.call)?.with_token_of_environment();
     let ids = Ids::random();
     let answer = call(&client, args, &ids).await?;
     let trace = from_admin(&admin, &ids).await?;
-    show_hops(&ids, &answer, &trace, &omitted, args.json)
+    show_hops(&ids, &answer, &trace, args.json)
 }
 
-/// Prints the hops of a call and its trace, which is OTLP-JSON. The `omitted` servers get no trace
-/// context.
-fn show_hops(
-    ids: &Ids,
-    answer: &Response,
-    trace: &str,
-    omitted: &[String],
-    json: bool,
-) -> Result<(), Failure> {
+/// Prints the hops of a call and its trace, which is OTLP-JSON.
+fn show_hops(ids: &Ids, answer: &Response, trace: &str, json: bool) -> Result<(), Failure> {
     let recorded = spans::read(trace.as_bytes()).map_err(Failure::other)?;
     let sent = Sent {
         trace: &ids.trace,
@@ -87,9 +72,7 @@ fn show_hops(
         header: &ids.header,
         method: "tools/call",
     };
-    let hops = judge(&sent, &recorded, answer.body().as_text(), |backend| {
-        omitted.iter().any(|name| name == backend)
-    });
+    let hops = judge(&sent, &recorded, answer.body().as_text());
     if json {
         say!("{}", report(ids, &hops));
     } else {
@@ -243,18 +226,6 @@ async fn from_ring(telemetry: &Telemetry, ids: &Ids) -> String {
             return text;
         }
     }
-}
-
-/// The servers that get no trace context in the running gateway's configuration.
-async fn omitting(admin: &Admin) -> Result<Vec<String>, Failure> {
-    let config = admin.json(&admin.get("/api/config", &[]).await?)?;
-    let servers = config["mcpServers"].as_object().into_iter().flatten();
-    let omits = servers.filter(|(_, server)| {
-        server
-            .get("traceContext")
-            .is_some_and(|choice| choice == "omit")
-    });
-    Ok(omits.map(|(name, _)| name.clone()).collect())
 }
 
 /// Reads the trace from a running gateway's admin listener once the request's span has ended.

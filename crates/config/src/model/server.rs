@@ -70,8 +70,6 @@ options! {
         /// Arguments of its tools that are fixed, have another default, or are hidden, by the
         /// tools' own names.
         "arguments" => arguments: Vec<(String, Vec<(String, Argument)>)> = Vec::new(), NameMap(NameMap(ArgumentKind));
-        /// Whether trace context is sent to it.
-        "traceContext" => forwards_trace_context: bool = true, TRACE_CONTEXT;
         /// Variables of Fanlight's environment that its process inherits, besides PATH, HOME, USER,
         /// LOGNAME, SHELL, TERM, TMPDIR, TZ, LANG and LC_*. A `*` at the end stands for any text;
         /// `true` or a lone `*` means all variables. The process never gets secrets of Fanlight
@@ -218,8 +216,6 @@ const SESSION: Choice<SessionPolicy> = Choice(&[
 ]);
 
 const RETRY: Choice<bool> = Choice(&[("off", false), ("safe", true)]);
-
-const TRACE_CONTEXT: Choice<bool> = Choice(&[("forward", true), ("omit", false)]);
 
 /// The shortest interval is faster than the changes of most networks' name servers.
 const RESOLVE: Range<Duration> = time(Duration::from_secs(1), Duration::from_secs(3600));

@@ -215,10 +215,7 @@ fn schema_and_parser_agree_on_values() {
         with("env", json!({ "A": 1 })),
         with("description", json!([[]])),
         top("listen", json!("127.0.0.1:1")),
-        top(
-            "limits",
-            json!({ "requestBody": "64 kib", "traces": null }),
-        ),
+        top("limits", json!({ "requestBody": "64 kib", "traces": null })),
         top("admin", json!({ "listen": null })),
         top("ssePath", Value::Null),
         top("ssePath", json!("off")),

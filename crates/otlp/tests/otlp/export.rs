@@ -13,7 +13,7 @@ use fanlight_telemetry::ring::Query;
 use fanlight_telemetry::{
     Arrival, BackendInfo, BackendTelemetry, BatchSettings, Carriers, ContentPolicy, Departure,
     Endpoint, ErrorType, Event, Headers, Moment, Network, Outcome, Sampling, Settings, Target,
-    Telemetry, TraceContextPolicy, TrustInbound,
+    Telemetry, TrustInbound,
 };
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -61,7 +61,6 @@ fn backend(telemetry: &Telemetry) -> BackendTelemetry {
             host: "files.internal".to_owned(),
             port: 8080,
         },
-        trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy {
             arguments: true,
             ..ContentPolicy::default()

@@ -14,7 +14,7 @@ use fanlight_protocol::Method;
 use fanlight_telemetry::metrics::DropReason;
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
-    Settings, Target, Telemetry, TraceContextPolicy, TrustInbound,
+    Settings, Target, Telemetry, TrustInbound,
 };
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tonic::Code;
@@ -51,7 +51,6 @@ fn call(telemetry: &Telemetry, traceparent: &str) {
     let backend = telemetry.backend(BackendInfo {
         name: "files".to_owned(),
         endpoint: Endpoint::Stdio,
-        trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
     let headers = Headers {

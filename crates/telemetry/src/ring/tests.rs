@@ -4,7 +4,7 @@ use fanlight_protocol::{Json, Method};
 use opentelemetry::trace::SpanId;
 
 use super::*;
-use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint, TraceContextPolicy};
+use crate::backend::{BackendInfo, BackendTelemetry, ContentPolicy, Endpoint};
 use crate::client_name::ClientName;
 use crate::context::TraceContext;
 use crate::error_type::{ErrorType, Outcome};
@@ -29,12 +29,11 @@ fn record(
 ) -> Record {
     let backend = backend.map(|name| {
         let (name, endpoint) = (name.to_owned(), Endpoint::Stdio);
-        let (trace_context, content) = (TraceContextPolicy::Forward, ContentPolicy::default());
+        let content = ContentPolicy::default();
         BackendTelemetry::new(
             BackendInfo {
                 name,
                 endpoint,
-                trace_context,
                 content,
             },
             None,

@@ -3,7 +3,7 @@
 use fanlight_protocol::{Json, Method};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, Headers, Moment, Outcome,
-    Settings, Target, Telemetry, TraceContextPolicy,
+    Settings, Target, Telemetry,
 };
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -16,16 +16,10 @@ fn off() -> [Telemetry; 2] {
     [Telemetry::off(), Telemetry::start(settings).unwrap().0]
 }
 
-fn sent(
-    telemetry: &Telemetry,
-    header: Option<&str>,
-    policy: TraceContextPolicy,
-    params: &'static str,
-) -> String {
+fn sent(telemetry: &Telemetry, header: Option<&str>, params: &'static str) -> String {
     let backend = telemetry.backend(BackendInfo {
         name: "b".to_owned(),
         endpoint: Endpoint::Stdio,
-        trace_context: policy,
         content: ContentPolicy::default(),
     });
     let params = Json::literal(params);
@@ -73,14 +67,8 @@ fn messages_stay_unchanged() {
             r#"{"_meta":{}}"#,
             "{}",
         ] {
-            assert_eq!(
-                sent(&telemetry, None, TraceContextPolicy::Forward, params),
-                params
-            );
-            assert_eq!(
-                sent(&telemetry, Some("bad"), TraceContextPolicy::Forward, params),
-                params
-            );
+            assert_eq!(sent(&telemetry, None, params), params);
+            assert_eq!(sent(&telemetry, Some("bad"), params), params);
         }
     }
 }
@@ -88,27 +76,19 @@ fn messages_stay_unchanged() {
 #[test]
 fn header_context_is_added_to_meta_without_one() {
     for telemetry in off() {
-        let policy = TraceContextPolicy::Forward;
         let with = format!(r#"{{"_meta":{{"traceparent":"{GIVEN}","baggage":"b=1"}}}}"#);
-        assert_eq!(
-            sent(&telemetry, Some(GIVEN), policy, r#"{"_meta":{}}"#),
-            with
-        );
+        assert_eq!(sent(&telemetry, Some(GIVEN), r#"{"_meta":{}}"#), with);
         let has = r#"{"_meta":{"baggage":"c=2","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}"#;
-        assert_eq!(sent(&telemetry, Some(GIVEN), policy, has), has);
-        assert_eq!(
-            sent(&telemetry, Some(GIVEN), TraceContextPolicy::Omit, has),
-            r#"{"_meta":{}}"#
-        );
+        assert_eq!(sent(&telemetry, Some(GIVEN), has), has);
     }
 }
 
 #[test]
 fn durations_are_counted_without_tracing() {
     let [nothing, counting] = off();
-    sent(&nothing, None, TraceContextPolicy::Forward, "{}");
+    sent(&nothing, None, "{}");
     assert_eq!(nothing.prometheus(), "");
-    sent(&counting, None, TraceContextPolicy::Forward, "{}");
+    sent(&counting, None, "{}");
     let text = counting.prometheus();
     let series = r#"mcp_server_operation_duration_seconds_count{mcp_method_name="ping"} 1"#;
     assert!(text.contains(series), "{text}");

@@ -7,7 +7,7 @@ use fanlight_protocol::{Json, Method, Revision, code};
 use fanlight_telemetry::metrics::{FAMILIES, MetricLimits, MirrorOutcome, NameKind};
 use fanlight_telemetry::{
     Arrival, BackendInfo, Carriers, ContentPolicy, Departure, Endpoint, ErrorType, Moment, Network,
-    Outcome, Settings, Target, Telemetry, TraceContextPolicy,
+    Outcome, Settings, Target, Telemetry,
 };
 
 /// The labels of every sample, by its name.
@@ -81,7 +81,6 @@ fn gateway() -> Telemetry {
             host: "127.0.0.1".to_owned(),
             port: 8080,
         },
-        trace_context: TraceContextPolicy::Forward,
         content: ContentPolicy::default(),
     });
     backend.metrics().set_endpoints(1, 1);
