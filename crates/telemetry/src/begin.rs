@@ -3,11 +3,12 @@
 use crate::active::{ActiveSpan, Ancestor};
 use crate::backend::BackendTelemetry;
 use crate::content;
+use crate::context::TraceContext;
 use crate::message::{Arrival, Departure};
 use crate::names::Kind;
 use crate::parent::Parent;
 use crate::record::SpanStart;
-use crate::span::{ClientSpan, ConnectSpan, MirrorSpan, ServerSpan};
+use crate::span::{ClientSpan, InternalSpan, ServerSpan};
 use crate::subject::Subject;
 
 impl Parent {
@@ -60,39 +61,36 @@ impl Parent {
     /// Begins the span of a copy of this request for a mirror. The client does not wait for the
     /// copy, so the span begins a trace of its own, with a link to this span.
     #[must_use]
-    pub fn mirroring(&self) -> MirrorSpan {
+    pub fn mirroring(&self) -> InternalSpan {
         let span = self.recorder().map(|recorder| {
-            let start = SpanStart {
-                kind: Kind::Internal,
-                method: None,
-                subject: Subject::None,
-                id: None,
-                backend: None,
-                attempt: None,
-                began: self.now(),
-                links: self
-                    .record()
-                    .map(|span| span.context.clone())
-                    .into_iter()
-                    .collect(),
-            };
+            let links = self.record().map(|span| span.context.clone());
+            let start = self.without_message(None, links.into_iter().collect());
             ActiveSpan::begin(recorder, start, &Ancestor::None, None, None)
         });
-        MirrorSpan::new(span)
+        InternalSpan::new(span)
     }
 
     /// Begins the span of connecting a server for this call.
     #[must_use]
-    pub fn connecting(&self, backend: &BackendTelemetry) -> ConnectSpan {
-        ConnectSpan::new(self.begin(|| SpanStart {
+    pub fn connecting(&self, backend: &BackendTelemetry) -> InternalSpan {
+        let start = || self.without_message(Some(backend.clone()), Vec::new());
+        InternalSpan::new(self.begin(start))
+    }
+
+    fn without_message(
+        &self,
+        backend: Option<BackendTelemetry>,
+        links: Vec<TraceContext>,
+    ) -> SpanStart {
+        SpanStart {
             kind: Kind::Internal,
             method: None,
             subject: Subject::None,
             id: None,
-            backend: Some(backend.clone()),
+            backend,
             attempt: None,
             began: self.now(),
-            links: Vec::new(),
-        }))
+            links,
+        }
     }
 }

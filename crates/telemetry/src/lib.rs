@@ -63,7 +63,7 @@ pub use rewritten::Rewritten;
 pub use ring::{Ring, RingLimits};
 pub use running::RunningRequest;
 pub use settings::{BatchSettings, FileSettings, Propagators, Sampling, Settings};
-pub use span::{ClientSpan, ConnectSpan, MirrorSpan, ServerSpan};
+pub use span::{ClientSpan, InternalSpan, ServerSpan};
 pub use stored::recorded_uri;
 pub use subject::{Named, Subject, Target, Verdict};
 pub use telemetry::{Guard, Telemetry};

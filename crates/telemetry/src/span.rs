@@ -405,18 +405,19 @@ impl Drop for ClientSpan {
     }
 }
 
-/// The span of connecting a server (kind INTERNAL).
+/// A span without a message (kind INTERNAL): of connecting a server, or of a copied request, from
+/// the sending to a mirror until the answers have been compared.
 #[derive(Debug)]
-pub struct ConnectSpan {
+pub struct InternalSpan {
     span: Option<ActiveSpan>,
 }
 
-impl ConnectSpan {
+impl InternalSpan {
     pub(crate) fn new(span: Option<ActiveSpan>) -> Self {
         Self { span }
     }
 
-    /// The parent of the messages of the handshake.
+    /// The parent of the messages of the handshake, or of the copy.
     #[must_use]
     pub fn parent(&self) -> Parent {
         self.span
@@ -429,50 +430,23 @@ impl ConnectSpan {
         self.end(outcome);
     }
 
+    /// Ends the span with the result of the copy.
+    pub fn finish_copy(self, outcome: &str) {
+        if let Some(span) = &self.span {
+            span.record()
+                .update(|fields| fields.optional().mirror = Some(outcome.to_owned()));
+        }
+        self.finish(&Outcome::Finished);
+    }
+
     fn end(&mut self, outcome: &Outcome<'_>) {
         end(None, self.span.take(), outcome);
     }
 }
 
-impl Drop for ConnectSpan {
+impl Drop for InternalSpan {
     fn drop(&mut self) {
         self.end(&Outcome::Abandoned);
-    }
-}
-
-/// The span of a copied request (kind INTERNAL). It lasts from the sending to a mirror until the
-/// answers have been compared.
-#[derive(Debug)]
-pub struct MirrorSpan {
-    span: Option<ActiveSpan>,
-}
-
-impl MirrorSpan {
-    pub(crate) fn new(span: Option<ActiveSpan>) -> Self {
-        Self { span }
-    }
-
-    /// The parent of the copy.
-    #[must_use]
-    pub fn parent(&self) -> Parent {
-        self.span
-            .clone()
-            .map_or_else(Parent::default, Parent::active)
-    }
-
-    /// Ends the span with the result of the copy.
-    pub fn finish(mut self, outcome: &str) {
-        if let Some(span) = &self.span {
-            span.record()
-                .update(|fields| fields.optional().mirror = Some(outcome.to_owned()));
-        }
-        end(None, self.span.take(), &Outcome::Finished);
-    }
-}
-
-impl Drop for MirrorSpan {
-    fn drop(&mut self) {
-        end(None, self.span.take(), &Outcome::Abandoned);
     }
 }
 

@@ -33,7 +33,7 @@ fn get(path: &'static str, id: &str, summary: &str) -> Operation {
     Operation {
         method: "get",
         path,
-        value: json!({"summary": summary, "operationId": id, "responses": {}}),
+        value: json!({"summary": summary, "operationId": id}),
         schemas: Vec::new(),
     }
 }
@@ -75,8 +75,14 @@ impl Operation {
         self
     }
 
-    fn answer<T: ToSchema>(self, status: u16, description: &str) -> Self {
-        self.content::<T>(status, description, "application/json")
+    fn answer<T: ToSchema>(mut self, status: u16, description: &str) -> Self {
+        let schema = self.schema::<T>();
+        self.content(status, description, "application/json", &schema)
+    }
+
+    fn answer_list<T: ToSchema>(mut self, description: &str) -> Self {
+        let schema = json!({"type": "array", "items": self.schema::<T>()});
+        self.content(200, description, "application/json", &schema)
     }
 
     fn error(self, status: u16, description: &str) -> Self {
@@ -85,11 +91,11 @@ impl Operation {
 
     /// An answer that is a stream of events, if the client accepts one.
     fn stream(self, description: &str) -> Self {
-        self.content::<String>(200, description, "text/event-stream")
+        let schema = json!({"type": "string"});
+        self.content(200, description, "text/event-stream", &schema)
     }
 
-    fn content<T: ToSchema>(mut self, status: u16, description: &str, kind: &str) -> Self {
-        let schema = self.schema::<T>();
+    fn content(mut self, status: u16, description: &str, kind: &str, schema: &Value) -> Self {
         let answer = &mut self.value["responses"][status.to_string()];
         answer["description"] = json!(description);
         answer["content"][kind] = json!({"schema": schema});
@@ -205,7 +211,7 @@ pub(super) fn operations() -> Vec<Operation> {
     get("/api/config", "config", "The configuration in force, with defaults and without secrets, and its history.")
         .answer::<texts::InForce>(200, "The configuration"),
     get("/api/connect", "connect", "The entry for this gateway in the configuration of each client.")
-        .answer::<Vec<texts::ClientEntry>>(200, "The entries"),
+        .answer_list::<texts::ClientEntry>("The entries"),
     get("/api/backends", "backends", "The state of every server.")
         .answer::<overview::Backends>(200, "The servers"),
     get("/api/backends/{name}", "backend", "A server's description, and the history of its state.")

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fanlight_fair::limit;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Revision};
-use fanlight_telemetry::{ConnectSpan, ErrorType, Outcome, Parent};
+use fanlight_telemetry::{ErrorType, InternalSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
 use tokio::sync::{Notify, watch};
@@ -373,7 +373,7 @@ impl Supervisor {
         &self,
         remembered: Option<Known>,
         last_loss: Option<Loss>,
-        span: ConnectSpan,
+        span: InternalSpan,
         attempt: &Attempt,
     ) -> Result<Arc<Connection>, BackendError> {
         if let Some(agreed) = self.continued() {

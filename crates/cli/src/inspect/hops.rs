@@ -206,5 +206,4 @@ fn repeated(text: &str, trace: &str) -> BTreeSet<String> {
 }
 
 #[cfg(test)]
-#[path = "hops_tests.rs"]
 mod tests;

@@ -202,7 +202,7 @@ impl Shared {
         let sent = trace.scope(self.mirror.client.request(copy.clone()));
         let Ok(Ok(other)) = timeout_at(deadline, sent).await else {
             self.count(MirrorOutcome::Failed);
-            return span.finish(MirrorOutcome::Failed.as_str());
+            return span.finish_copy(MirrorOutcome::Failed.as_str());
         };
         // Comparing may take long.
         let compared = tokio::task::spawn_blocking(move || compare(&answer, &other)).await;
@@ -215,7 +215,7 @@ impl Shared {
         };
         if !is_other_kind && differences.is_empty() {
             self.count(MirrorOutcome::Same);
-            return span.finish(MirrorOutcome::Same.as_str());
+            return span.finish_copy(MirrorOutcome::Same.as_str());
         }
         self.count(MirrorOutcome::Different);
         let mut kinds = differences.kinds();
@@ -223,7 +223,7 @@ impl Shared {
             kinds.insert(0, "error");
         }
         self.keep(&copy, is_other_kind, &differences, &trace);
-        span.finish(&format!(
+        span.finish_copy(&format!(
             "{}: {}",
             MirrorOutcome::Different.as_str(),
             kinds.join(", ")

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::family::{Point, Values, label};
+use super::family::{Point, label};
+use super::{directions, points, total};
 
 /// The direction of bytes, seen from Fanlight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,29 +150,19 @@ impl BackendMetrics {
 
     /// How many endpoints are in each state. Empty unless the server has several endpoints.
     pub(super) fn endpoints(&self) -> Vec<Point> {
-        let [up, down] = self
-            .endpoints
-            .each_ref()
-            .map(|count| i64::try_from(count.load(Ordering::Relaxed)));
-        let states = [
-            ("up", up.unwrap_or(i64::MAX)),
-            ("down", down.unwrap_or(i64::MAX)),
-        ];
-        let any = states.iter().any(|(_, count)| *count > 0);
-        let point = |(state, count): (&str, i64)| {
-            (
-                vec![
-                    (label::BACKEND, self.name.to_string()),
-                    (label::STATE, state.to_owned()),
-                ],
-                Values::Integer(count),
-            )
-        };
-        if any {
-            states.into_iter().map(point).collect()
-        } else {
-            Vec::new()
-        }
+        self.counted_by(label::STATE, ["up", "down"], &self.endpoints)
+    }
+
+    /// A count for each value of a label. Empty if all counts are zero.
+    fn counted_by<const N: usize>(
+        &self,
+        label: &'static str,
+        values: [&str; N],
+        counts: &[AtomicU64; N],
+    ) -> Vec<Point> {
+        let points = points(Some(&self.name), label, values, counts.each_ref());
+        let is_any = counts.iter().any(|count| total(count) > 0);
+        if is_any { points } else { Vec::new() }
     }
 
     /// Counts a copy of a request for its mirror.
@@ -184,24 +175,8 @@ impl BackendMetrics {
     /// How often each result occurred for copies to the mirror. Empty if the server has had no
     /// copies.
     pub(super) fn mirror(&self) -> Vec<Point> {
-        let counts = self.mirrored.each_ref().map(count);
-        let point = |(outcome, count): (MirrorOutcome, i64)| {
-            let labels = vec![
-                (label::BACKEND, self.name.to_string()),
-                (label::OUTCOME, outcome.as_str().to_owned()),
-            ];
-            (labels, Values::Integer(count))
-        };
-        let is_any = counts.iter().any(|count| *count > 0);
-        if is_any {
-            MirrorOutcome::ALL
-                .into_iter()
-                .zip(counts)
-                .map(point)
-                .collect()
-        } else {
-            Vec::new()
-        }
+        let outcomes = MirrorOutcome::ALL.map(MirrorOutcome::as_str);
+        self.counted_by(label::OUTCOME, outcomes, &self.mirrored)
     }
 
     /// Counts a restart of the server's process.
@@ -233,7 +208,7 @@ impl BackendMetrics {
     /// How many lines of the server's standard error were dropped.
     #[must_use]
     pub fn dropped_lines(&self) -> i64 {
-        count(&self.dropped_lines)
+        total(&self.dropped_lines)
     }
 
     /// Counts the bytes of messages from or to the server.
@@ -258,32 +233,22 @@ impl BackendMetrics {
     }
 
     pub(super) fn restarts(&self) -> i64 {
-        count(&self.restarts)
+        total(&self.restarts)
     }
 
     pub(super) fn reconnects(&self) -> i64 {
-        count(&self.reconnects)
+        total(&self.reconnects)
     }
 
     pub(super) fn ejections(&self) -> i64 {
-        count(&self.ejections)
+        total(&self.ejections)
     }
 
     pub(super) fn failed_connections(&self) -> i64 {
-        count(&self.failed_connections)
+        total(&self.failed_connections)
     }
 
     pub(super) fn bytes(&self) -> Vec<Point> {
-        super::directions(&self.received, &self.sent)
-            .into_iter()
-            .map(|(mut labels, value)| {
-                labels.insert(0, (label::BACKEND, self.name.to_string()));
-                (labels, value)
-            })
-            .collect::<Vec<(_, Values)>>()
+        directions(Some(&self.name), &self.received, &self.sent)
     }
-}
-
-fn count(counter: &AtomicU64) -> i64 {
-    i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
 }

@@ -1,9 +1,10 @@
 //! The metrics: durations of messages, state, and losses.
 //!
-//! This registry of our own replaces prometheus-client and the SDK's registry. Recording takes one
-//! look-up by a key of small numbers and three atomic additions: there is no vector of labels to
-//! allocate and compare. The number of series is bounded, with an overflow series. One snapshot
-//! serves both the Prometheus text and the OTLP export.
+//! This registry of our own replaces the SDK's. Recording takes one look-up by a key of small numbers
+//! and two atomic additions: there is no vector of labels to allocate and compare. The ranges are
+//! fine enough for quantiles. The SDK's histograms cannot be filled from outside, so the SDK would
+//! count each message a second time. The number of series is bounded, with an overflow
+//! series. One snapshot serves both the Prometheus text and the OTLP export.
 //!
 //! Every label has a bounded set of values: known methods, known revisions, a closed list of
 //! errors, and the names of tools and prompts in lists (limited per server). No label contains a
@@ -360,7 +361,7 @@ impl Metrics {
                     "fanlight.requests.active" => one(load(&self.active_requests)),
                     "fanlight.sessions.active" => one(load(&self.sessions)),
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
-                    "fanlight.client.io" => directions(&self.received, &self.sent),
+                    "fanlight.client.io" => directions(None, &self.received, &self.sent),
                     "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
                     "fanlight.backend.endpoints" => configured()
                         .flat_map(|backend| backend.endpoints())
@@ -395,14 +396,8 @@ impl Metrics {
     }
 
     fn drops(&self) -> Vec<Point> {
-        let value = |reason: DropReason| self.dropped.get(reason as usize).map_or(0, total);
-        let point = |reason: DropReason| {
-            (
-                vec![(label::REASON, reason.as_str().to_owned())],
-                Values::Integer(value(reason)),
-            )
-        };
-        DropReason::ALL.map(point).into()
+        let reasons = DropReason::ALL.map(DropReason::as_str);
+        points(None, label::REASON, reasons, self.dropped.each_ref())
     }
 }
 
@@ -410,17 +405,24 @@ fn total(counter: &AtomicU64) -> i64 {
     i64::try_from(counter.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
 }
 
-fn directions(received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
-    let point = |direction: Direction, counter: &AtomicU64| {
-        (
-            vec![(label::DIRECTION, direction.as_str().to_owned())],
-            Values::Integer(total(counter)),
-        )
+fn directions(server: Option<&str>, received: &AtomicU64, sent: &AtomicU64) -> Vec<Point> {
+    let directions = [Direction::Receive, Direction::Transmit].map(Direction::as_str);
+    points(server, label::DIRECTION, directions, [received, sent])
+}
+
+/// A count for each value of `label`, with the name of the server if there is one.
+fn points<const N: usize>(
+    server: Option<&str>,
+    label: &'static str,
+    values: [&str; N],
+    counts: [&AtomicU64; N],
+) -> Vec<Point> {
+    let point = |(value, count): (&str, &AtomicU64)| {
+        let server = server.map(|name| (label::BACKEND, name.to_owned()));
+        let labels = server.into_iter().chain([(label, value.to_owned())]);
+        (labels.collect(), Values::Integer(total(count)))
     };
-    vec![
-        point(Direction::Receive, received),
-        point(Direction::Transmit, sent),
-    ]
+    values.into_iter().zip(counts).map(point).collect()
 }
 
 impl fmt::Debug for Metrics {
