@@ -84,10 +84,15 @@ pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy
     let mut reading = Reading::default();
     let (links, policies): (Vec<_>, Vec<_>) = texts.iter().partition(|source| source.has_links());
     for source in policies {
+        let mut before = (0, 0);
         for range in source::policies(&source.text) {
+            let line = source::line(&source.text, range.start);
+            let number = if before.0 == line { before.1 + 1 } else { 1 };
+            before = (line, number);
             let place = Place {
                 file: &source.name,
-                line: source::line(&source.text, range.start),
+                line,
+                number,
             };
             let Some(text) = source.text.get(range) else {
                 continue;
@@ -114,6 +119,8 @@ pub(crate) fn rules(texts: &[PolicyText]) -> Result<Vec<Rule>, Vec<InvalidPolicy
 struct Place<'a> {
     file: &'a Arc<str>,
     line: usize,
+    /// The number of the policy among those that begin in this line, from 1.
+    number: usize,
 }
 
 impl Place<'_> {
@@ -145,6 +152,9 @@ impl Reading {
         let has_slots = text.contains("?principal") || text.contains("?resource");
         let id = |own: Option<&str>| match own.filter(|id| !id.is_empty()) {
             Some(id) => Arc::from(id),
+            None if place.number > 1 => {
+                Arc::from(format!("{}:{}#{}", place.file, place.line, place.number))
+            }
             None => Arc::from(format!("{}:{}", place.file, place.line)),
         };
         match Policy::parse(None, text) {
@@ -167,6 +177,7 @@ impl Reading {
         let place = Place {
             file: &source.name,
             line: link.line,
+            number: 1,
         };
         let unknown = || {
             place.invalid(format!(

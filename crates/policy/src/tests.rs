@@ -795,6 +795,16 @@ fn wrong_policies_are_named_by_file_and_line() {
 }
 
 #[test]
+fn policies_in_one_line_have_ids_of_their_own() {
+    let source = "permit(principal, action, resource); forbid(principal, action, resource == Tool::\"a/b\"); forbid(principal, action, resource == Tool::\"a/c\");";
+    assert_eq!(problems(source), Vec::<String>::new());
+    let policies = policies(source);
+    let rights = rights(&policies, "bob", &[]);
+    let decided = ["a/a", "a/b", "a/c"].map(|name| call(&*rights, name, "{}"));
+    assert_eq!(decided, ["allow", "hidden", "hidden"]);
+}
+
+#[test]
 fn policies_are_told_apart_in_comments_and_texts() {
     let source = "// one; two\npermit(principal, action, resource) when { \"a;\\\"b\" == \"}\" };;\n\nforbid(principal, action, resource)";
     let found: Vec<_> = source::policies(source)
