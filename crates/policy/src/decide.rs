@@ -196,6 +196,8 @@ impl Policies {
         let (authorizer, part) = (Authorizer::new(), memory / 4);
         let cache = |entry: usize| (part / entry, weight(part));
         let (clients, decided) = (cache(2 * ENTRY), cache(DECISION));
+        // At least two sets of all rules, which each take long to make.
+        let sets = (2 * part).max(2 * (ENTRY + rules.len() * RULE));
         let shared = Shared {
             number,
             rules,
@@ -203,7 +205,7 @@ impl Policies {
             differences,
             tags,
             authorizer,
-            sets: Cache::with_weighter(64, weight(2 * part), Weights),
+            sets: Cache::with_weighter(8, weight(sets), Weights),
             decided: Cache::with_weighter(decided.0, decided.1, Weights),
         };
         Ok(Self {
