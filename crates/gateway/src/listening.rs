@@ -21,7 +21,7 @@ use tracing::debug;
 
 use crate::catalogue::{Change, ListWatcher, updated_uri};
 use crate::routing::{self, Lookup, Place};
-use crate::tasks::{Tasks, is_about_task};
+use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, View};
 use crate::uris::HandedOut;
 
@@ -342,15 +342,14 @@ impl ListenRequest<'_> {
                 .upgrade()
                 .map(|lists| View::of(lists.topology(), &context));
             let is_shown = |view: &View| {
+                let is_about_task = matches!(
+                    notification.method,
+                    Method::TaskStatus | Method::TaskChanged
+                );
                 view.shows(backend)
                     && is_shown(view, backend, &notification)
-                    && (!is_about_task(&notification)
-                        || tasks.permits_status(
-                            view,
-                            &context,
-                            backend,
-                            notification.params().as_ref(),
-                        ))
+                    && (!is_about_task
+                        || tasks.permits_status(view, &context, notification.params().as_ref()))
             };
             if !view.as_ref().is_some_and(is_shown) {
                 return None;

@@ -17,13 +17,12 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, ServerMessage,
-    ServerMessages,
+    BackendError, Call, CallContext, HandleSeal, Listen, PolicyKind, PolicySubject, ServerMessages,
 };
 use fanlight_fair::limit;
 use fanlight_protocol::capability::has_tasks_extension;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method, Notification, Response, RpcError, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use memchr::memmem;
@@ -353,26 +352,20 @@ impl Tasks {
         })
     }
 
-    /// Whether the client may learn of the task that `params` of a server's notification name.
+    /// Whether the policy lets the client learn of the task that `params` name.
     pub(crate) fn permits_status(
         &self,
         view: &View,
         context: &CallContext,
-        backend: BackendId,
         params: Option<&Json>,
     ) -> bool {
-        let is_guarded = view
-            .get(backend)
-            .is_none_or(|backend| Self::are_guarded(context, backend));
-        if is_guarded && !self.is_own(context, Some(backend), params) {
-            return false;
-        }
+        let made_by = |task: String| {
+            TaskKey::all_of(&context.caller, &task)
+                .find_map(|key| self.owners.find(&key))?
+                .made_by
+        };
         view.rights().is_none()
-            || view.permits_again(
-                self.known_here(context, params)
-                    .and_then(|known| known.made_by)
-                    .as_deref(),
-            )
+            || view.permits_again(task_id(params).ok().and_then(made_by).as_deref())
     }
 
     /// The remembered server of the task that `params` name.
@@ -390,7 +383,7 @@ impl Tasks {
     }
 
     /// Listens to the only server, without tasks of other clients.
-    pub(crate) async fn of_client(self: &Arc<Self>, view: &View, mut listen: Listen) -> Listen {
+    pub(crate) async fn of_client(&self, view: &View, mut listen: Listen) -> Listen {
         let owned = self
             .owners_of(view, &listen.context, &listen.interest.tasks)
             .await;
@@ -398,34 +391,7 @@ impl Tasks {
             .interest
             .tasks
             .retain(|task| owned.contains_key(task));
-        let (tasks, context) = (Arc::clone(self), Arc::clone(&listen.context));
-        listen.messages = listen.messages.mapped(move |message| {
-            let is_others = match &message {
-                ServerMessage::Notification(notification) => {
-                    is_about_task(notification)
-                        && !tasks.is_own(&context, None, notification.params().as_ref())
-                }
-                _ => false,
-            };
-            (!is_others).then_some(message)
-        });
         listen
-    }
-
-    /// Whether the client is known to have the task that `params` name, at this server or at any.
-    fn is_own(
-        &self,
-        context: &CallContext,
-        backend: Option<BackendId>,
-        params: Option<&Json>,
-    ) -> bool {
-        self.known_here(context, params)
-            .is_some_and(|known| backend.is_none_or(|backend| backend == known.backend))
-    }
-
-    fn known_here(&self, context: &CallContext, params: Option<&Json>) -> Option<Known> {
-        let task = task_id(params).ok()?;
-        TaskKey::all_of(&context.caller, &task).find_map(|key| self.owners.find(&key))
     }
 
     /// The servers that have these tasks; tasks that no server has are left out.
@@ -514,14 +480,6 @@ impl Tasks {
         }
         Err(fault::unknown_task(&not_asked))
     }
-}
-
-/// Whether a notification of a server is about one task.
-pub(crate) fn is_about_task(notification: &Notification) -> bool {
-    matches!(
-        notification.method,
-        Method::TaskStatus | Method::TaskChanged
-    )
 }
 
 /// Whether the client is shown the task's server, and the policy still permits the call that
