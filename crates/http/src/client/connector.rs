@@ -9,7 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
-use crate::client::TcpProbes;
+use crate::client::PoolSettings;
 use crate::client::connection::PooledConnection;
 
 /// The number of probes that may fail before a connection is closed.
@@ -65,20 +65,28 @@ pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
+/// Makes TCP connections for a server, within the time for connecting and with the probes of
+/// `settings`.
+#[must_use]
+pub fn tcp_connector(settings: &PoolSettings) -> HttpConnector {
+    let probes = settings.probes;
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(settings.connect_timeout));
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(probes.interval));
+    tcp.set_keepalive_interval(Some(probes.interval));
+    tcp.set_keepalive_retries(Some(PROBES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(probes.unacknowledged));
+    tcp
+}
+
 impl Connector {
-    pub(crate) fn new(origin: Uri, timeout: Duration, probes: TcpProbes) -> Self {
-        let mut http = HttpConnector::new();
-        http.set_connect_timeout(Some(timeout));
-        http.set_nodelay(true);
-        http.set_keepalive(Some(probes.interval));
-        http.set_keepalive_interval(Some(probes.interval));
-        http.set_keepalive_retries(Some(PROBES));
-        #[cfg(target_os = "linux")]
-        http.set_tcp_user_timeout(Some(probes.unacknowledged));
+    pub(crate) fn new(origin: Uri, settings: &PoolSettings) -> Self {
         Self {
-            http,
+            http: tcp_connector(settings),
             origin,
-            timeout,
+            timeout: settings.connect_timeout,
         }
     }
 

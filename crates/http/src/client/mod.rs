@@ -43,7 +43,7 @@ use tokio::sync::oneshot;
 
 pub use body::ResponseBody;
 pub use body_buffer::BodyBuffer;
-pub use connector::{ConnectError, is_out_of_files};
+pub use connector::{ConnectError, is_out_of_files, tcp_connector};
 pub use shortage::{announce_shortage, shortages};
 
 use body::CheckedOut;
@@ -172,12 +172,11 @@ impl PooledClient {
 
     fn new_pool(&self) -> Arc<Pool> {
         let PoolSettings {
-            connect_timeout,
             idle_timeout,
             max_idle,
-            probes,
+            ..
         } = self.settings;
-        let connector = Connector::new(self.origin.clone(), connect_timeout, probes);
+        let connector = Connector::new(self.origin.clone(), &self.settings);
         Pool::new(connector, idle_timeout, max_idle.div_ceil(workers()))
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTP client of one server. `fanlight_http::client` serves plain `http:` without a proxy.
-//! `reqwest` serves TLS and proxies; it does more than a call on the hot path should pay for.
+//! The HTTP client of one server. `fanlight_http::client` serves plain `http:` without a proxy;
+//! `hyper-util` serves TLS, with HTTP/2, and proxies.
 //!
 //! Neither follows redirects, keeps cookies or decompresses, nor repeats a request of which
 //! anything was sent.
@@ -8,60 +8,46 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fanlight_http::client::{self as pooled, BodyBuffer, PoolSettings, PooledClient};
-use futures_util::TryFutureExt as _;
-use futures_util::future::Either;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body::{Body as _, Frame};
 use http_body_util::Full;
-use hyper_util::client::proxy::matcher::Matcher;
-use reqwest::{Url, redirect};
-use tokio::time::sleep;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use reqwest::Url;
+use tokio_rustls::rustls;
 
 use super::authorities::Authorities;
-use super::connecting::{Connecting, ConnectingLayer, WatchedRequest};
+use super::connector::Connector;
 use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
 use crate::log::excerpt;
 
-/// The pause before another attempt to connect when the process has as many open files as it may.
-const RETRY_WITHOUT_FILES: Duration = Duration::from_millis(50);
-
 /// The client of one server.
 pub(super) enum HttpClient {
     Pooled(PooledClient),
-    Reqwest(Box<ReplaceableClient>),
+    Library(Box<LibraryClient>),
 }
 
-/// A `reqwest` client that is replaced when its connections are suspect, since its pool cannot be
-/// emptied.
-pub(super) struct ReplaceableClient {
-    current: ArcSwap<reqwest::Client>,
-    making: Making,
-    /// Whether the next request needs new connections.
-    is_suspected: AtomicBool,
-    /// The time when `current` was built. Building takes milliseconds, since it reads certificates.
-    built: Mutex<Instant>,
-}
+type Library = legacy::Client<Connector, Full<Bytes>>;
 
-/// The settings for building a `reqwest` client.
-struct Making {
+/// The client for TLS and proxies.
+pub(super) struct LibraryClient {
+    current: ArcSwap<Library>,
+    connector: Connector,
     settings: PoolSettings,
-    is_loopback: bool,
-    authorities: Authorities,
-    /// The server's host and its fixed address, if it has one.
-    address: Option<(String, SocketAddr)>,
+    /// For a proxy that gets the requests themselves.
+    proxy_authorization: Option<HeaderValue>,
 }
-
-/// The shortest time between two replacements of a client. A constant that limits processor time. A
-/// call in between fails as on any silent connection.
-const REPLACEMENT: Duration = Duration::from_secs(1);
 
 /// A URL for requests.
 #[derive(Clone, Debug)]
@@ -92,20 +78,25 @@ pub(super) struct HttpResponse {
 
 enum Body {
     Pooled(pooled::ResponseBody),
-    Reqwest(Box<reqwest::Response>),
+    Library(Incoming),
 }
 
 /// Resolves to the head of a response.
 pub(super) enum ResponseFuture {
     Pooled(pooled::ResponseFuture),
-    Reqwest(WatchedRequest<reqwest::Result<reqwest::Response>>),
+    /// The library tells about the connection as soon as the request gets one.
+    Library(legacy::ResponseFuture, CaptureConnection),
 }
 
 /// The reason why there is no response, or no more of it.
 #[derive(Debug)]
 pub(super) enum HttpError {
     Pooled(pooled::Error),
-    Reqwest(reqwest::Error),
+    Library(legacy::Error),
+    /// A body that broke off.
+    Body(hyper::Error),
+    /// There are no settings for TLS.
+    Tls(rustls::Error),
     /// There were no credentials for the request.
     NoCredentials(NoCredentials),
 }
@@ -123,31 +114,25 @@ impl HttpClient {
         settings: PoolSettings,
         authorities: Authorities,
     ) -> Result<Self, HttpError> {
-        let is_loopback = target.is_loopback();
-        if target.url.scheme() == "http"
-            && (is_loopback || Matcher::from_env().intercept(&target.uri).is_none())
-        {
+        // This machine is reached directly.
+        let proxies = (!target.is_loopback()).then(Matcher::from_env);
+        let proxy = proxies.and_then(|proxies| proxies.intercept(&target.uri));
+        if target.url.scheme() == "http" && proxy.is_none() {
             let at_address = address.and_then(|address| format!("http://{address}/").parse().ok());
             return Ok(Self::Pooled(PooledClient::new(
                 at_address.unwrap_or_else(|| target.uri.clone()),
                 settings,
             )));
         }
-        let address = target.url.host_str().map(str::to_owned).zip(address);
-        let making = Making {
-            settings,
-            is_loopback,
-            authorities,
-            address,
-        };
-        ReplaceableClient::new(making).map(|client| Self::Reqwest(Box::new(client)))
+        LibraryClient::new((target, address), proxy.as_ref(), settings, authorities)
+            .map(|client| Self::Library(Box::new(client)))
     }
 
     /// Makes the next requests use new connections.
     pub(super) fn suspect_connections(&self) {
         match self {
             Self::Pooled(client) => client.close_idle(),
-            Self::Reqwest(client) => client.is_suspected.store(true, Ordering::Relaxed),
+            Self::Library(client) => client.suspect_connections(),
         }
     }
 
@@ -160,23 +145,20 @@ impl HttpClient {
             body,
             may_last,
         } = request;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
         match self {
             Self::Pooled(client) => {
-                let mut request = http::Request::new(Full::new(body));
-                *request.method_mut() = method;
                 *request.uri_mut() = target.path.clone();
-                *request.headers_mut() = headers;
                 ResponseFuture::Pooled(match may_last {
                     true => client.execute_lasting(request),
                     false => client.execute(request),
                 })
             }
-            Self::Reqwest(client) => {
-                let mut request = reqwest::Request::new(method, target.url.clone());
-                *request.headers_mut() = headers;
-                *request.body_mut() = (!body.is_empty()).then(|| body.into());
-                let client = client.current().as_ref().clone();
-                ResponseFuture::Reqwest(WatchedRequest::new(execute_with_files(client, request)))
+            Self::Library(client) => {
+                *request.uri_mut() = target.uri.clone();
+                client.execute(request)
             }
         }
     }
@@ -187,92 +169,52 @@ impl HttpClient {
     }
 }
 
-/// Sends a request; waits while the process has as many open files as it may. The caller limits the
-/// time.
-async fn execute_with_files(
-    client: reqwest::Client,
-    request: reqwest::Request,
-) -> reqwest::Result<reqwest::Response> {
-    loop {
-        // Never `None`, since the body is in memory.
-        let Some(copy) = request.try_clone() else {
-            return client.execute(request).await;
-        };
-        match client.execute(copy).await {
-            Err(error) if error.is_connect() && pooled::is_out_of_files(&error) => {
-                Connecting(Box::pin(sleep(RETRY_WITHOUT_FILES))).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-impl ReplaceableClient {
-    fn new(making: Making) -> Result<Self, HttpError> {
-        let current = ArcSwap::from_pointee(build(&making)?);
-        let (is_suspected, built) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+impl LibraryClient {
+    fn new(
+        (target, address): (&Target, Option<SocketAddr>),
+        proxy: Option<&Intercept>,
+        settings: PoolSettings,
+        authorities: Authorities,
+    ) -> Result<Self, HttpError> {
+        let tls = authorities.tls().map_err(HttpError::Tls)?;
+        let connector = Connector::new((&target.uri, address), proxy, tls, &settings);
+        let is_plain = target.uri.scheme() == Some(&Scheme::HTTP);
         Ok(Self {
-            current,
-            making,
-            is_suspected,
-            built,
+            current: ArcSwap::from_pointee(with_new_connections(connector.clone(), &settings)),
+            connector,
+            settings,
+            // A tunnel gets it when it is made.
+            proxy_authorization: proxy
+                .and_then(Intercept::basic_auth)
+                .filter(|_| is_plain)
+                .cloned(),
         })
     }
 
-    fn current(&self) -> Arc<reqwest::Client> {
-        if self.is_suspected.load(Ordering::Relaxed)
-            && self.is_due()
-            && let Ok(fresh) = build(&self.making)
-        {
-            // Running requests keep their connections.
-            self.current.store(Arc::new(fresh));
+    fn execute(&self, mut request: Request<Full<Bytes>>) -> ResponseFuture {
+        if let Some(value) = &self.proxy_authorization {
+            let headers = request.headers_mut();
+            headers
+                .entry(header::PROXY_AUTHORIZATION)
+                .or_insert_with(|| value.clone());
         }
-        self.current.load_full()
+        let connection = capture_connection(&mut request);
+        ResponseFuture::Library(self.current.load().request(request), connection)
     }
 
-    /// Whether the caller must replace the current client now.
-    fn is_due(&self) -> bool {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due =
-            built.elapsed() >= REPLACEMENT && self.is_suspected.swap(false, Ordering::Relaxed);
-        if is_due {
-            *built = Instant::now();
-        }
-        is_due
+    /// Leaves the connections to running requests; the library's pool cannot be emptied.
+    fn suspect_connections(&self) {
+        let fresh = with_new_connections(self.connector.clone(), &self.settings);
+        self.current.store(Arc::new(fresh));
     }
 }
 
-fn build(making: &Making) -> Result<reqwest::Client, HttpError> {
-    let Making {
-        settings,
-        is_loopback,
-        authorities,
-        address,
-    } = making;
-    let mut builder = reqwest::Client::builder()
-        .redirect(redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .connect_timeout(settings.connect_timeout)
-        .connector_layer(ConnectingLayer)
-        .tcp_nodelay(true)
+fn with_new_connections(connector: Connector, settings: &PoolSettings) -> Library {
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.max_idle)
-        .tcp_keepalive(settings.probes.interval)
-        .tcp_keepalive_interval(settings.probes.interval);
-    #[cfg(target_os = "linux")]
-    {
-        builder = builder.tcp_user_timeout(settings.probes.unacknowledged);
-    }
-    if *is_loopback {
-        builder = builder.no_proxy();
-    }
-    if let Some((host, address)) = address {
-        builder = builder.resolve(host, *address);
-    }
-    authorities
-        .add_to(builder)
-        .build()
-        .map_err(HttpError::Reqwest)
+        .build(connector)
 }
 
 impl Target {
@@ -305,11 +247,20 @@ impl Target {
 }
 
 impl HttpResponse {
+    fn new(response: http::Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            status: head.status,
+            headers: head.headers,
+            body,
+        }
+    }
+
     /// The number of unread bytes of the body, if known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match &self.body {
             Body::Pooled(body) => body.length(),
-            Body::Reqwest(response) => response.content_length(),
+            Body::Library(body) => body.size_hint().exact(),
         }
     }
 
@@ -317,12 +268,10 @@ impl HttpResponse {
     pub(super) fn chunk(
         &mut self,
     ) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
-        match &mut self.body {
-            Body::Pooled(body) => {
-                Either::Left(poll_fn(|cx| body.poll_chunk(cx).map_err(HttpError::Pooled)))
-            }
-            Body::Reqwest(response) => Either::Right(response.chunk().map_err(HttpError::Reqwest)),
-        }
+        poll_fn(|cx| match &mut self.body {
+            Body::Pooled(body) => body.poll_chunk(cx).map_err(HttpError::Pooled),
+            Body::Library(body) => poll_data(body, cx).map_err(HttpError::Body),
+        })
     }
 
     /// Reads more of a long body into `buffer`: see [`pooled::ResponseBody::read_into`].
@@ -335,7 +284,19 @@ impl HttpResponse {
                 .read_into(&self.headers, buffer)
                 .await
                 .map_err(HttpError::Pooled),
-            Body::Reqwest(_) => Ok(None),
+            Body::Library(_) => Ok(None),
+        }
+    }
+}
+
+/// The next bytes of a body, without its trailers.
+fn poll_data(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<hyper::Result<Option<Bytes>>> {
+    loop {
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx)).transpose()?;
+        match frame.map(Frame::into_data) {
+            Some(Ok(data)) => return Poll::Ready(Ok(Some(data))),
+            Some(Err(_trailers)) => {}
+            None => return Poll::Ready(Ok(None)),
         }
     }
 }
@@ -345,7 +306,7 @@ impl ResponseFuture {
     pub(super) fn may_be_sent(&self) -> bool {
         match self {
             Self::Pooled(future) => future.may_be_sent(),
-            Self::Reqwest(future) => !future.is_connecting(),
+            Self::Library(_, connection) => connection.connection_metadata().is_some(),
         }
     }
 }
@@ -357,24 +318,10 @@ impl Future for ResponseFuture {
         Poll::Ready(match self.get_mut() {
             Self::Pooled(future) => ready!(Pin::new(future).poll(cx))
                 .map_err(HttpError::Pooled)
-                .map(|response| {
-                    let (head, body) = response.into_parts();
-                    HttpResponse {
-                        status: head.status,
-                        headers: head.headers,
-                        body: Body::Pooled(body),
-                    }
-                }),
-            Self::Reqwest(future) => ready!(Pin::new(future).poll(cx))
-                .map_err(HttpError::Reqwest)
-                .map(|mut response| {
-                    let headers = std::mem::take(response.headers_mut());
-                    HttpResponse {
-                        status: response.status(),
-                        headers,
-                        body: Body::Reqwest(Box::new(response)),
-                    }
-                }),
+                .map(|response| HttpResponse::new(response.map(Body::Pooled))),
+            Self::Library(future, _) => ready!(Pin::new(future).poll(cx))
+                .map_err(HttpError::Library)
+                .map(|response| HttpResponse::new(response.map(Body::Library))),
         })
     }
 }
@@ -386,18 +333,19 @@ impl HttpError {
             Self::Pooled(error) => {
                 matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_))
             }
-            Self::Reqwest(error) => {
-                error.is_connect() || error.is_builder() || is_refused_handshake(error)
-            }
-            Self::NoCredentials(_) => true,
+            Self::Library(error) => error.is_connect() || is_refused_handshake(error),
+            Self::Body(_) => false,
+            Self::Tls(_) | Self::NoCredentials(_) => true,
         }
     }
 
-    /// The innermost cause; the outer ones may contain the URL.
+    /// The innermost cause.
     pub(super) fn reason(&self) -> String {
         let mut innermost: Option<&dyn Error> = match self {
             Self::Pooled(error) => Some(error),
-            Self::Reqwest(error) => error.source(),
+            Self::Library(error) => Some(error),
+            Self::Body(error) => Some(error),
+            Self::Tls(error) => Some(error),
             Self::NoCredentials(_) => return "no credentials".into(),
         };
         while let Some(next) = innermost.and_then(Error::source) {

@@ -5,7 +5,7 @@ mod answer;
 mod authorities;
 mod authorized;
 mod client;
-mod connecting;
+mod connector;
 mod endpoint;
 mod event_stream;
 mod headers;

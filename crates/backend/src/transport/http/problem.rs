@@ -37,7 +37,9 @@ impl Problem {
 pub(super) fn of(error: &HttpError) -> Problem {
     let outermost: &(dyn Error + 'static) = match error {
         HttpError::Pooled(error) => error,
-        HttpError::Reqwest(error) => error,
+        HttpError::Library(error) => error,
+        HttpError::Body(error) => error,
+        HttpError::Tls(error) => error,
         HttpError::NoCredentials(_) => {
             return Problem {
                 what: error.reason(),
