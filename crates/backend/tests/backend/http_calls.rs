@@ -1,8 +1,10 @@
 //! Successful requests to HTTP servers, and their cancellation.
 
-use fanlight_backend::{Secret, TransportSettings};
+use fanlight_backend::{BackendSettings, Secret, TransportSettings};
 use fanlight_canonical::BackendClient;
 use fanlight_protocol::meta::LogLevel;
+use fanlight_testkit::tls::Authority;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::server::{Reply, Server, event, legacy, modern, ok};
 use crate::support::{ask, call, listening, revision, send, settings, start};
@@ -19,6 +21,51 @@ async fn answers_keep_their_bytes() {
             .unwrap(),
         RESULT
     );
+}
+
+#[tokio::test]
+async fn server_with_tls_is_reached_by_its_authority_only() {
+    let server = Server::start(|seen| modern(seen).unwrap_or_else(|| seen.result("{}"))).await;
+    let inner = server.url.trim_start_matches("http://").to_owned();
+    let inner = inner.split('/').next().unwrap().to_owned();
+    let authority = Authority::new();
+    let acceptor = authority.server().acceptor(&["http/1.1"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/mcp", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((outer, _)) = listener.accept().await {
+            let (acceptor, inner) = (acceptor.clone(), inner.clone());
+            tokio::spawn(async move {
+                let Ok(mut outer) = acceptor.accept(outer).await else {
+                    return;
+                };
+                let mut inner = TcpStream::connect(inner).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut outer, &mut inner).await;
+            });
+        }
+    });
+    let file = std::env::temp_dir().join(format!("fanlight-authority-{}.pem", std::process::id()));
+    std::fs::write(&file, authority.pem()).unwrap();
+    let transport = || TransportSettings::Http {
+        url: url.clone(),
+        headers: Vec::new(),
+    };
+    let trusting = BackendSettings {
+        ca_file: Some(file.clone()),
+        ..settings(transport())
+    };
+    let trusting = start(trusting);
+    for _ in 0..2 {
+        assert_eq!(ask(&trusting, "x/y", "").await.unwrap(), "{}");
+    }
+    let error = ask(&start(settings(transport())), "x/y", "")
+        .await
+        .unwrap_err();
+    assert!(
+        format!("{error:?}").contains("of an authority that this machine does not know"),
+        "{error:?}"
+    );
+    std::fs::remove_file(file).unwrap();
 }
 
 #[tokio::test]

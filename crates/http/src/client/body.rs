@@ -12,6 +12,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -67,6 +68,8 @@ pub(crate) struct CheckedOut {
     pub(crate) pool: Arc<Pool>,
     /// `None` while the body is read directly, and after the drop.
     pub(crate) connection: Option<Box<PooledConnection>>,
+    /// How long the connection can be idle afterwards, if the server has announced a limit.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl ResponseBody {
@@ -266,12 +269,23 @@ fn announces_close(headers: &HeaderMap) -> bool {
     tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
+/// How long a server keeps an idle connection: the `timeout` of `Keep-Alive`,
+/// less a second for the way of the next request. A request that meets the server's end may have run.
+pub(crate) fn announced_idle(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get("keep-alive")?.to_str().ok()?;
+    let mut parameters = value.split(',').filter_map(|part| part.split_once('='));
+    let (_, seconds) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"))?;
+    let seconds: u32 = seconds.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.saturating_sub(1).into()))
+}
+
 impl Drop for CheckedOut {
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take()
+            && self.idle != Some(Duration::ZERO)
             && connection.is_reusable()
         {
-            self.pool.give(connection);
+            self.pool.give(connection, self.idle);
         }
     }
 }

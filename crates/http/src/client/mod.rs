@@ -46,7 +46,7 @@ pub use body_buffer::BodyBuffer;
 pub use connector::{ConnectError, is_out_of_files, tcp_connector};
 pub use shortage::{announce_shortage, shortages};
 
-use body::CheckedOut;
+use body::{CheckedOut, announced_idle};
 use connection::PooledConnection;
 use connector::Connector;
 use pool::Pool;
@@ -235,6 +235,7 @@ impl Future for ResponseFuture {
                         let connection = CheckedOut {
                             pool: Arc::clone(pool),
                             connection: Some(connection),
+                            idle: announced_idle(response.headers()),
                         };
                         return Poll::Ready(Ok(ResponseBody::of(response, connection)));
                     }
@@ -257,7 +258,7 @@ impl Drop for ResponseFuture {
         if let State::Waiting(_, supply) = &mut self.state {
             supply.close();
             if let Ok(Ok(connection)) = supply.try_recv() {
-                self.pool.give(connection);
+                self.pool.give(connection, None);
             }
         }
     }

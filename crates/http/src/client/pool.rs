@@ -41,10 +41,9 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Each with the period in which it became idle, so that no request reads the clock. For each,
-    /// [`PooledConnection::rest`] was called with the reaper's waker, or the reaper has polled it
-    /// since.
-    idle: Vec<(Box<PooledConnection>, u64)>,
+    /// For each, [`PooledConnection::rest`] was called with the reaper's waker, or the reaper has
+    /// polled it since.
+    idle: Vec<Idle>,
     /// The number of connections at the beginning of `idle` that were unused since surplus ones
     /// were last closed.
     unused: usize,
@@ -58,6 +57,15 @@ struct State {
     /// Wakes the reaper; `None` if there is no reaper. Only the reaper replaces it, under this
     /// lock, and then polls all idle connections with the new waker.
     reaper: Option<Waker>,
+}
+
+/// An idle connection.
+struct Idle {
+    connection: Box<PooledConnection>,
+    /// The period in which it became idle, so that no request reads the clock.
+    since: u64,
+    /// The last time at which it can be used, if the server has announced that it will close it.
+    until: Option<Instant>,
 }
 
 /// A connection being made.
@@ -78,10 +86,16 @@ impl Pool {
 
     /// Takes an idle connection.
     pub(crate) fn take(&self) -> Option<Box<PooledConnection>> {
-        let mut state = self.state();
-        let (connection, _) = state.idle.pop()?;
-        state.unused = state.unused.min(state.idle.len());
-        Some(connection)
+        loop {
+            let mut state = self.state();
+            let idle = state.idle.pop()?;
+            state.unused = state.unused.min(state.idle.len());
+            // An expired one is closed without the lock.
+            drop(state);
+            if idle.until.is_none_or(|until| Instant::now() < until) {
+                return Some(idle.connection);
+            }
+        }
     }
 
     /// Whether to keep a connection that has served a stream: only if few are idle. Many streams
@@ -90,9 +104,10 @@ impl Pool {
         self.state().idle.len() < KEPT.min(self.max_idle)
     }
 
-    /// Takes back a reusable connection.
-    pub(crate) fn give(&self, connection: Box<PooledConnection>) {
-        let surplus = self.state().put(connection, self.max_idle);
+    /// Takes back a reusable connection, which can be idle for at most this long.
+    pub(crate) fn give(&self, connection: Box<PooledConnection>, idle: Option<Duration>) {
+        let until = idle.map(|idle| Instant::now() + idle);
+        let surplus = self.state().put(connection, until, self.max_idle);
         // Closed without the lock.
         drop(surplus);
     }
@@ -149,9 +164,8 @@ impl Pool {
         }
         state.period += u64::from(period_passed);
         let period = state.period;
-        let is_useless = |(connection, since): &mut (Box<PooledConnection>, u64)| {
-            *since + 2 <= period || !connection.poll_is_open(cx)
-        };
+        let is_useless =
+            |idle: &mut Idle| idle.since + 2 <= period || !idle.connection.poll_is_open(cx);
         let closed: Vec<_> = state.idle.extract_if(.., is_useless).collect();
         state.unused = state.unused.min(state.idle.len());
         drop(state);
@@ -193,6 +207,7 @@ impl State {
     fn put(
         &mut self,
         mut connection: Box<PooledConnection>,
+        until: Option<Instant>,
         max_idle: usize,
     ) -> Option<Box<PooledConnection>> {
         while let Some(waiting) = self.waiting.pop_front() {
@@ -207,7 +222,11 @@ impl State {
         if connection.rest(reaper) {
             reaper.wake_by_ref();
         }
-        self.idle.push((connection, self.period));
+        self.idle.push(Idle {
+            connection,
+            since: self.period,
+            until,
+        });
         if self.idle.len() == KEPT + 1 {
             reaper.wake_by_ref();
         }
@@ -231,7 +250,7 @@ impl Attempt {
             match self.0.connector.clone().connect().await {
                 Ok(connection) => {
                     self.0.start_reaper();
-                    return self.0.give(connection);
+                    return self.0.give(connection, None);
                 }
                 // Other connections will be closed or given back. The requests limit their own
                 // time.

@@ -392,3 +392,39 @@ async fn idle_connections_of_a_burst_are_closed_soon_except_for_a_few() {
         "the few are kept"
     );
 }
+
+#[tokio::test]
+async fn connection_that_the_server_is_about_to_close_is_not_reused() {
+    for (announced, idle, is_reused) in [
+        ("timeout=5", 3, true),
+        ("timeout=5, max=100", 4, false),
+        ("Max=1, Timeout=5", 9, false),
+        ("timeout=1", 0, false),
+        ("timeout=99999999999", 9, true),
+        ("max=100", 9, true),
+    ] {
+        let (listener, target, client) = served().await;
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nkeep-alive: {announced}\r\ncontent-length: 2\r\n\r\nok");
+        let first = async {
+            let mut stream = listener.accept().await.unwrap().0;
+            read_request(&mut stream).await;
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream
+        };
+        let (mut stream, ()) = tokio::join!(first, called(&client, &target));
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(idle)).await;
+        tokio::time::resume();
+        let second = async {
+            if is_reused {
+                read_request(&mut stream).await;
+                stream.write_all(OK).await.unwrap();
+            } else {
+                answered(&listener).await;
+                closed(&mut stream).await;
+            }
+        };
+        tokio::join!(second, called(&client, &target));
+    }
+}
