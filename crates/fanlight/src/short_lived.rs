@@ -98,7 +98,7 @@ pub(crate) async fn observed<T>(
 
 /// The configuration with every server at the default endpoint, unless the command names an
 /// endpoint.
-pub(crate) fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
+fn looked_through(config: &Config, endpoint: &EndpointArgs) -> Config {
     let mut config = config.clone();
     if endpoint.path().is_none() {
         config.endpoints.clear();
