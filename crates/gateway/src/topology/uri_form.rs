@@ -87,10 +87,22 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
         scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
     !path.contains(';')
         && !has_stream
+        && !(scheme == "file" && leads_elsewhere(&segments))
         && segments
             .iter()
             .enumerate()
             .all(|(at, segment)| !segment.is_empty() || at == last)
+}
+
+/// Whether a path of Linux leads to a file that has another path, too: `/proc/self/root/etc`.
+fn leads_elsewhere(segments: &[&str]) -> bool {
+    match segments {
+        ["proc", rest @ ..] => rest
+            .iter()
+            .any(|segment| ["root", "cwd", "fd", "exe", "map_files"].contains(segment)),
+        ["dev", "fd", ..] => true,
+        _ => false,
+    }
 }
 
 /// Whether no part of a decoded text is or becomes a dot segment, whatever separates parts. Some
@@ -114,7 +126,8 @@ fn has_needed_escapes_only(text: &str) -> bool {
     text.split('%').skip(1).all(|after| {
         let decoded = hex_pair(after.as_bytes());
         let is_needless = |byte: u8| {
-            byte.is_ascii_alphanumeric() || b"-._~/\\%".contains(&byte) || byte.is_ascii_control()
+            // With braces it would be a template for a server that decodes it.
+            byte.is_ascii_alphanumeric() || b"-._~/\\%{}".contains(&byte) || byte.is_ascii_control()
         };
         decoded.is_some_and(|byte| !is_needless(byte))
     })
@@ -143,6 +156,8 @@ mod tests {
             "https://example.com:8080/a?b=c&d=https://e.example/f",
             "https://[::1]:8080/a",
             "file:///c:/x",
+            "file:///proc/cpuinfo",
+            "file:///srv/proc/self/root/x",
             "urn:isbn:1",
             "x://host",
             "x:a/b",
@@ -202,6 +217,10 @@ mod tests {
             "file:///srv/a%EF%BC%8Fb",
             "file:///srv/%c0%ae%c0%ae/private",
             "file:///srv/%c2%85",
+            "file:///proc/self/root/private",
+            "file:///proc/1/task/1/cwd/private",
+            "file:///dev/fd/3",
+            "file:///%7B+path%7D",
             "https://example.com:443/a",
             "https://example.com:/a",
             "http://example.com:80/a",

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Edits, Json, Kind, Member, MemberChange, ObjectBuilder, quote};
+use fanlight_protocol::member_name::confusable;
 
 use super::ToolRewriting;
 use super::arguments::{Argument, Arguments};
@@ -78,10 +79,22 @@ impl ToolRewriting {
             .iter()
             .find(|(key, _)| member.is(tool, key.key()));
         match named {
+            // Readers that ignore case would take it for the member of the configuration.
+            None if self.is_taken_for_one(tool, member) => MemberChange::Remove,
             None => MemberChange::Keep,
             Some((_, None)) => MemberChange::Remove,
             Some((_, Some(value))) => MemberChange::Replace(value.bytes().clone()),
         }
+    }
+}
+
+impl ToolRewriting {
+    /// Whether a reader could take a member for one that the configuration replaces.
+    fn is_taken_for_one(&self, tool: &Json, member: &Member) -> bool {
+        let key = tool.bytes().get(member.key.clone()).unwrap_or_default();
+        let raw = key.get(1..key.len().saturating_sub(1)).unwrap_or_default();
+        let keys: Vec<_> = self.members.iter().map(|(key, _)| key.key()).collect();
+        confusable(raw, &keys).is_some()
     }
 }
 
@@ -272,6 +285,12 @@ mod tests {
         assert_eq!(
             defined(&[(Title, Some("\"T\""))], &[], "{}"),
             r#"{"title":"T"}"#
+        );
+        // What a reader could take for it goes, and no other member.
+        let alike = r#"{"Description":"old","DESCRIPT\u0131ON":"old","descriptions":1,"Title":2}"#;
+        assert_eq!(
+            defined(&[(Description, Some("\"new\""))], &[], alike),
+            r#"{"descriptions":1,"Title":2,"description":"new"}"#
         );
     }
 
