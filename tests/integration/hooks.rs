@@ -80,6 +80,45 @@ async fn hook_decides_about_a_call_before_it_runs() {
 }
 
 #[tokio::test]
+async fn hook_judges_the_arguments_that_are_sent() {
+    for more in ["", r#","other":{"command":"false"}"#] {
+        let backend = backend().await;
+        let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
+        let rules = r#""arguments":{"*":{"root":{"value":"/etc"},"n":{"default":2}}}"#;
+        let entry = backend.entry_with("files", &rules.replace('*', "look"));
+        let servers = format!("{entry}{more}");
+        let config = config(&[servers]);
+        let hooks = format!(
+            r#","hooks":[{{"url":"http://{}/judge","timeout":"10s"}}]}}"#,
+            guardrail.address
+        );
+        let config = config.trim_end().strip_suffix('}').unwrap().to_owned() + &hooks;
+        let gateway = Gateway::start(&config).await;
+        let name = if more.is_empty() {
+            "look"
+        } else {
+            "files__look"
+        };
+        let params = format!(r#""name":"{name}","arguments":{{"path":"/data"}}"#);
+        post_modern(gateway.mcp, &modern_request("1", "tools/call", &params, ""))
+            .await
+            .text()
+            .await;
+        let sent = backend.received("tools/call")[0].text.clone();
+        let asked = guardrail.requests()[0].text().to_owned();
+        assert_eq!(
+            member(&asked, "arguments"),
+            member(&sent, "params.arguments"),
+            "{asked}"
+        );
+        assert!(
+            asked.contains(r#""root":"/etc""#) && asked.contains(r#""n":2"#),
+            "{asked}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn hooks_of_a_reload_are_asked_about_the_next_call() {
     let backend = backend().await;
     let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"deny","text":"no"}"#)).await;

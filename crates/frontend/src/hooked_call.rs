@@ -130,10 +130,7 @@ fn described(operation: &Operation) -> ObjectBuilder {
         (None, Some(task)) => call.string("task", &task),
         (None, None) => &mut call,
     };
-    if let Some(arguments) = operation
-        .params()
-        .and_then(|params| params.get("arguments"))
-    {
+    if let Some(arguments) = operation.sent_arguments() {
         call.member("arguments", &arguments);
     }
     if let Some(verdict) = operation.verdict() {
