@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_config::{Config, HookFailure, HookOptions, HookTime};
+use fanlight_config::{Config, HookFailure, HookOptions, HookTime, origin_of};
 use fanlight_fair::LogLimit;
 use fanlight_frontend::{CallHook, HookAnswer, HookMoment};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
@@ -104,7 +104,7 @@ impl Hooks {
         event: &'static str,
         question: &Json,
     ) -> HookAnswer {
-        match answer(&hook.url, requests, event, question).await {
+        match answer(hook.url.expose(), requests, event, question).await {
             Ok(Said { decision, text }) => {
                 let text = text.chars().take(LONGEST_TEXT).collect();
                 return match decision {
@@ -115,7 +115,8 @@ impl Hooks {
             }
             Err(problem) => {
                 if let Some(omitted) = self.lines.admit() {
-                    warn!(url = hook.url, event, %problem, omitted, "a hook failed");
+                    let url = origin_of(hook.url.expose());
+                    warn!(url, event, %problem, omitted, "a hook failed");
                 }
             }
         }

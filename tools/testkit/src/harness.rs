@@ -19,7 +19,7 @@ use crate::schema::{Checks, Direction, Listening};
 use crate::{programs, usage};
 
 /// The number of log lines kept for failure messages.
-const LOG_LINES: usize = 400;
+const LOG_LINES: usize = 4000;
 
 /// A running `fanlight run` with its listeners.
 pub struct Gateway {

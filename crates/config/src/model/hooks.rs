@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::auth::values::URI;
+use super::values::url_without_secrets;
 use crate::definition::Visible;
 use crate::option::kind::{Choice, Parsed, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
+use crate::settings::Secret;
 
 options! {
     /// A program that decides over HTTP whether calls of tools may continue.
@@ -14,7 +18,7 @@ options! {
     pub struct HookOptions: "hook", "in an entry of `hooks`";
     options {
         /// Its URL, which gets a `POST` with a JSON object.
-        "url" => url: String = String::new(), URI, example "http://127.0.0.1:9090/judge";
+        "url" => url: Secret = Secret::new(String::new()), HOOK_URL, example "http://127.0.0.1:9090/judge";
         /// The time of the question: before a `call` runs, before the client gets its `result`, or
         /// both.
         "when" => when: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
@@ -24,6 +28,16 @@ options! {
         "onFailure" => on_failure: HookFailure = HookFailure::Deny, FAILURE;
     }
 }
+
+/// The URL of a hook, whose path and query may hold a secret.
+const HOOK_URL: Parsed<Secret> = Parsed {
+    visible: URI.visible,
+    parse: |reader, text| (URI.parse)(reader, text).map(Secret::new),
+    show: |url| match url.expose() {
+        "" => json!(""),
+        url => json!(url_without_secrets(url)),
+    },
+};
 
 /// The time at which a hook is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

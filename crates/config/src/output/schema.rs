@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::definition::{Definition, Form, Section};
 use crate::model::Config;
 use crate::option::Options as _;
+use crate::report::mask::may_be_secret;
 
 /// The JSON Schema (2020-12) of the config file, indented, with a line break at the end.
 ///
@@ -73,6 +74,9 @@ fn section(section: &Section, definitions: &mut Map<String, Value>) -> Map<Strin
 fn describe(option: &Definition, definitions: &mut Map<String, Value>) -> Value {
     let mut schema = form((option.form)(), definitions);
     schema["description"] = json!(option.about);
+    if may_be_secret(&(option.form)()) {
+        schema["writeOnly"] = json!(true);
+    }
     if let Some(default) = option.default() {
         schema["default"] = default;
     }

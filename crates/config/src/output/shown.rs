@@ -35,7 +35,12 @@ fn server(server: &Server) -> Value {
             cwd,
         } => {
             add("type", json!("stdio"));
-            add("command", json!(command));
+            // A command that is a whole command line may hold a secret after the program.
+            let shown = match command.split_once(char::is_whitespace) {
+                Some((program, _)) => format!("{program} {HIDDEN}"),
+                None => command.clone(),
+            };
+            add("command", json!(shown));
             add("args", json!(vec![HIDDEN; args.len()]));
             add("env", hidden(env));
             add(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use url::Url;
 
-/// The reason why a document cannot be fetched. URLs are shown without their queries.
+/// The reason why a document cannot be fetched. URLs are shown without what may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// Fanlight does not send requests to this URL.
@@ -121,9 +121,13 @@ impl FetchError {
     }
 }
 
-/// A URL without its possibly secret parts.
+/// A URL without its possibly secret parts. A path is shown if it is a well-known one, which holds
+/// no secret (RFC 8615).
 pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
+    if !url.path().contains("/.well-known/") {
+        url.set_path("");
+    }
     url.set_query(None);
     url.set_fragment(None);
     let _ = (url.set_username(""), url.set_password(None));

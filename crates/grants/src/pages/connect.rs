@@ -178,6 +178,11 @@ impl Visit<'_> {
     ) -> Result<Response<String>, SignInError> {
         let key = key.map(str::trim).filter(|key| !key.is_empty());
         let key = key.ok_or(SignInError::NotUsed("there is no key in the form"))?;
+        if key.contains(char::is_control) {
+            return Err(SignInError::NotUsed(
+                "the key contains a line break or another control character; copy it again, without its surroundings",
+            ));
+        }
         self.pages.grants.keep_key(&link.owner, key).await?;
         Ok(done(&format!("Your key for {server} is stored")))
     }
@@ -394,8 +399,10 @@ fn page_of_offer(offer: &Offer) -> Page {
         .filter(|scopes| !scopes.is_empty());
     let scopes = scopes.unwrap_or_else(|| "the authorization server decides".to_owned());
     page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
+    let host = offer.url().host_str().unwrap_or_default();
     page.facts([
-        ("server", format!("{} ({})", offer.server(), offer.url())),
+        // Path and query may hold a secret, and whoever has the link sees the page.
+        ("server", format!("{} ({})", offer.server(), host)),
         ("permissions (scopes)", scopes),
         ("where you sign in", offer.issuer().to_owned()),
     ]);

@@ -233,7 +233,12 @@ pub(crate) fn find_program(settings: &ProcessSettings, command: &str) -> Vec<Pat
 }
 
 fn unreachable(settings: &ProcessSettings, reason: &str) -> BackendError {
-    let file = Path::new(&settings.command)
+    // A command that is no file may be a whole command line, with secrets after the program.
+    let program = match find_program(settings, &settings.command).is_empty() {
+        true => settings.command.split_whitespace().next(),
+        false => Some(settings.command.as_str()),
+    };
+    let file = Path::new(program.unwrap_or_default())
         .file_name()
         .unwrap_or_default()
         .to_string_lossy();

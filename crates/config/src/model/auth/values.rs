@@ -8,6 +8,7 @@ use serde_json::json;
 use url::{Host, Url};
 
 use crate::definition::Visible;
+use crate::model::values::url_without_secrets;
 use crate::option::kind::Parsed;
 use crate::report::mask::HIDDEN;
 
@@ -31,23 +32,19 @@ pub(crate) const ISSUER: Parsed<String> = Parsed {
     show: |text| json!(text),
 };
 
-/// The URL of an issuer's endpoint.
+/// The URL of a hook or of an issuer's endpoint. Its path and query may hold a secret.
 pub(crate) const URI: Parsed<String> = Parsed {
-    visible: Visible::All,
+    visible: Visible::Authority,
     parse: |reader, text| {
         let is_url =
             Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.fragment().is_none());
         if !is_url {
             let help = "write an https URL; http only on this machine";
-            reader.error(
-                text.span,
-                format!("{} is not a URL that can be used here", text.shown()),
-                help,
-            );
+            reader.error(text.span, "this is not a URL that can be used here", help);
         }
         is_url.then_some(text.value)
     },
-    show: |text| json!(text),
+    show: |text| json!(url_without_secrets(text)),
 };
 
 /// Whether the URL's host can be trusted, and the URL contains no password.
