@@ -248,9 +248,9 @@ fn configuration(web: &str, folder: &Path) -> Value {
             "basic": auth(json!({"type": "basic", "username": "u", "password": planted("serverAuth.password")})),
             "bearer": auth(json!({"type": "bearer", "token": planted("serverAuth.token")})),
             "users": auth(json!({"type": "userKey", "prefix": format!("{} ", planted("serverAuth.prefix"))})),
-            "exchange": client("exchange", json!({"issuer": null, "tokenEndpoint": url("serverAuth.tokenEndpoint"), "actorToken": planted("serverAuth.actorToken")})),
+            "exchange": client("exchange", json!({"issuer": null, "tokenEndpoint": url("serverAuth.tokenEndpoint")})),
             "enterprise": client("enterprise", json!({"tokenFile": folder.join("keys.yaml"), "idp": {
-                "issuer": format!("{dead}/idp"), "tokenEndpoint": url("identityProvider.tokenEndpoint"),
+                "issuer": format!("{dead}/idp"),
                 "clientId": "c", "clientSecret": planted("identityProvider.clientSecret"),
             }})),
         },
