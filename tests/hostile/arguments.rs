@@ -194,3 +194,41 @@ async fn headers_cannot_carry_what_the_body_may_not() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_and_body_cannot_say_two_things() {
+    let backend = server(Era::Modern, Transport::Http).await;
+    let tools = r#"{"name":"create","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},
+        {"name":"two","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"inputSchema":{}},
+        {"name":"plain","inputSchema":{}}"#;
+    backend.on("tools/list", backend.list("tools", tools));
+    let gateway = Gateway::start(&config(&[backend.entry("one")])).await;
+    let session = LegacySession::open_as(gateway.mcp, "2025-06-18").await;
+    let call = async |name: &str, arguments: &str| {
+        let params = format!(r#""name":"{name}","arguments":{arguments}"#);
+        session
+            .post(&legacy_request("1", "tools/call", &params))
+            .await
+            .text()
+            .await
+    };
+    let listed = session.post(&legacy_request("9", "tools/list", "")).await;
+    assert!(!listed.text().await.contains("two"));
+    for arguments in [
+        r#"{"region":"eu","region":"us"}"#,
+        r#"{"region":"eu","\u0072egion":"us"}"#,
+        r#"{"region":"eu","x":{"a":1,"a":2}}"#,
+    ] {
+        let answer = call("create", arguments).await;
+        assert!(answer.contains("-32602"), "{arguments}: {answer}");
+    }
+    assert!(backend.received("tools/call").is_empty());
+    // Without anything that reads them, arguments pass as they are.
+    let answer = call("plain", r#"{"region":"eu","region":"us","x":1e999}"#).await;
+    assert!(answer.contains("result"), "{answer}");
+    let calls = backend.received("tools/call");
+    assert_eq!(
+        calls[0].member("params.arguments"),
+        Some(r#"{"region":"eu","region":"us","x":1e999}"#)
+    );
+}

@@ -620,3 +620,63 @@ async fn wrong_policy_leaves_the_last_good_ones_in_force() {
     let name = plain_string(member(&list, "result.resultType").unwrap());
     assert_eq!(name, Some("complete"));
 }
+
+/// A rule and its server must read the same: other types, members that are there twice, and
+/// definitions that say two things.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_could_read_differently_than_a_rule_does_not_reach_it() {
+    let policies = r#"
+        permit(principal, action, resource);
+        forbid(principal, action == Action::"call", resource == Tool::"files/look")
+            when { context.arguments has force && context.arguments.force == true };
+        forbid(principal, action == Action::"call", resource == Tool::"files/erase")
+            when { !(resource has readOnlyHint && resource.readOnlyHint) };
+    "#;
+    for era in [Era::Modern, Era::Legacy] {
+        let backend = server(era).await;
+        let erase =
+            |annotations: &str| format!(r#"{{"name":"erase","inputSchema":{{}},{annotations}}}"#);
+        let two = r#""annotations":{"readOnlyHint":true},"annotations":{"readOnlyHint":false}"#;
+        let tools = format!(r#"{{"name":"look","inputSchema":{{}}}},{}"#, erase(two));
+        backend.on("tools/list", backend.list("tools", &tools));
+        let scene = Scene::start_with(vec![backend], policies, "").await;
+        let session = scene.open(BOB).await;
+        let call =
+            |name: &str, arguments: &str| format!(r#""name":"{name}","arguments":{arguments}"#);
+        let listed = scene.modern(BOB, "tools/list", "").await;
+        assert!(
+            !listed.contains("erase") && listed.contains("look"),
+            "{listed}"
+        );
+        let mut calls = vec![(call("erase", "{}"), None)];
+        for value in [r#""true""#, "1", r#""on""#, "[true]", "true"] {
+            let denied = Some("-31005");
+            calls.push((call("look", &format!(r#"{{"force":{value}}}"#)), denied));
+        }
+        for arguments in [
+            r#"{"force":false,"force":true}"#,
+            r#"{"force":false,"x":{"a":1,"a":2}}"#,
+            r#"{"force":false,"x":[{"a":1,"\u0061":2}]}"#,
+            r#"{"force":false,"x":1e999}"#,
+            r#"{"force":false,"x":"\ud800"}"#,
+        ] {
+            calls.push((call("look", arguments), Some("-32602")));
+        }
+        for (params, code) in calls {
+            for answer in [
+                scene.modern(BOB, "tools/call", &params).await,
+                scene.legacy(BOB, &session, "tools/call", &params).await,
+            ] {
+                let found = member(&answer, "error.code");
+                assert!(
+                    found.is_some() && code.is_none_or(|code| found == Some(code)),
+                    "{params}: {answer}"
+                );
+            }
+        }
+        assert_eq!(scene.reached(&["tools/call"]), 0);
+        let answer = scene.modern(BOB, "tools/call", &call("look", r#"{"force":false}"#));
+        let answer = answer.await;
+        assert!(member(&answer, "result").is_some(), "{answer}");
+    }
+}

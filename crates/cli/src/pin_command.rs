@@ -40,9 +40,8 @@ pub async fn command(
     let wanted = match &args.command {
         Some(PinCommand::Approve { items }) => items
             .iter()
-            .map(|item| servers_of(item, &config))
-            .collect::<Result<Vec<_>, _>>()?
-            .concat(),
+            .map(|item| server_of(item))
+            .collect::<Result<_, _>>()?,
         None => args.server.clone(),
     };
     if let Some(unknown) = wanted
@@ -98,26 +97,16 @@ pub async fn command(
     }
 }
 
-/// The servers that an item may belong to. There may be several, since servers' names may contain a
-/// slash.
-fn servers_of(item: &str, config: &Config) -> Result<Vec<String>, Failure> {
-    let is_of = |name: &str| {
-        item.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with('/'))
-    };
-    let names = config
-        .servers
-        .iter()
-        .map(|server| &server.name)
-        .filter(|name| is_of(name));
-    let servers: Vec<_> = names.cloned().collect();
-    if servers.is_empty() {
-        let item = plain(item, 60);
-        let message =
-            format!("{item} names no server: write server/name, with the server's own name for it");
-        return Err(Failure::usage(message));
-    }
-    Ok(servers)
+/// The server that an item belongs to.
+fn server_of(item: &str) -> Result<String, Failure> {
+    item.split_once('/')
+        .map(|(server, _)| server.to_owned())
+        .ok_or_else(|| {
+            let item = plain(item, 60);
+            Failure::usage(format!(
+                "{item} names no server: write server/name, with the server's own name for it"
+            ))
+        })
 }
 
 /// A definition that can be approved.

@@ -18,13 +18,14 @@ use fanlight_gateway::approvals::{
 };
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
-use fanlight_protocol::json::{ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{ObjectBuilder, Unreadable, rewrite_object};
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::AuditEvent;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use crate::eras::fault;
 use crate::recording::not_recorded;
 use crate::settings::FrontendSettings;
 
@@ -46,6 +47,8 @@ pub(crate) struct CallBeforeApproval {
     input: Option<Json>,
     /// Whether a hook may ask, which perhaps did not ask about an earlier round.
     is_of_hook: bool,
+    /// The reason why the parameters cannot be approved.
+    unreadable: Option<Unreadable>,
 }
 
 /// A call that somebody has approved.
@@ -101,6 +104,7 @@ impl CallBeforeApproval {
         let params = operation.params();
         let state = params.and_then(|params| params.get(REQUEST_STATE));
         let input = params.and_then(|params| params.get(INPUT_RESPONSES));
+        let unreadable = params.and_then(|params| params.read_strictly().err());
         Box::new(Self {
             settings: Arc::clone(settings),
             context,
@@ -110,6 +114,7 @@ impl CallBeforeApproval {
             state,
             input,
             is_of_hook: false,
+            unreadable,
         })
     }
 
@@ -163,6 +168,10 @@ impl CallBeforeApproval {
         mut self,
         messages: ServerMessages,
     ) -> Result<ApprovedCall, RpcError> {
+        // An approver must see what the server reads.
+        if let Some(why) = &self.unreadable {
+            return Err(fault::unreadable("params", why));
+        }
         let approvals = &self.settings.approvals;
         let earlier = match &self.state {
             Some(state) => approvals.is_continued(&self.call, state).await,

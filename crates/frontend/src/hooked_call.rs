@@ -9,6 +9,7 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 
 use crate::approval::CallBeforeApproval;
+use crate::eras::fault;
 use crate::guardrail::{CallHook, HookAnswer, HookMoment};
 use crate::settings::FrontendSettings;
 
@@ -53,10 +54,12 @@ impl HookedCall {
         if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call) {
             return Ok(());
         }
+        let question = self.described.clone().finish();
+        question
+            .read_strictly()
+            .map_err(|why| fault::unreadable("params", &why))?;
         match (
-            self.hook
-                .ask(HookMoment::Call, self.described.clone().finish())
-                .await,
+            self.hook.ask(HookMoment::Call, question).await,
             self.approval.take(),
         ) {
             (HookAnswer::Allow, _) => Ok(()),
@@ -87,7 +90,12 @@ impl HookedCall {
         };
         let mut described = self.described.clone();
         described.member("result", &result);
-        match self.hook.ask(HookMoment::Result, described.finish()).await {
+        let question = described.finish();
+        let answer = match question.read_strictly() {
+            Ok(()) => self.hook.ask(HookMoment::Result, question).await,
+            Err(why) => HookAnswer::Deny(format!("programs could read it differently: {why}")),
+        };
+        match answer {
             HookAnswer::Allow => response,
             HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
                 Response::from_error(&denied("the result of this call", &reason, "true"))

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::json::{Edits, Json, Kind, retain_elements};
+use crate::json::{Edits, Json, Kind, Unreadable, retain_elements};
 
 /// Parameters of one tool that are mirrored into headers. A tool with more is left out of the lists of modern HTTP servers.
 pub const MAX_MIRRORED: usize = 64;
@@ -51,6 +51,9 @@ pub enum AnnotationError {
     /// An annotation is not reachable through `properties` alone.
     #[error("x-mcp-header is not reachable through `properties` alone")]
     Unreachable,
+    /// Programs could read the tool's definition differently.
+    #[error("the definition cannot be read for its x-mcp-header: {0}")]
+    Unreadable(#[from] Unreadable),
     /// More parameters are annotated than a request can repeat in headers. The specification sets
     /// no limit, but every HTTP server has one.
     #[error("more than {limit} parameters have an x-mcp-header")]
@@ -60,11 +63,39 @@ pub enum AnnotationError {
     },
 }
 
+/// The mirrored parameters of a tool, of which there may be at most `limit`.
+///
+/// # Errors
+///
+/// If an annotation breaks the rules, or programs could read a definition with annotations
+/// differently.
+pub fn annotations_of_tool(tool: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
+    if !may_have_annotations(tool) {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    // If there are several, each reader chooses one.
+    for member in tool
+        .members()
+        .filter(|member| member.is(tool, "inputSchema"))
+    {
+        found.extend(annotations(&tool.slice(member.value), limit)?);
+    }
+    if !found.is_empty() {
+        tool.read_strictly()?;
+    }
+    Ok(found)
+}
+
+/// Whether a text may have an annotation. Almost none has, but an escape could hide one.
+fn may_have_annotations(json: &Json) -> bool {
+    let text = json.as_text();
+    text.contains(ANNOTATION) || text.contains("\\u")
+}
+
 /// The mirrored parameters of a tool with this input schema, of which there may be at most `limit`.
 pub fn annotations(input_schema: &Json, limit: usize) -> Result<Vec<ParamHeader>, AnnotationError> {
-    // Almost no schema has annotations. An escape could hide one.
-    let text = input_schema.as_text();
-    if !text.contains(ANNOTATION) && !text.contains("\\u") {
+    if !may_have_annotations(input_schema) {
         return Ok(Vec::new());
     }
     let mut found = Found {
@@ -134,9 +165,7 @@ pub fn without_invalid_tools(
     for element in tools.elements() {
         let tool = tools.slice(element);
         let name = tool.get("name");
-        let found = tool
-            .get("inputSchema")
-            .map_or_else(|| Ok(Vec::new()), |schema| annotations(&schema, limit));
+        let found = annotations_of_tool(&tool, limit);
         valid.push(found.is_ok());
         on_tool(
             &tool,
@@ -362,6 +391,26 @@ mod tests {
             annotations(&json(&format!(r#"{{"$defs":{{"d":{annotated}}}}}"#)), 64),
             Err(AnnotationError::Unreachable)
         );
+    }
+
+    #[test]
+    fn definition_with_annotations_that_programs_read_differently_is_refused() {
+        let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}"#;
+        for tool in [
+            format!(r#"{{"name":"t","inputSchema":{schema},"inputSchema":{{}}}}"#),
+            format!(r#"{{"name":"t","inputSchema":{{}},"inputSchema":{schema}}}"#),
+            format!(r#"{{"name":"t","name":"u","inputSchema":{schema}}}"#),
+            r#"{"inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A"},"a":{}}}}"#
+                .to_owned(),
+        ] {
+            let found = annotations_of_tool(&json(&tool), 64);
+            assert!(
+                matches!(found, Err(AnnotationError::Unreadable(_))),
+                "{tool}: {found:?}"
+            );
+        }
+        let plain = json(r#"{"name":"t","name":"u","inputSchema":{"x":"\u0041","x":1}}"#);
+        assert_eq!(annotations_of_tool(&plain, 64), Ok(Vec::new()));
     }
 
     #[test]

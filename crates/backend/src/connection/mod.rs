@@ -242,6 +242,9 @@ impl Connection {
                     }
                     known => known,
                 };
+                if let Some(refusal) = mirrored.refuses(call) {
+                    return Ok(Response::from_error(&refusal));
+                }
                 let outcome = {
                     let (mut sending, propagation) = self.sending_of(call, progress, &mirrored);
                     let task = self.follow_task(call, progress);

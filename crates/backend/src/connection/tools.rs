@@ -6,7 +6,7 @@ use std::time::Duration;
 use fanlight_fair::limit;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ListToolsResult;
-use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -45,6 +45,21 @@ pub(super) struct MirroredMembers {
     pub(super) headers: Option<Arc<[MirroredParam]>>,
     /// Whether the tool's parameters are unknown until the tool list has been read.
     pub(super) is_unread: bool,
+}
+
+impl MirroredMembers {
+    /// The error for a call whose server could read other arguments than headers repeat.
+    pub(super) fn refuses(&self, call: &Call) -> Option<RpcError> {
+        self.headers
+            .as_ref()
+            .filter(|headers| !headers.is_empty())?;
+        let arguments = call.params.as_ref()?.get("arguments")?;
+        let why = arguments.read_strictly().err()?;
+        Some(RpcError::new(
+            code::INVALID_PARAMS,
+            format!("params.arguments: {why}"),
+        ))
+    }
 }
 
 impl Connection {

@@ -168,6 +168,9 @@ fn check_name(reader: &mut Reader<'_>, entry: &Entry) {
     } else if entry.key.chars().any(char::is_control) {
         let message = "the name of a server holds a control character";
         reader.error(entry.key_span, message, help);
+    } else if entry.key.contains('/') {
+        let message = "the name of a server holds a slash, which policies and pins put between a server and its tool";
+        reader.error(entry.key_span, message, help);
     } else if entry.key.chars().count() > MAX_NAME {
         let message = format!("the name of a server is longer than {MAX_NAME} characters");
         reader.error(entry.key_span, message, help);

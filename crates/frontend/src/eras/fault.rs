@@ -1,7 +1,7 @@
 //! Errors about malformed or unsupported messages, worded for their sender.
 
 use fanlight_protocol::json::{
-    AmbiguousMember, DEFAULT_NESTING, ObjectBuilder, SyntaxError, SyntaxErrorKind,
+    AmbiguousMember, DEFAULT_NESTING, ObjectBuilder, SyntaxError, SyntaxErrorKind, Unreadable,
 };
 use fanlight_protocol::message::BatchError;
 use fanlight_protocol::{Era, Json, MessageError, Method, RpcError, code};
@@ -47,11 +47,12 @@ pub(crate) fn of_batch(error: &BatchError) -> RpcError {
 
 /// The error for a member that a server could read differently than Fanlight does.
 pub(crate) fn ambiguous(member: &AmbiguousMember, place: &str) -> RpcError {
-    let code = match member {
-        AmbiguousMember::Duplicate(_) => code::INVALID_REQUEST,
-        AmbiguousMember::Confusable { .. } => code::INVALID_PARAMS,
-    };
-    RpcError::new(code, format!("{member} in {place}"))
+    RpcError::new(code::INVALID_PARAMS, format!("{member} in {place}"))
+}
+
+/// The error for parameters that a rule depends on, and that programs could read differently.
+pub(crate) fn unreadable(place: &str, why: &Unreadable) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("{place}: {why}"))
 }
 
 /// Whether a request may be part of a batch. `initialize` "MUST NOT" (2025-03-26 basic/lifecycle,

@@ -179,7 +179,7 @@ async fn modern_request_is_checked_in_order() {
         (
             &[version, method, ("Mcp-Name", "mirrored")],
             &good.replace(r#""echo""#, r#""mirrored","name":"x""#),
-            -32600,
+            -32602,
         ),
     ];
     for (headers, body, code) in cases {

@@ -12,7 +12,7 @@ use fanlight_protocol::{Json, Method, Revision, RpcError, code, header};
 use http::HeaderName;
 
 use super::super::fields::{Field, Fields};
-use crate::eras::fault::shown;
+use crate::eras::fault::{self, shown};
 use crate::eras::modern;
 use crate::eras::params::{Meta, Params};
 
@@ -89,6 +89,10 @@ pub(crate) fn check_params(
         return Ok(());
     }
     let arguments = params.arguments();
+    if let Some(arguments) = &arguments {
+        let checked = arguments.read_strictly();
+        checked.map_err(|why| fault::unreadable("params.arguments", &why))?;
+    }
     mirrored
         .iter()
         .try_for_each(|param| check_param(fields, param, arguments.as_ref()))
@@ -102,7 +106,7 @@ fn check_param(
     let name = format!("Mcp-Param-{}", param.name);
     // A header with invalid characters is always refused.
     let received = decoded(Field::named(fields.all, &name), &name)?;
-    let value = argument(param, arguments)?;
+    let value = argument(param, arguments);
     let said = arguments.and_then(|arguments| param.value(arguments));
     match (value, said, received) {
         // The argument is absent or null: the server "MUST NOT expect the header", so a header
@@ -125,23 +129,12 @@ fn check_param(
 
 /// The mirrored argument; `None` if it is absent or null. A repeated member on the path to it is
 /// refused: the header could match one, and the tool could use the other.
-fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Result<Option<Json>, RpcError> {
-    let Some(mut at) = arguments.cloned() else {
-        return Ok(None);
-    };
-    for step in &param.path {
-        let [found] = at.find([step]).map_err(|duplicate| {
-            RpcError::new(
-                code::INVALID_REQUEST,
-                format!("{duplicate} in the arguments"),
-            )
-        })?;
-        match found {
-            Some(range) => at = at.slice(range),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(at).filter(|value| !value.is_null()))
+fn argument(param: &ParamHeader, arguments: Option<&Json>) -> Option<Json> {
+    let value = param
+        .path
+        .iter()
+        .try_fold(arguments?.clone(), |at, step| at.get(step))?;
+    Some(value).filter(|value| !value.is_null())
 }
 
 /// The single value of a header, without white space around it (RFC 9110, 5.5).

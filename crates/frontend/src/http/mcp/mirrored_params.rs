@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations};
+use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations_of_tool};
 use fanlight_protocol::{Json, RpcError};
 use memchr::memmem;
 
@@ -41,7 +41,7 @@ impl MirroredParams {
     ///
     /// # Errors
     ///
-    /// If there are more than the limit. Clients that mirror do not see such a tool either. Without
+    /// If there are more than the limit, or programs could read the definition differently. Clients that mirror do not see such a tool either. Without
     /// a check of its headers, a proxy that relies on them could see another call than the one that
     /// runs.
     pub(super) fn of(
@@ -60,7 +60,7 @@ impl MirroredParams {
         match params {
             Some(params) => Ok(Some(params)),
             None => Err(refuse(format!(
-                "the tool has more than {} mirrored parameters and cannot be called over HTTP",
+                "the tool has more than {} mirrored parameters, or not certain ones, and cannot be called over HTTP",
                 self.limit
             ))),
         }
@@ -75,11 +75,9 @@ impl MirroredParams {
     }
 
     fn read(&self, name: &str, tool: &Arc<Json>) -> Option<Arc<[ParamHeader]>> {
-        let found = tool
-            .get("inputSchema")
-            .map_or(Ok(Vec::new()), |schema| annotations(&schema, self.limit));
+        let found = annotations_of_tool(tool, self.limit);
         let params: Option<Arc<[ParamHeader]>> = match found {
-            Err(AnnotationError::TooMany { .. }) => None,
+            Err(AnnotationError::TooMany { .. } | AnnotationError::Unreadable(_)) => None,
             found => Some(found.unwrap_or_default().into()),
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -132,6 +132,9 @@ impl Arguments {
         if !given.is_object() {
             return Err(fault::invalid_params("params.arguments must be an object"));
         }
+        given
+            .read_strictly()
+            .map_err(|why| fault::invalid_params(format!("params.arguments: {why}")))?;
         let added = self.added(&given)?;
         if added.is_empty() {
             return Ok(renamed(params));
