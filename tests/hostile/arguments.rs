@@ -212,7 +212,7 @@ async fn headers_and_body_cannot_say_two_things() {
             .text()
             .await
     };
-    let listed = session.post(&legacy_request("9", "tools/list", "")).await;
+    let mut listed = session.post(&legacy_request("9", "tools/list", "")).await;
     assert!(!listed.text().await.contains("two"));
     for arguments in [
         r#"{"region":"eu","region":"us"}"#,

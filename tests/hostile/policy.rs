@@ -675,8 +675,8 @@ async fn what_a_server_could_read_differently_than_a_rule_does_not_reach_it() {
             }
         }
         assert_eq!(scene.reached(&["tools/call"]), 0);
-        let answer = scene.modern(BOB, "tools/call", &call("look", r#"{"force":false}"#));
-        let answer = answer.await;
+        let allowed = call("look", r#"{"force":false}"#);
+        let answer = scene.modern(BOB, "tools/call", &allowed).await;
         assert!(member(&answer, "result").is_some(), "{answer}");
     }
 }
