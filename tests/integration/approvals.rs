@@ -210,7 +210,7 @@ async fn call_that_cannot_wait_is_sent_again_and_runs_once() {
     let meta = r#""com.example/amount":9999"#;
     let other = client.request(r#""m""#, "tools/call", CALL, meta).await;
     assert_eq!(other.member("error.data.status"), r#""open""#);
-    let shown = send(client.gateway().admin, "GET", "/api/approvals").await;
+    let mut shown = send(client.gateway().admin, "GET", "/api/approvals").await;
     let shown = shown.text().await;
     for more in [
         r#""more":"{\"_meta\":{\"com.example/amount\":9999}}""#,

@@ -63,13 +63,13 @@ async fn changed_secret_is_shown_without_replacing_the_server() {
         format!("file:{}", secret.display()),
         format!("exec:1s cat '{}'", secret.display()),
     ] {
-        std::fs::write(&secret, "first\n").unwrap();
+        fs::write(&secret, "first\n").unwrap();
         let server = server().await;
         let entry = server.entry_with("s", &format!(r#""headers":{{"X-Key":"${{{reference}}}"}}"#));
         let gateway = Gateway::start(&config(&[entry])).await;
         is_shown(&gateway, &server, "first").await;
         let before = handshakes(&server);
-        std::fs::write(&secret, "second\n").unwrap();
+        fs::write(&secret, "second\n").unwrap();
         is_shown(&gateway, &server, "second").await;
         assert_eq!(
             handshakes(&server),
@@ -99,7 +99,7 @@ async fn missing_secret_disables_its_server_alone_until_it_is_there() {
     .await
     .1;
     assert!(answer.contains("result"), "{answer}");
-    std::fs::write(&secret, "there").unwrap();
+    fs::write(&secret, "there").unwrap();
     let called = async {
         while needs.received("tools/call").is_empty() {
             post_modern(
@@ -147,7 +147,7 @@ fn found_configuration_runs_no_program_for_a_secret_unless_the_user_says_so() {
         ran.display()
     );
     let file = folder.path().join("fanlight.yaml");
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     let run = |more: &[&str]| {
         let mut command = std::process::Command::new(fanlight().as_std().get_program());
         let output = command

@@ -229,10 +229,10 @@ impl<K: Clone + Eq + Hash> Charge<K> {
     pub fn refund(self) {
         let mut state = self.rate.state();
         let state = &mut *state;
-        if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut()) {
-            if *until == self.until {
-                *until = until.checked_sub(self.part).unwrap_or(*until);
-            }
+        if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut())
+            && *until == self.until
+        {
+            *until = until.checked_sub(self.part).unwrap_or(*until);
         }
     }
 }

@@ -116,7 +116,7 @@ impl DirectCall {
             say!(
                 "{} directly became {} through the gateway",
                 kind(&self.response),
-                kind(&through)
+                kind(through)
             );
         }
         values.iter().for_each(|line| say!("json:  {line}"));

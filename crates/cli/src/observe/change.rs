@@ -68,7 +68,7 @@ fn show(report: &Value) {
     renamed(report.get("renamed"))
         .iter()
         .for_each(|line| say!("renamed: {line}"));
-    for line in elements(&report, "warnings").filter_map(Value::as_str) {
+    for line in elements(report, "warnings").filter_map(Value::as_str) {
         say!("warning: {}", plain(line, 300));
     }
 }

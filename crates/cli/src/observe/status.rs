@@ -42,8 +42,8 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     say!(
         "{} {} at {}, up {}",
         style.bold("Fanlight"),
-        plain(text(&overview, "version"), 40),
-        plain(text(&overview, "endpoint"), 200),
+        plain(text(overview, "version"), 40),
+        plain(text(overview, "endpoint"), 200),
         rough(uptime)
     );
     say!(
@@ -60,7 +60,7 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     {
         say!("{}\n", replicas_of(replicas, style));
     }
-    let backends: Vec<&Value> = elements(&overview, "backends").collect();
+    let backends: Vec<&Value> = elements(overview, "backends").collect();
     let (table, below) = backends_in(&backends, style.table_width());
     say!("{}", paint(&table, style));
     if !below.is_empty() {

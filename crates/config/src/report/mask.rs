@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn texts_are_hidden_unless_they_are_known_to_hold_no_secret() {
         let mut found = std::collections::BTreeSet::new();
-        shown_texts(&Config::SECTION, &mut found);
+        shown_texts(Config::SECTION, &mut found);
         // An option that goes need not wait for this list.
         found.retain(|name| !SHOWN.split_whitespace().any(|known| known == name));
         assert!(

@@ -85,13 +85,12 @@ fn is_plain_path(scheme: &str, path: &str) -> bool {
     // Systems with drives read another stream of the same file after a colon.
     let has_stream =
         scheme == "file" && segments.iter().skip(1).any(|segment| segment.contains(':'));
-    !path.contains(';')
-        && !has_stream
-        && !(scheme == "file" && leads_elsewhere(&segments))
-        && segments
-            .iter()
-            .enumerate()
-            .all(|(at, segment)| !segment.is_empty() || at == last)
+    let has_two_paths = scheme == "file" && leads_elsewhere(&segments);
+    let has_gap = segments
+        .iter()
+        .enumerate()
+        .any(|(at, segment)| segment.is_empty() && at != last);
+    !(path.contains(';') || has_stream || has_two_paths || has_gap)
 }
 
 /// Whether a path of Linux leads to a file that has another path, too: `/proc/self/root/etc`.

@@ -3,9 +3,8 @@
 use fanlight_config::settings::Secret;
 use fanlight_grants::fetch::FetchError;
 use fanlight_grants::oauth::{
-    ACCESS_TOKEN, Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG,
-    ID_TOKEN, OAuthError, ProofKey, Scopes, SigningKey, TokenExchange, TokenKind, TokenTarget,
-    TypedToken,
+    Client, ClientCredentials, ClientRegistration, ConfiguredClient, ID_JAG, ID_TOKEN, OAuthError,
+    ProofKey, Scopes, SigningKey, TokenExchange, TokenKind, TokenTarget, TypedToken,
 };
 use fanlight_testkit::authorization_server::{Asked, payload};
 use serde_json::json;

@@ -244,7 +244,7 @@ fn missing_last_lines_are_found_without_checkpoints_once_one_was_due() {
     let settings = settings(folder.path());
     write(&settings, 8);
     let later = |seconds| {
-        let now = std::time::SystemTime::now() + Duration::from_secs(seconds);
+        let now = SystemTime::now() + Duration::from_secs(seconds);
         verify::verify_at(&settings.files, &public(&settings), &[], now)
     };
     assert!(later(3600).is_ok());

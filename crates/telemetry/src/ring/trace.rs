@@ -101,7 +101,7 @@ impl Trace {
             spans: self.spans.len(),
             backends: backends.into_iter().collect(),
             error: blamed.and_then(|span| failure(span)).map(Value::to_string),
-            message: blamed.and_then(|span| message(span)),
+            message: blamed.and_then(message),
             client: attribute(top, CLIENT_NAME).map(|name| {
                 let version = attribute(top, CLIENT_VERSION).map(Value::as_str);
                 client_name::label(&name.as_str(), version.as_deref())
@@ -130,7 +130,7 @@ impl Trace {
         let has_span = |span: &SpanData| {
             has(&span.name) || span.attributes.iter().any(|one| has(&one.value.as_str()))
         };
-        has(&self.id.to_string()) || self.spans.iter().any(|span| has_span(span))
+        has(&self.id.to_string()) || self.spans.iter().any(has_span)
     }
 }
 

@@ -44,7 +44,7 @@ enum Route {
     /// A proxy gets the server's URI with each request.
     Forwarded(HttpsConnector<HttpConnector>),
     /// A proxy passes on the bytes of a connection.
-    Tunnelled(HttpsConnector<Tunnel<HttpsConnector<HttpConnector>>>),
+    Tunnelled(Box<HttpsConnector<Tunnel<HttpsConnector<HttpConnector>>>>),
 }
 
 /// A connection, perhaps with TLS to a proxy and, within that, to the server.
@@ -92,7 +92,7 @@ impl Connector {
                         tunnel = tunnel.with_auth(credentials.clone());
                     }
                     let through = builder(tls).enable_all_versions().wrap_connector(tunnel);
-                    (Route::Tunnelled(through), uri.clone())
+                    (Route::Tunnelled(Box::new(through)), uri.clone())
                 }
             }
         };
@@ -107,7 +107,7 @@ impl Connector {
         let (io, is_forwarded) = match self.route {
             Route::Direct(direct) => (called(direct, self.nearest).await?.into(), false),
             Route::Forwarded(to_proxy) => (called(to_proxy, self.nearest).await?.into(), true),
-            Route::Tunnelled(through) => (called(through, self.nearest).await?, false),
+            Route::Tunnelled(through) => (called(*through, self.nearest).await?, false),
         };
         Ok(ServerStream { io, is_forwarded })
     }
