@@ -198,9 +198,9 @@ async fn headers_cannot_carry_what_the_body_may_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_and_body_cannot_say_two_things() {
     let backend = server(Era::Modern, Transport::Http).await;
-    let tools = r#"{"name":"create","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},
-        {"name":"two","inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"inputSchema":{}},
-        {"name":"plain","inputSchema":{}}"#;
+    let tools = r#"{"name":"create","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}},
+        {"name":"two","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}},"inputSchema":{}},
+        {"name":"plain","inputSchema":{"type":"object"}}"#;
     backend.on("tools/list", backend.list("tools", tools));
     let gateway = Gateway::start(&config(&[backend.entry("one")])).await;
     let session = LegacySession::open_as(gateway.mcp, "2025-06-18").await;

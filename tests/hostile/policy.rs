@@ -634,10 +634,14 @@ async fn what_a_server_could_read_differently_than_a_rule_does_not_reach_it() {
     "#;
     for era in [Era::Modern, Era::Legacy] {
         let backend = server(era).await;
-        let erase =
-            |annotations: &str| format!(r#"{{"name":"erase","inputSchema":{{}},{annotations}}}"#);
+        let erase = |annotations: &str| {
+            format!(r#"{{"name":"erase","inputSchema":{{"type":"object"}},{annotations}}}"#)
+        };
         let two = r#""annotations":{"readOnlyHint":true},"annotations":{"readOnlyHint":false}"#;
-        let tools = format!(r#"{{"name":"look","inputSchema":{{}}}},{}"#, erase(two));
+        let tools = format!(
+            r#"{{"name":"look","inputSchema":{{"type":"object"}}}},{}"#,
+            erase(two)
+        );
         backend.on("tools/list", backend.list("tools", &tools));
         let scene = Scene::start_with(vec![backend], policies, "").await;
         let session = scene.open(BOB).await;

@@ -84,7 +84,7 @@ impl Guarded {
         let keys = format!(
             "keys:\n{}{}",
             entry(READER, "reader", "mcp:read"),
-            entry(CALLER, "caller", "mcp:call, mcp:read")
+            entry(CALLER, "caller", "mcp:call, mcp:read, mcp:list")
         );
         fs::write(folder.path().join("keys.yaml"), keys).unwrap();
         fs::write(folder.path().join("fanlight.yaml"), configured).unwrap();
@@ -561,7 +561,7 @@ async fn scopes_added_by_a_reload_end_open_streams() {
         "1",
     )
     .await;
-    // The other client's scope includes the new one, so it goes on listening.
+    // The other client has the new scope, too, so it goes on listening.
     let without_git = added
         .replace(&format!(", {}", guarded.git.entry("git")), "")
         .replace("  /mcp/git", "  #/mcp/git");

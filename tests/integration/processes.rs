@@ -560,8 +560,7 @@ async fn child_that_floods_its_output_is_ended() {
         );
         let mut text: Value =
             serde_json::from_str(&config(&server, &script, &folder, json!({}))).unwrap();
-        text["limits"] = json!({"message": "1MiB"});
-        text["x-limits"] = json!("processStop=1s,invalidOutput=1MiB");
+        text["x-limits"] = json!("processStop=1s,invalidOutput=1MiB,message=1MiB");
         let mut gateway = start(&text.to_string(), |_| ()).await;
         let first = server.children(1).await[0];
         fs::write(folder.path().join("go"), "").unwrap();

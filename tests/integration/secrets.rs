@@ -241,7 +241,7 @@ fn configuration(web: &str, folder: &Path) -> Value {
                 "arguments": {"t": {"x": {"value": planted("argument.value")}}}},
             "a": {"httpUrl": url("server.httpUrl")},
             "b": {"serverUrl": url("server.serverUrl")},
-            "c": {"urls": [{"url": url("server.urls")}]},
+            "c": {"urls": [url("server.urls")]},
             "p": {"command": format!("false --key={}", planted("server.command")), "args": [planted("server.args")], "env": {"E": planted("server.env")}},
             "secret": client("clientCredentials", json!({})),
             "key": client("clientCredentials", json!({"clientSecret": null, "key": key})),

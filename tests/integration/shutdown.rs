@@ -14,11 +14,11 @@ use crate::raw_client::{
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 
-const BRIEF: &str = r#""timeouts":{"drain":"500ms"},"x-limits":"stream=200ms""#;
+const BRIEF: &str = r#""timeouts":{"drain":"500ms"},"x-limits":"stream=200ms"#;
 
-fn config(backend: &Backend, more: &str) -> String {
+fn config(backend: &Backend, limits: &str) -> String {
     format!(
-        r#"{{"mcpServers":{{{}}},{BRIEF}{more}}}"#,
+        r#"{{"mcpServers":{{{}}},{BRIEF}{limits}"}}"#,
         backend.entry("only")
     )
 }
@@ -47,7 +47,7 @@ async fn calls_over_http_that_outlast_the_drain_end_with_an_error() {
     ] {
         let server = backend(era, transport).await;
         server.on("tools/call", Reply::fault(Fault::Hang));
-        let gateway = Gateway::start(&config(&server, r#","x-limits":"concurrency=2""#)).await;
+        let gateway = Gateway::start(&config(&server, ",concurrency=2")).await;
         let address = gateway.mcp;
         let session = LegacySession::open(address).await;
         let modern = modern_request("1", "tools/call", r#""name":"t""#, "");

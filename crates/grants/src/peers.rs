@@ -13,8 +13,10 @@ use crate::oauth::{
 use crate::outcomes::{Outcomes, Pauses};
 use crate::record::RegisteredClient;
 use crate::server::Server;
-use crate::sign_in::CLIENT_NAME;
 use crate::store::{Owner, Store};
+
+/// The client name that authorization servers show to users.
+pub(crate) const CLIENT_NAME: &str = "Fanlight";
 
 /// How long discovered metadata are reused, so that a page and its form ask once.
 const RECENT: Duration = Duration::from_secs(60);

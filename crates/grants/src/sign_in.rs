@@ -24,9 +24,6 @@ use crate::server::{Server, SignInMethod};
 use crate::store::{Owner, Store};
 use crate::uses;
 
-/// The client name that authorization servers show to users.
-pub(crate) const CLIENT_NAME: &str = "Fanlight";
-
 /// The scope for a lasting sign-in (OpenID Connect Core 1.0, 11).
 pub(crate) const LASTING: &str = "offline_access";
 

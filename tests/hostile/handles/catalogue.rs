@@ -47,6 +47,14 @@ const NO_HANDLES: &[(&str, &str)] = &[
     ),
     ("backend::backend", "passes the end of a session on"),
     (
+        "gateway::versions",
+        "chooses a version by principal or session, and keeps nothing that a client names",
+    ),
+    (
+        "gateway::versions::copies",
+        "sends copies of calls, whose answers no client gets",
+    ),
+    (
         "backend::concurrency",
         "shares permits among clients; nothing is named by a client",
     ),

@@ -289,25 +289,22 @@ mod tests {
     /// The options whose texts hold no secrets, and are therefore shown.
     const SHOWN: &str = "\
         admin.listen admin.publicUrl approval.tools argument.default audit.file audit.redact \
-        canary.server certificates.groups certificates.scopes claims.groups claims.principal \
-        claims.scopes config.allowedHosts config.allowedOrigins config.envFile \
-        config.include config.listen config.path config.socketMode config.ssePath \
-        config.stateDir config.trustedProxies config.zone endpoint.allow \
-        endpoint.instructions endpoint.servers endpointFilter.allow endpointFilter.deny \
-        hook.when identityProvider.clientId identityProvider.issuer introspection.clientId \
-        issuer.audience issuer.issuer issuer.require keys.file landlock.bind \
-        landlock.connect landlock.read landlock.write match.endpoint match.server match.tool \
-        mirror.server naming.separator override._meta override.annotations \
-        override.description override.title pins.file policy.files proxy.from proxy.groups \
-        proxy.header proxy.scopes rate.for rate.rate replicas.caFile replicas.group \
+        canary.server claims.groups claims.principal claims.scopes config.allowedHosts \
+        config.allowedOrigins config.envFile config.include config.listen config.ssePath \
+        config.stateDir config.trustedProxies endpoint.allow endpoint.instructions \
+        endpoint.servers filter.allow filter.deny hook.when identityProvider.clientId \
+        identityProvider.issuer introspection.clientId issuer.audience issuer.issuer \
+        issuer.require keys.file landlock.bind landlock.connect landlock.read landlock.write \
+        match.endpoint match.server match.tool mirror.server naming.separator \
+        override.annotations override.description override.title pins.file policy.files \
+        proxy.from proxy.groups proxy.header rate.for rate.rate replicas.caFile replicas.group \
         replicas.listen roles.approver roles.operator roles.viewer sandbox.user scopes.call \
-        scopes.implies scopes.read scopes.tools server.allow server.allowTools server.caFile \
-        server.cwd server.disabledTools server.envFile server.excludeTools \
-        server.includeTools server.inheritEnv server.methods server.prefix server.rename \
-        server.tags serverAuth.audience serverAuth.clientId serverAuth.header \
-        serverAuth.issuer serverAuth.keyId serverAuth.scopes serverAuth.tokenFile \
-        serverAuth.username socket.scopes tls.cert tls.clientCa tls.key tools.allow \
-        tools.deny userSignIn.clientId";
+        scopes.read scopes.tools server.allow server.allowTools server.caFile server.cwd \
+        server.disabledTools server.envFile server.excludeTools server.includeTools \
+        server.inheritEnv server.prefix server.rename server.tags serverAuth.audience \
+        serverAuth.clientId serverAuth.header serverAuth.issuer serverAuth.scopes \
+        serverAuth.tokenFile serverAuth.username tls.cert tls.clientCa tls.key \
+        userSignIn.clientId";
 
     /// Adds the options below a section whose texts are shown.
     fn shown_texts(section: &Section, found: &mut std::collections::BTreeSet<String>) {

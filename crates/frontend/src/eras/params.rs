@@ -402,7 +402,7 @@ mod tests {
             r#"{"_meta":{"traceparent":"a","traceparent":"b"}}"#,
         ] {
             let error = Params::read(Some(&Json::literal(text))).unwrap_err();
-            assert_eq!(error.code, code::INVALID_REQUEST, "{text}");
+            assert_eq!(error.code, code::INVALID_PARAMS, "{text}");
         }
         assert!(Params::read(Some(&Json::literal(r#"{"other":1,"other":2}"#))).is_ok());
     }

@@ -649,7 +649,6 @@ async fn modern_request_needs_the_scopes_of_its_operation() {
             Some("mcp:call"),
         ),
         ("tools/call", Some("echo"), "mcp:call", "/mcp", None),
-        ("tools/call", Some("echo"), "mcp:admin", "/mcp", None),
         (
             "tools/call",
             Some("files__delete_all"),
@@ -660,7 +659,7 @@ async fn modern_request_needs_the_scopes_of_its_operation() {
         (
             "tools/call",
             Some("files__delete_all"),
-            "files:delete,offline_access,mcp:admin",
+            "files:delete,offline_access,mcp:call",
             "/mcp",
             None,
         ),

@@ -233,7 +233,7 @@ impl AuthorizationRequest {
                 code: visible(error, 64),
                 explanation,
             };
-            return Err(refused.about_resource(&self.target));
+            return Err(refused.about_resource(self.target.resource.as_deref()));
         }
         let code = callback
             .code

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::fetch::{Answer, FetchError, shown, visible};
-use crate::oauth::authorization::TokenTarget;
 
 /// The reason why there are no credentials. The texts are for operators, since they contain
 /// addresses.
@@ -150,11 +149,11 @@ impl OAuthError {
     /// Adds what to do if the authorization server refuses the parameter `resource`: as RFC 8707, 2,
     /// says, or as servers do that do not know it.
     #[must_use]
-    pub(crate) fn about_resource(mut self, target: &TokenTarget) -> Self {
+    pub(crate) fn about_resource(mut self, resource: Option<&str>) -> Self {
         if let Self::Refused {
             code, explanation, ..
         } = &mut self
-            && target.resource.is_some()
+            && resource.is_some()
         {
             let text = explanation.take().unwrap_or_default();
             let names_it = text.to_ascii_lowercase().contains("resource");

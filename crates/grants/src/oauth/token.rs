@@ -282,7 +282,8 @@ impl Client<'_> {
         };
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, &exchange.parameters(), target).await?;
-        let granted = granted(&answer, endpoint).map_err(|error| error.about_resource(target))?;
+        let granted = granted(&answer, endpoint)
+            .map_err(|error| error.about_resource(target.resource.as_deref()))?;
         match granted.issued_token_type.as_deref() {
             Some(ID_JAG) => Ok(Secret::new(granted.access_token)),
             _ => Err(OAuthError::malformed(
@@ -319,7 +320,8 @@ impl Client<'_> {
     ) -> Result<TokenSet, OAuthError> {
         let endpoint = &self.provider.token_endpoint;
         let answer = self.post(endpoint, parameters, target).await?;
-        let granted = granted(&answer, endpoint).map_err(|error| error.about_resource(target))?;
+        let granted = granted(&answer, endpoint)
+            .map_err(|error| error.about_resource(target.resource.as_deref()))?;
         let scopes = granted
             .scope
             .map(GrantedScopes::scopes)

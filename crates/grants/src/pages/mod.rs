@@ -35,8 +35,9 @@ use crate::error::SignInError;
 use crate::grants::Grants;
 use crate::links::{CONNECT, Links, below};
 use crate::oauth::{AuthorizationRequest, ClientMetadata};
+use crate::peers::CLIENT_NAME;
 use crate::rules::SignInRules;
-use crate::sign_in::{CLIENT_NAME, Callback, is_issuer_name};
+use crate::sign_in::{Callback, is_issuer_name};
 use crate::store::{Owner, StoreError};
 
 /// The path to which authorization servers send browsers back, each with a name below it.

@@ -12,7 +12,9 @@ use crate::ledger::checkpoint::{Checkpoint, PublicKey};
 use crate::ledger::files::LedgerFiles;
 use crate::ledger::query::{Unreadable, head_of, lines_of};
 use crate::ledger::tree::Edge;
-use crate::ledger::writer::CHECKPOINT_TIME;
+
+/// The time after which a checkpoint is written, if there are new lines.
+pub(crate) const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 
 /// How much later than due a checkpoint may be written.
 const LATE: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ use crate::ledger::entry::Entry;
 use crate::ledger::files::{self, LedgerFiles};
 use crate::ledger::query::{head_of, lines_of};
 use crate::ledger::tree::{Edge, Hash};
-use crate::ledger::verify::{end_of_notes, notes};
+use crate::ledger::verify::{CHECKPOINT_TIME, end_of_notes, notes};
 
 /// The most entries that wait.
 const QUEUE: usize = 8192;
@@ -40,8 +40,6 @@ const SYNC: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3600);
 /// The number of lines after which a checkpoint is written.
 const CHECKPOINT_LINES: u64 = 1000;
-/// The time after which a checkpoint is written, if there are new lines.
-pub(crate) const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 /// The number of checkpoints that are kept. At twice as many, the older half is dropped.
 const CHECKPOINTS: usize = 1000;
 /// The shortest time between two log lines about the same fault.

@@ -241,7 +241,7 @@ fn mirrored_parameters() {
             &[("Mcp-Param-Region", "eu")],
             r#"{"region":"eu","regio\u006e":"us"}"#
         ),
-        Err(code::INVALID_REQUEST)
+        Err(code::INVALID_PARAMS)
     );
     assert_eq!(
         check_params(&Fields::of(&headers(&[])), &mirrored, &Params::default()),
