@@ -167,7 +167,7 @@ pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
         };
         let instructions = match description.find(["instructions"]) {
             Ok([place]) => place.map(|place| description.slice(place)),
-            // What is there twice makes the whole unreadable.
+            // A repeated member makes the whole description unreadable.
             Err(_) => Some(description),
         };
         if let Some(instructions) = instructions {

@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::replace::{self, NewFile};
 
 /// How many comparisons are remembered of one server before the older ones are dropped. A server
-/// may have this many definitions without being compared anew for each list.
+/// may have this many definitions before each list compares them again.
 const REMEMBERED: usize = 20_000;
 /// The limit of lines that one server causes in the audit log and the log within [`WINDOW`]: it can
 /// change its definitions as often as it likes.
@@ -51,8 +51,8 @@ pub struct Pins {
 type Fingerprint = [u8; 32];
 
 /// The comparisons of one server's definitions: whether clients may see them. Digests alone, since
-/// the server decides how long its definitions are and how many there are. Those that are not
-/// listed any more are dropped when enough others have come.
+/// the server decides how long its definitions are and how many there are. Definitions that are no
+/// longer listed are dropped when enough others have come.
 #[derive(Debug)]
 struct Seen {
     young: HashMap<Fingerprint, bool>,

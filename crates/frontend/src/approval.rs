@@ -203,7 +203,7 @@ impl CallBeforeApproval {
         })
     }
 
-    /// All other members of `params`, with those of a round that no approval covers.
+    /// All other members of `params`, and the members of a round that no approval covers.
     fn all_more(&self) -> Option<Json> {
         let members = [(INPUT_RESPONSES, &self.input), (REQUEST_STATE, &self.state)];
         let mut added = ObjectBuilder::new();

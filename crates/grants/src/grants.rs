@@ -441,7 +441,7 @@ impl Grants {
         Some(provider.sign_in_endpoint().err()?.to_string())
     }
 
-    /// What authorization servers have told.
+    /// The answers of authorization servers.
     pub(crate) fn peers(&self) -> &Peers {
         &self.0.peers
     }

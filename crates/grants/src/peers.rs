@@ -1,4 +1,4 @@
-//! What authorization servers have told Fanlight: their metadata, and the clients registered there.
+//! The answers of authorization servers: their metadata, and the clients registered there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Peers {
         self.discovered.of(&key, RECENT, ask).await
     }
 
-    /// What was found out last about where a server's users sign in.
+    /// The latest answer about where a server's users sign in.
     pub(crate) fn last(&self, server: &str, wanted: &Wanted) -> Option<Discovered> {
         self.discovered.last(&(server.to_owned(), wanted.clone()))
     }

@@ -218,9 +218,8 @@ impl SignInMethod {
             .is_none_or(|issuer| *issuer == provider.issuer)
     }
 
-    /// Whether browsers return to the redirect URI that issuers share: to that of a configured client,
-    /// if nothing else is registered there, or if the issuer names itself in each answer anyway
-    /// (RFC 9207).
+    /// Whether browsers return to the redirect URI that issuers share. They do for a configured client
+    /// with no other registered, and if the issuer names itself in each answer (RFC 9207).
     pub(crate) fn returns_to_shared(&self, provider: &Provider) -> bool {
         let names_itself = provider.authorization_response_iss_parameter_supported;
         self.client.is_some() && (self.shares_redirect_uri || names_itself)

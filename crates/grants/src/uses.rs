@@ -1,4 +1,4 @@
-//! Which server an authorization server is for.
+//! The servers for which an authorization server is in use.
 //!
 //! A server chooses its authorization server itself. If it names another server's, and that one
 //! ignores `resource` (RFC 8707), it gets tokens that are good at the other server. So an

@@ -1,9 +1,9 @@
 //! The decisions: selects the rules that may concern a client, and evaluates them for an item.
 //!
-//! What is remembered is limited in bytes: clients, sets of rules for all clients that the same
-//! rules may concern, and decisions. A rule that reads what a client chooses for each request is
-//! decided each time, apart from the others. An error in a forbidding policy counts as met; an error in a permitting policy
-//! counts as not met.
+//! The memory of decisions is limited in bytes: clients, sets of rules for all clients that the same
+//! rules may concern, and the decisions. A rule that reads what a client chooses for each request is
+//! decided each time, apart from the others. An error in a forbidding policy counts as met; an error
+//! in a permitting policy counts as not met.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -585,8 +585,7 @@ impl ClientRights {
         })
     }
 
-    /// Whether the client is shown an item by what the policies say about an action, and which of
-    /// them decide. `hides` tells whether any rule about lists [hides](Rule::hides) something.
+    /// Whether the policies of an action show the client an item, and which of them decide. `hides` tells whether any rule about lists [hides](Rule::hides) something.
     fn shown(
         &self,
         item: &PolicyItem<'_>,

@@ -567,7 +567,7 @@ fn client_cannot_make_policies_remember_more_by_what_it_says_of_itself() {
         assert!(!rights.is_lasting(), "lists are not kept by the number");
     }
     assert_eq!(all.remembered(), (1, 1), "clients and sets of rules");
-    // What one request says holds for no other one.
+    // A name in one request counts for no other request.
     assert_eq!(call(&*rights_of("bad", 1), "s/t", "{}"), "hidden");
     assert_eq!(call(&*rights_of("good", 0), "s/t", "{}"), "hidden");
     assert_eq!(call(&*rights_of("good", 1), "s/t", "{}"), "allow");

@@ -1,4 +1,4 @@
-//! What Fanlight tells peers about itself.
+//! Name and version that Fanlight tells peers.
 
 use crate::Json;
 use crate::json::ObjectBuilder;

@@ -182,7 +182,7 @@ impl Approvals {
         if open().count() >= calls || open().filter(|entry| is_own(entry)).count() >= calls_of_one {
             return Err(NotAsked::TooMany);
         }
-        // What is decided takes nobody's place: the oldest leaves, a principal's own first.
+        // A decided approval takes nobody's place: the oldest leaves, a principal's own first.
         let decided = |own: bool| {
             let decided = entries
                 .iter()

@@ -165,7 +165,7 @@ fn lacks(backend: &Member, kind: ListKind) -> bool {
     })
 }
 
-/// A connected server's description, if it is known without waiting.
+/// A connected server's description, if there is one without waiting.
 fn described(backend: &Member) -> Option<ServerDescription> {
     is_connected(&*backend.client)
         .then(|| backend.client.describe().now_or_never())??

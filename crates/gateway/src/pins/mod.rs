@@ -1,4 +1,4 @@
-//! Pins: approved definitions of what servers list, and their changes since.
+//! Pins: the approved definitions of servers, and their changes since.
 //!
 //! This crate has no I/O. Definitions are compared when a server lists them, not during calls.
 

@@ -195,7 +195,7 @@ fn definition_that_programs_read_differently_has_no_form() {
     ] {
         assert!(Definition::of(&json_of(text)).is_err(), "{text}");
     }
-    // What is deep but readable can be written to the file and read from it.
+    // A deep but readable definition can be written to the file and read from it.
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(98), "]".repeat(98));
     let mut lock = Lock::default();
     lock.pin(&key("t"), &Definition::of(&json_of(&deep)).unwrap());

@@ -411,7 +411,7 @@ impl Client<'_> {
     ) -> Result<(), OAuthError> {
         let id = &self.registration.client_id;
         // An assertion already names its issuer, so the client needs no id. Beside a header, some
-        // authorization servers want it as well, such as those of the Python SDK.
+        // authorization servers want it as well, such as the Python SDK's.
         if !id.is_empty() {
             form.append_pair("client_id", id);
         }

@@ -401,7 +401,7 @@ fn page_of_offer(offer: &Offer) -> Page {
     page.paragraph("A program that uses this gateway on your behalf wants to use a server as you.");
     let host = offer.url().host_str().unwrap_or_default();
     page.facts([
-        // Path and query may hold a secret, and whoever has the link sees the page.
+        // Path and query may hold a secret, and anybody with the link sees the page.
         ("server", format!("{} ({})", offer.server(), host)),
         ("permissions (scopes)", scopes),
         ("where you sign in", offer.issuer().to_owned()),

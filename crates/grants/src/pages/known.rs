@@ -1,4 +1,4 @@
-//! Users of browsers that were identified a moment ago. What proves who they are is in the store,
+//! Users of browsers that were identified a moment ago. Their proof of identity is in the store,
 //! sealed, so that every process with that store knows them.
 
 use std::sync::Arc;

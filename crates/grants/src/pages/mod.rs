@@ -151,7 +151,7 @@ impl Pages for SignInPages {
     }
 }
 
-/// What is at a path.
+/// The page at a path.
 enum Place<'a> {
     /// The page behind a link.
     Offer(&'a str),

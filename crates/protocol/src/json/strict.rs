@@ -89,7 +89,7 @@ impl Json {
     }
 
     fn strictly(&self, nesting: usize, out: &mut Option<Vec<u8>>) -> Result<(), Unreadable> {
-        // What was received may have only a validated structure.
+        // Received text may have only a validated structure.
         let whole = Self::parse(self.bytes().clone(), nesting)
             .map_err(|error| Unreadable::new(error.to_string()))?;
         value(&whole, out)

@@ -69,7 +69,7 @@ const PLAIN_KEYS: &[&str] = &[
     "sort",
 ];
 
-/// What follows the name of a secret if the value is not the secret itself.
+/// Words after the name of a secret whose value is not the secret itself.
 const ABOUT: &[&str] = &[
     "algorithm",
     "ary",
@@ -113,7 +113,7 @@ const ABOUT: &[&str] = &[
     "used",
 ];
 
-/// What precedes `tokens` if the value is their number.
+/// Words before `tokens` whose value is their number.
 const COUNTED: &[&str] = &[
     "budget",
     "cached",

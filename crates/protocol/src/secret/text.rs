@@ -170,7 +170,7 @@ fn after_option(text: &str, option: &Range) -> Option<Range> {
 
 /// The value in `name=value`, `name: value` or `<name>value<`. Name and value may be in quotes,
 /// which may be escaped. The text may be JSON, a query, a connection string, a header, a variable
-/// or an element of XML. The name is that of a secret, or it stands for one.
+/// or an element of XML. The name is a secret's, or it stands for one.
 fn after_name(text: &str, name: &Range, stands_for_one: bool) -> Option<Range> {
     let rest = text.get(name.end..)?;
     let skip = |text: &str, what: &[char]| text.len() - text.trim_start_matches(what).len();

@@ -286,7 +286,7 @@ mod tests {
             defined(&[(Title, Some("\"T\""))], &[], "{}"),
             r#"{"title":"T"}"#
         );
-        // What a reader could take for it goes, and no other member.
+        // Members that a reader could take for it go, and no others.
         let alike = r#"{"Description":"old","DESCRIPT\u0131ON":"old","descriptions":1,"Title":2}"#;
         assert_eq!(
             defined(&[(Description, Some("\"new\""))], &[], alike),
