@@ -266,7 +266,7 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
         "{stored}"
     );
     // The approval does not cover other arguments, another client, or a missing state.
-    assert_eq!(status(&erase(&other, ANN, "/b", &first).await), "open");
+    assert_eq!(status(&erase(&other, ANN, "/b", &first).await), "unasked");
     let stolen = erase(&other, BOB, "/a", &first).await;
     assert_eq!(
         slicer::member(&stolen, "error.code"),

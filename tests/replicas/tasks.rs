@@ -329,7 +329,7 @@ async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the
     let (mut owner, mut other) = group.start_two(&valkey.url()).await;
     let (client, neighbour) = (
         Client::open(&owner, ANN).await,
-        Client::open(&owner, ANN).await,
+        Client::open(&owner, BOB).await,
     );
     let call = legacy_request(
         "1",
@@ -351,7 +351,7 @@ async fn task_of_a_session_is_known_under_a_policy_to_the_replica_that_takes_the
             Some(r#""t-1""#),
             "{got}"
         );
-        // No other session knows the task.
+        // No other client knows the task.
         let unknown = about(&neighbour, &other, "tasks/get", "t-1").await;
         assert_eq!(
             slicer::member(&unknown, "error.code"),

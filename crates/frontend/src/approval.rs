@@ -174,7 +174,10 @@ impl CallBeforeApproval {
         }
         let approvals = &self.settings.approvals;
         let earlier = match &self.state {
-            Some(state) => approvals.is_continued(&self.call, state).await,
+            Some(state) => approvals
+                .is_continued(&self.call, state)
+                .await
+                .map_err(|error| not_asked(&error))?,
             None => None,
         };
         let id = match earlier {

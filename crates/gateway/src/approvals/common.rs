@@ -56,12 +56,16 @@ pub trait CommonApprovals: fmt::Debug + Send + Sync {
         limits: ApprovalLimits,
     ) -> Pending<'a, ()>;
 
-    /// The approval under which a call goes on with this state; it is used up. `None` in doubt.
+    /// The approval under which a call goes on with this state; it is used up.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be asked.
     fn is_continued<'a>(
         &'a self,
         call: &'a CallToApprove,
         state: &'a Json,
-    ) -> Pending<'a, Option<String>>;
+    ) -> Pending<'a, Result<Option<String>, NotAsked>>;
 
     /// Records an approver's answer, as [`Approvals::decide`](crate::approvals::Approvals::decide) does.
     fn decide<'a>(

@@ -107,10 +107,18 @@ impl Approvals {
 
     /// The approval under which `call` goes on, if it is the next round of an approved call. The
     /// approval of that round is used up.
-    pub async fn is_continued(&self, call: &CallToApprove, state: &Json) -> Option<String> {
+    ///
+    /// # Errors
+    ///
+    /// If the store that the replicas share cannot be asked.
+    pub async fn is_continued(
+        &self,
+        call: &CallToApprove,
+        state: &Json,
+    ) -> Result<Option<String>, NotAsked> {
         match &self.0.common {
             Some(common) => common.is_continued(call, state).await,
-            None => self.0.rounds.take(call, state),
+            None => Ok(self.0.rounds.take(call, state)),
         }
     }
 

@@ -552,14 +552,14 @@ impl CommonApprovals for ApprovalsInCommon {
         &'a self,
         call: &'a CallToApprove,
         state: &'a Json,
-    ) -> Pending<'a, Option<String>> {
+    ) -> Pending<'a, Result<Option<String>, NotAsked>> {
         Box::pin(async move {
             let (call_digest, state) = (digest_of(call), digest_of_state(state));
             let sealed: String = self
                 .run_on(ROUNDS, &IS_CONTINUED, &[&call_digest, &state])
                 .await
-                .ok()?;
-            self.opened(&state, &call_digest, CONTINUED, &sealed)
+                .map_err(|_| NotAsked::Away)?;
+            Ok(self.opened(&state, &call_digest, CONTINUED, &sealed))
         })
     }
 
