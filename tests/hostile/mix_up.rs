@@ -282,21 +282,6 @@ async fn authorization_server_that_the_configuration_names_for_one_server_is_for
     }
 }
 
-#[tokio::test]
-async fn identity_provider_is_no_authorization_server_of_a_server() {
-    let provider = IdentityProvider::start().await;
-    let lines = provider.lines(", signIn: {clientId: fanlight}");
-    let setting = SignInSetting::start(&lines, r#"{"type":"user"}"#).await;
-    let url = setting.backend.url();
-    let protection = Protection::by_token(&url, provider.url(), |_| false);
-    setting.backend.protect(protection);
-    let ann = provider.access_token("ann");
-    let link = setting.link(Some(&ann)).await;
-    let page = Browser::default().open(&link).await;
-    assert_eq!(page.status, 403, "{page:?}");
-    assert!(provider.server.asked("/register").is_empty());
-}
-
 /// Such an authorization server would let others redeem a stolen code.
 #[tokio::test]
 async fn authorization_server_without_s256_is_neither_registered_at_nor_offered() {

@@ -304,7 +304,7 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
     // Each state is good once, at whichever replica.
     for gateway in [&one, &other] {
         for state in [&first, &second] {
-            assert_eq!(status(&erase(gateway, ANN, "/a", state).await), "open");
+            assert_eq!(status(&erase(gateway, ANN, "/a", state).await), "unasked");
         }
     }
     // Write access to Valkey does not suffice to continue a call.
@@ -315,7 +315,7 @@ async fn next_round_of_an_approved_call_goes_on_at_any_replica_once() {
             stored.replace(sealed, r#""approved""#)
         ))
         .await;
-    assert_eq!(status(&erase(&one, ANN, "/a", &first).await), "open");
+    assert_eq!(status(&erase(&one, ANN, "/a", &first).await), "unasked");
     assert_eq!(calls(&backend), 3);
 }
 

@@ -87,11 +87,10 @@ pub(crate) async fn check(
     let is_own = provider.lists(resource) || issuer.as_ref() == Some(&server.origin());
     let is_used_by = |other: &Arc<Server>| {
         let origin = Some(other.origin());
-        if other.is_identity_provider() {
-            return !is_own && other.name() == provider.issuer;
-        }
         let configured = other.sign_in().and_then(|method| method.issuer.as_ref());
-        let is_its = configured == Some(&provider.issuer) || issuer == origin;
+        // Many servers rely on the identity provider of the gateway.
+        let is_its = !other.is_identity_provider()
+            && (configured == Some(&provider.issuer) || issuer == origin);
         // An issuer says nothing about endpoints that are another's.
         let has_its =
             endpoints(provider).any(|url| Some(url.origin().ascii_serialization()) == origin);
@@ -105,7 +104,8 @@ pub(crate) async fn check(
         let first = grants.store().get::<FirstServer>(&place(&name)).await;
         let first = first.map_err(|error| unkept(&error))?;
         let is_other = |first: &FirstServer| {
-            others.iter().any(|other| other.origin() == first.origin)
+            let mut servers = others.iter().filter(|other| !other.is_identity_provider());
+            servers.any(|other| other.origin() == first.origin)
                 && !(is_own && first.issuer == provider.issuer)
         };
         if first.as_ref().is_some_and(is_other) {

@@ -20,7 +20,7 @@ const PROXY_ADDRESS = '127.0.0.2';
 export async function checkBehindNginx(checks, context, clients) {
   if (!PROGRAM) return void console.log('NOT CHECKED: behind nginx, which is not installed (Debian: nginx-light)');
   const { ports } = context;
-  const proxy = { header: 'X-Forwarded-User', groups: 'X-Forwarded-Groups', from: [PROXY_ADDRESS], scopes: ['mcp:read', 'mcp:call'] };
+  const proxy = { header: 'X-Forwarded-User', groups: 'X-Forwarded-Groups', from: [PROXY_ADDRESS] };
   const origin = `https://localhost:${ports.tls}`;
   await startFanlight(context, { name: 'proxied', port: ports.proxied, publicUrl: origin, auth: { proxy } });
   const nginx = await startNginx(context);
@@ -58,11 +58,6 @@ const USER_CHECKS = {
     const through = await send(users, { message: LIST, headers: { ...session, ...as('bob'), ...named } });
     const around = await send(direct, { message: LIST, headers: { ...session, ...named } });
     return differences({ through: through.status, around: around.status }, { through: 404, around: 401 });
-  },
-
-  async 'scopes are those that the configuration gives'({ users, as }) {
-    const { status, challenge } = await send(users, { ...call('refund'), headers: { ...call('refund').headers, ...as('alice') } });
-    return differences({ status, error: challenge?.error }, { status: 403, error: 'insufficient_scope' });
   },
 };
 
