@@ -89,7 +89,7 @@ async fn id_token_that_is_not_for_this_sign_in_is_refused() {
     }
 }
 
-/// Otherwise somebody could sign in whose access tokens are refused.
+/// A user whose access tokens are refused could sign in otherwise.
 #[tokio::test]
 async fn id_token_without_a_required_claim_is_refused() {
     let provider = IdentityProvider::start().await;

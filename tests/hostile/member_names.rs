@@ -114,7 +114,7 @@ fn assert_refused(request: &str, answer: &str) {
         matches!(code, Some("-32602" | "-32600")),
         "{request}\n→ {answer}"
     );
-    // Of the envelope, not of the parameters.
+    // The duplicate is in the envelope, not in the parameters.
     let is_duplicate = member(answer, "error.message")
         .is_some_and(|text| text.contains("duplicate") && !text.contains(" in "));
     assert_eq!(

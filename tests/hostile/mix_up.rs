@@ -1,6 +1,5 @@
-//! Attacks by a server and its authorization server on another server's users: a browser that is
-//! sent on to another authorization server (RFC 9700, 4.4), and foreign authorization servers that
-//! a server names as its own.
+//! Attacks by a server and its authorization server on another server's users. They send a browser
+//! on to another authorization server (RFC 9700, 4.4), or name one as their own.
 
 use std::fs;
 use std::sync::Arc;
@@ -251,7 +250,7 @@ async fn authorization_server_of_another_server_is_used_only_if_that_is_certain(
         // The authorization server says that it is for this server, too.
         let resources = json!({ "protected_resources": [scene.evil.backend.url()] });
         good.describe(silent(resources));
-        // What a process has found out it uses for a minute.
+        // A process reuses metadata for a minute.
         let path = scene.folder.path().join("fanlight.yaml");
         let gateway = Gateway::start_at(path).await;
         let scene = Scene { gateway, ..scene };

@@ -18,7 +18,7 @@ use fanlight_gateway::approvals::{
 };
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::input::{INPUT_RESPONSES, InputRequired, REQUEST_STATE};
-use fanlight_protocol::json::{ObjectBuilder, Unreadable, rewrite_object};
+use fanlight_protocol::json::{ObjectBuilder, rewrite_object};
 use fanlight_protocol::visible::escaped;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::AuditEvent;
@@ -41,14 +41,10 @@ pub(crate) struct CallBeforeApproval {
     /// The question that the operator configured.
     text: Option<Arc<str>>,
     call: CallToApprove,
-    /// The `requestState` that the client sent back from an earlier round of input.
-    state: Option<Json>,
-    /// The input that the client sent, as if the server had asked for it.
-    input: Option<Json>,
+    /// The parameters, perhaps of a later round of input.
+    params: Option<Json>,
     /// Whether a hook may ask, which perhaps did not ask about an earlier round.
     is_of_hook: bool,
-    /// The reason why the parameters cannot be approved.
-    unreadable: Option<Unreadable>,
 }
 
 /// A call that somebody has approved.
@@ -101,20 +97,14 @@ impl CallBeforeApproval {
             more,
             rules: number,
         };
-        let params = operation.params();
-        let state = params.and_then(|params| params.get(REQUEST_STATE));
-        let input = params.and_then(|params| params.get(INPUT_RESPONSES));
-        let unreadable = params.and_then(|params| params.read_strictly().err());
         Box::new(Self {
             settings: Arc::clone(settings),
             context,
             by,
             text,
             call,
-            state,
-            input,
+            params: operation.params().cloned(),
             is_of_hook: false,
-            unreadable,
         })
     }
 
@@ -169,13 +159,13 @@ impl CallBeforeApproval {
         messages: ServerMessages,
     ) -> Result<ApprovedCall, RpcError> {
         // An approver must see what the server reads.
-        if let Some(why) = &self.unreadable {
-            return Err(fault::unreadable("params", why));
+        if let Some(Err(why)) = self.params.as_ref().map(Json::read_strictly) {
+            return Err(fault::unreadable("params", &why));
         }
         let approvals = &self.settings.approvals;
-        let earlier = match &self.state {
+        let earlier = match self.param(REQUEST_STATE) {
             Some(state) => approvals
-                .is_continued(&self.call, state)
+                .is_continued(&self.call, &state)
                 .await
                 .map_err(|error| not_asked(&error))?,
             None => None,
@@ -186,7 +176,7 @@ impl CallBeforeApproval {
                 id
             }
             // No approver has seen the input, and none has let the server ask for it.
-            None if self.input.is_some() && !self.is_of_hook => {
+            None if !self.is_of_hook && self.param(INPUT_RESPONSES).is_some() => {
                 return Err(not_approved(
                     "this call brings input that no approved call has asked for; it was not carried out; send it without \
                      `inputResponses` and `requestState`",
@@ -206,13 +196,16 @@ impl CallBeforeApproval {
         })
     }
 
+    fn param(&self, name: &str) -> Option<Json> {
+        self.params.as_ref()?.get(name)
+    }
+
     /// All other members of `params`, and the members of a round that no approval covers.
     fn all_more(&self) -> Option<Json> {
-        let members = [(INPUT_RESPONSES, &self.input), (REQUEST_STATE, &self.state)];
         let mut added = ObjectBuilder::new();
-        for (name, value) in members {
-            if let Some(value) = value {
-                added.member(name, value);
+        for name in [INPUT_RESPONSES, REQUEST_STATE] {
+            if let Some(value) = self.param(name) {
+                added.member(name, &value);
             }
         }
         let added = added.finish();

@@ -124,7 +124,7 @@ impl<K: Kind> Kind for PatternMap<K> {
 
 options! {
     /// The items of one kind that a server or an endpoint shows. `*` stands for any characters.
-    /// Patterns of a server match its own names; those of an endpoint match a server and its own
+    /// Patterns of a server match its own names; patterns of an endpoint match a server and its own
     /// name or URI: `git/log_*`, `log_*` for every server, or `git__log_*` with the server's
     /// prefix.
     #[derive(Debug, Clone, PartialEq, Eq)]
