@@ -10,6 +10,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "fanlight.kind" -}}
+{{- ternary "StatefulSet" "Deployment" .Values.persistence.enabled -}}
+{{- end -}}
+
 {{- define "fanlight.selector" -}}
 app.kubernetes.io/name: {{ include "fanlight.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -34,9 +38,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-admin" (include "fanlight.fullname" .)) .Values.admin.existingSecret -}}
 {{- end -}}
 
+{{/* The hosts that clients may name: those of the Service, and those of the routes to it, without wildcards. */}}
+{{- define "fanlight.hosts" -}}
+{{- $name := include "fanlight.fullname" . -}}
+{{- $inside := printf "%s.%s" $name .Release.Namespace -}}
+{{- $hosts := list $name $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- range concat (ternary .Values.ingress.hosts list .Values.ingress.enabled) (ternary .Values.httpRoute.hostnames list .Values.httpRoute.enabled) -}}
+{{- if not (hasPrefix "*" .) }}{{ $hosts = append $hosts . }}{{ end -}}
+{{- end -}}
+{{- toYaml (uniq $hosts) -}}
+{{- end -}}
+
 {{/* The configuration file: what the chart decides comes over what the values have. */}}
 {{- define "fanlight.config" -}}
 {{- $admin := merge (dict "listen" "0.0.0.0:8081" "token" "${FANLIGHT_ADMIN_TOKEN}") (default (dict) .Values.config.admin) -}}
 {{- $set := dict "listen" "0.0.0.0:8080" "admin" $admin -}}
-{{- toYaml (merge $set (omit .Values.config "admin" "listen")) -}}
+{{- $defaults := dict "stateDir" "/var/lib/fanlight/state" "allowedHosts" (include "fanlight.hosts" . | fromYamlArray) -}}
+{{- toYaml (merge $set (omit .Values.config "admin" "listen") $defaults) -}}
 {{- end -}}
