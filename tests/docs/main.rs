@@ -19,4 +19,5 @@ mod channels;
 mod examples;
 mod links;
 mod page;
+mod promises;
 mod shell;

@@ -22,6 +22,14 @@ pub(crate) struct Link {
     pub(crate) line: usize,
 }
 
+/// A paragraph, an item or a row, and the tests that it names.
+#[derive(Default)]
+pub(crate) struct Statement {
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    pub(crate) tests: Vec<String>,
+}
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -150,6 +158,58 @@ impl Page {
             }
         }
         links
+    }
+
+    /// Paragraphs, items and rows. Their tests stand in comments (`<!-- test: A, B -->`), or in the
+    /// column `test`, which is the last one of its table.
+    pub(crate) fn statements(&self) -> Vec<Statement> {
+        let mut statements: Vec<Statement> = Vec::new();
+        let (mut cell, mut names_tests, mut in_code_block) = (String::new(), false, false);
+        for (event, range) in self.events() {
+            match event {
+                Event::Start(Tag::CodeBlock(_)) => in_code_block = true,
+                Event::End(TagEnd::CodeBlock) => in_code_block = false,
+                Event::Start(
+                    Tag::Paragraph
+                    | Tag::Item
+                    | Tag::TableHead
+                    | Tag::TableRow
+                    | Tag::Heading { .. },
+                ) => statements.push(Statement {
+                    line: self.line(range.start),
+                    ..Statement::default()
+                }),
+                Event::Start(Tag::TableCell) => cell.clear(),
+                Event::End(TagEnd::TableHead) => names_tests = cell == "test",
+                Event::End(TagEnd::TableRow) if names_tests => {
+                    let names = cell.split('`').skip(1).step_by(2).map(str::to_owned);
+                    statements.last_mut().unwrap().tests.extend(names);
+                }
+                Event::Code(code) => cell.push_str(&format!("`{code}`")),
+                Event::Html(html) | Event::InlineHtml(html) => {
+                    let names = html
+                        .trim()
+                        .strip_prefix("<!-- test: ")
+                        .and_then(|html| html.strip_suffix(" -->"));
+                    if let (Some(names), Some(last)) = (names, statements.last_mut()) {
+                        last.tests.extend(names.split(", ").map(str::to_owned));
+                    }
+                }
+                Event::Text(text) if !in_code_block => {
+                    cell.push_str(&text);
+                    if let Some(last) = statements.last_mut() {
+                        last.text.push_str(&text);
+                    }
+                }
+                Event::SoftBreak => {
+                    if let Some(last) = statements.last_mut() {
+                        last.text.push(' ');
+                    }
+                }
+                _ => {}
+            }
+        }
+        statements
     }
 
     /// The lines of table rows that a blank line has cut off from their table.
