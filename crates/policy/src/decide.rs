@@ -33,6 +33,7 @@ use crate::rule::{Rule, rules};
 use crate::shorthand::Allowance;
 use crate::source::{InvalidPolicy, PolicyText};
 use crate::typed::TYPES;
+use crate::uris::forms;
 
 /// The bytes that are remembered if nothing else is said.
 const MEMORY: usize = 32 << 20;
@@ -124,6 +125,8 @@ struct Shared {
     by_id: HashMap<PolicyId, usize, RandomState>,
     differences: Differences,
     tags: HashMap<String, Vec<String>, RandomState>,
+    /// Whether any rule compares forms of URIs.
+    reads_forms: bool,
     authorizer: Authorizer,
     /// The sets of rules, by the rules that may concern a client.
     sets: Cache<Arc<[u32]>, Arc<RuleSets>, Weights>,
@@ -200,6 +203,7 @@ impl Policies {
         let sets = (2 * part).max(2 * (ENTRY + rules.len() * RULE));
         let shared = Shared {
             number,
+            reads_forms: rules.iter().any(|rule| rule.reads_forms),
             rules,
             by_id,
             differences,
@@ -386,11 +390,26 @@ impl ByItem {
         if self.named.is_empty() {
             return Cow::Borrowed(&self.others);
         }
-        let Some(named) = self.named.get(&*id(item)) else {
+        // Policies that forbid a URI are found by its forms.
+        let mut keys = vec![id(item)];
+        for (_, form) in forms(item).filter(|(_, form)| !form.is_empty()) {
+            let key = format!("{}/{form}", item.server);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let named: Vec<_> = keys
+            .iter()
+            .filter_map(|key| self.named.get(key.as_str()))
+            .flatten()
+            .collect();
+        if named.is_empty() {
             return Cow::Borrowed(&self.others);
-        };
+        }
         let mut all = self.others.clone();
-        let are_added = named.iter().all(|policy| all.add(policy.clone()).is_ok());
+        let are_added = named
+            .iter()
+            .all(|policy| all.add(CedarPolicy::clone(policy)).is_ok());
         Cow::Owned(if are_added { all } else { PolicySet::default() })
     }
 }
@@ -768,15 +787,20 @@ impl ClientRights {
             .unwrap_or_default();
         let tags = RestrictedExpression::new_set(tags.iter().map(|tag| text(tag)));
         let server_uid = uid("Server", item.server)?;
+        let owned = |(name, value): (&str, RestrictedExpression)| (name.to_owned(), value);
+        let forms = || {
+            let forms = self.shared.reads_forms.then(|| forms(item));
+            let forms = forms.into_iter().flatten();
+            forms.map(|(name, form)| owned((name, text(&form))))
+        };
         let of_server = [
             ("name", text(item.server)),
             ("server", text(item.server)),
             ("tags", tags.clone()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value));
+        ];
         let server = Entity::new(
             server_uid.clone(),
-            of_server.into(),
+            of_server.map(owned).into_iter().chain(forms()).collect(),
             [endpoint.uid()].into(),
         )
         .ok()?;
@@ -793,8 +817,10 @@ impl ClientRights {
             ("server", text(item.server)),
             ("tags", tags),
         ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
+        .map(owned)
+        .into_iter()
+        .chain(forms())
+        .collect();
         for (name, hint) in Hints::NAMES.into_iter().zip(Hints::of(item).0) {
             of_item
                 .extend(hint.map(|hint| (name.to_owned(), RestrictedExpression::new_bool(hint))));

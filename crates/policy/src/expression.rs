@@ -180,7 +180,8 @@ fn is_of_server(attribute: &str) -> bool {
     matches!(attribute, "server" | "tags")
 }
 
-fn is_resource(expression: &Expr) -> bool {
+/// Whether an expression is the resource itself.
+pub(crate) fn is_resource(expression: &Expr) -> bool {
     matches!(expression, Expr::Var(Var::Resource))
 }
 

@@ -18,6 +18,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod uris;
 
 pub use decide::{Explanation, Policies, PolicySettings, ServerFacts};
 pub use schema::{Listed, schema};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use cedar_policy::pst::{self, Clause, EntityOrSlot, ResourceConstraint, StaticPolicy, Template};
+use cedar_policy::pst::{self, Clause, ResourceConstraint, StaticPolicy, Template};
 use cedar_policy::{
     ActionConstraint, Effect, Policy, PolicyId, PolicySet, Schema, Template as CedarTemplate,
     ValidationMode, Validator,
@@ -15,6 +15,7 @@ use crate::link::{self, Link};
 use crate::schema::schema;
 use crate::source::{self, InvalidPolicy, PolicyText};
 use crate::typed::typed;
+use crate::uris::{key, named, widened};
 
 /// The most policies, because each takes time in decisions.
 const MOST: usize = 10_000;
@@ -33,8 +34,11 @@ pub(crate) struct Rule {
     /// Replaces the policy if only the server is known. Conditions that read more of the resource
     /// then count as met in a policy that permits, and as not met in one that forbids.
     pub(crate) of_server: Option<Policy>,
-    /// The only item that the policy concerns, if there is one: its id in policies.
+    /// The only item that the policy concerns, if there is one: its id in policies, folded if the
+    /// policy forbids a URI.
     pub(crate) item: Option<Box<str>>,
+    /// Whether the policy compares forms of URIs.
+    pub(crate) reads_forms: bool,
     pub(crate) reads: Reads,
     /// The required approver and the question, if the policy permits only with approval.
     pub(crate) ask: Option<(ApprovedBy, Arc<str>)>,
@@ -312,14 +316,32 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     let body = tree.body();
     let reads = Reads::of(body);
     let ask = ask(&policy)?;
-    let item = item(&body.resource);
+    let item = item(body);
+    let to_check = {
+        let clause = |clause: &Clause| match clause {
+            Clause::When(expression) => Clause::When(without_arguments(expression)),
+            Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
+        };
+        let clauses = body.clauses().iter().map(clause).collect();
+        fixed(changed(body, body.resource.clone(), clauses)?)?
+    };
+    let widened = widened(body);
+    let reads_forms = widened.is_some();
+    let wide = widened
+        .map(|(resource, clauses)| changed(body, resource, clauses))
+        .transpose()?;
+    let body = wide.as_ref().unwrap_or(body);
+    let decided = match &wide {
+        Some(wide) => fixed(wide.clone())?,
+        None => policy.clone(),
+    };
     let stand_in =
         |is_whole: bool, resource, accept: fn(&Reads) -> bool| match (is_whole, policy.effect()) {
-            (true, _) => Ok(Some(policy.clone())),
+            (true, _) => Ok(Some(decided.clone())),
             (false, Effect::Forbid) => Ok(None),
-            (false, Effect::Permit) => {
-                changed(body, resource, clauses_that(body, accept)).map(Some)
-            }
+            (false, Effect::Permit) => changed(body, resource, clauses_that(body, accept))
+                .and_then(fixed)
+                .map(Some),
         };
     let listed = stand_in(
         reads.no_arguments(),
@@ -335,7 +357,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
         Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
     let whole = match reads.no_arguments() {
-        true => policy.clone(),
+        true => decided.clone(),
         false => {
             let clause = |clause: &Clause| {
                 Ok(match clause {
@@ -344,22 +366,10 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
                 })
             };
             let clauses = body.clauses().iter().map(clause);
-            changed(
-                body,
-                body.resource.clone(),
-                clauses.collect::<Result<_, String>>()?,
-            )?
+            let clauses = clauses.collect::<Result<_, String>>()?;
+            fixed(changed(body, body.resource.clone(), clauses)?)?
         }
     };
-    let clause = |clause: &Clause| match clause {
-        Clause::When(expression) => Clause::When(without_arguments(expression)),
-        Clause::Unless(expression) => Clause::Unless(without_arguments(expression)),
-    };
-    let to_check = changed(
-        body,
-        body.resource.clone(),
-        body.clauses().iter().map(clause).collect(),
-    )?;
     Ok((
         Rule {
             id,
@@ -368,6 +378,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
             listed,
             of_server,
             item,
+            reads_forms,
             reads,
             ask,
         },
@@ -375,18 +386,14 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
     ))
 }
 
-/// The id of the item that a scope names; `None` if it names a server, an endpoint or nothing.
-fn item(resource: &ResourceConstraint) -> Option<Box<str>> {
-    let (ResourceConstraint::Eq(named)
-    | ResourceConstraint::In(named)
-    | ResourceConstraint::IsIn(_, named)) = resource
-    else {
-        return None;
-    };
-    let EntityOrSlot::Entity(uid) = named else {
-        return None;
-    };
-    (!is_place(uid)).then(|| uid.eid.as_str().into())
+/// The id of the item that a scope names, folded if the policy forbids a URI; `None` if it names a
+/// server, an endpoint or nothing.
+fn item(policy: &Template) -> Option<Box<str>> {
+    let uid = named(&policy.resource).filter(|uid| !is_place(uid))?;
+    Some(match policy.effect {
+        pst::Effect::Forbid => key(uid),
+        pst::Effect::Permit => uid.eid.as_str().into(),
+    })
 }
 
 /// The conditions whose reads `accept` permits.
@@ -408,7 +415,7 @@ fn changed(
     policy: &Template,
     resource: ResourceConstraint,
     clauses: Vec<Clause>,
-) -> Result<Policy, String> {
+) -> Result<Template, String> {
     let Template {
         id,
         effect,
@@ -418,10 +425,13 @@ fn changed(
         ..
     } = policy.clone();
     let bare = Template::new(id, effect, principal, action, resource).with_annotations(annotations);
-    let whole = bare
-        .try_with_clauses(clauses)
-        .map_err(|error| error.to_string())?;
-    let fixed = StaticPolicy::try_from(whole).map_err(|error| error.to_string())?;
+    bare.try_with_clauses(clauses)
+        .map_err(|error| error.to_string())
+}
+
+/// The policy of a template without slots.
+fn fixed(template: Template) -> Result<Policy, String> {
+    let fixed = StaticPolicy::try_from(template).map_err(|error| error.to_string())?;
     Policy::from_pst(fixed.into()).map_err(|error| error.to_string())
 }
 

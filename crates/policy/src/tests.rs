@@ -104,6 +104,76 @@ fn call(rights: &dyn Rights, name: &str, arguments: &str) -> String {
     }
 }
 
+/// A URI is forbidden in every form in which a server may read it, and permitted only as written.
+#[test]
+fn uris_are_forbidden_in_every_form() {
+    let forbid = |condition: &str| {
+        format!(
+            "permit(principal, action, resource); forbid(principal, action, resource) {condition};"
+        )
+    };
+    let all: Vec<_> = [
+        r#"when { resource.name like "file:///private/*" }"#,
+        r#"when { resource.name like "file:///Private/*" }"#,
+        r#"when { resource.name like "file:///%50rivate/*" }"#,
+        r#"when { resource.name == "file:///private/Key" || "x" == resource.name }"#,
+        r#"when { ["file:///Private/key", "x"].contains(resource.name) }"#,
+        r#"when { resource == Resource::"files/file:///private/Key" }"#,
+        r#"when { resource in [Resource::"files/x", Resource::"files/file:///private/key"] }"#,
+        r#"when { resource is Resource in Resource::"files/file:///private/key" }"#,
+        r#"when { !(resource.name != "file:///private/Key") }"#,
+        r#"when { if resource.name like "file:///private/*" then true else false }"#,
+        r#"unless { !(resource.name like "file:///Private/*") }"#,
+    ]
+    .map(forbid)
+    .into_iter()
+    .chain([
+        forbid("").replace("resource) ;", r#"resource == Resource::"files/file:///Private/key");"#),
+        forbid("").replace("resource) ;", r#"resource is Resource in Resource::"files/file:///Private/key");"#),
+        r#"permit(principal, action, resource) unless { resource.name like "file:///private/*" };"#.to_owned(),
+        r#"permit(principal, action, resource) when { !(resource.name like "file:///private/*") };"#.to_owned(),
+    ])
+    .collect();
+    for source in all {
+        let all = policies(&source);
+        let client = rights(&all, "a", &[]);
+        let shows = |name: &str| client.shows(&item(PolicyKind::Resource, name));
+        for uri in [
+            "private/key",
+            "PRIVATE/key",
+            "%70rivate/KEY",
+            "Private/key?x",
+            "private/key;v=1",
+            "private/key#f",
+            "private/key/",
+        ] {
+            assert!(!shows(&format!("files/file:///{uri}")), "{source} {uri}");
+        }
+        assert!(shows("files/file:///public/key"), "{source}");
+        assert!(client.shows(&item(PolicyKind::Tool, "files/t")), "{source}");
+        assert!(client.reaches("files"), "{source}");
+    }
+    for source in [
+        r#"permit(principal, action, resource) when { resource.name like "file:///Public/*" };"#,
+        r#"permit(principal, action, resource == Resource::"files/file:///Public/a");"#,
+        r#"permit(principal, action, resource); forbid(principal, action, resource) unless { resource.name like "file:///Public/*" };"#,
+        r#"permit(principal, action, resource); forbid(principal, action, resource) when { resource.name != "file:///Public/a" };"#,
+    ] {
+        let all = policies(source);
+        let client = rights(&all, "a", &[]);
+        let shows = |name: &str| client.shows(&item(PolicyKind::Resource, name));
+        assert!(shows("files/file:///Public/a"), "{source}");
+        assert!(!shows("files/file:///public/a"), "{source}");
+    }
+    let all = policies(&forbid(
+        r#"when { resource == Resource::"other/file:///a" || resource.name == "Write" }"#,
+    ));
+    let client = rights(&all, "a", &[]);
+    assert!(client.shows(&item(PolicyKind::Resource, "files/file:///a")));
+    assert!(client.shows(&item(PolicyKind::Tool, "files/write")));
+    assert!(!client.shows(&item(PolicyKind::Tool, "files/Write")));
+}
+
 #[test]
 fn what_no_policy_permits_is_hidden() {
     let all = policies(

@@ -294,7 +294,7 @@ fn reads_arguments(expression: &Expr) -> bool {
     Reads::of_expression(expression).arguments.is_some()
 }
 
-fn binary(op: BinaryOp, left: Arc<Expr>, right: Arc<Expr>) -> Arc<Expr> {
+pub(crate) fn binary(op: BinaryOp, left: Arc<Expr>, right: Arc<Expr>) -> Arc<Expr> {
     Arc::new(Expr::BinaryOp { op, left, right })
 }
 
@@ -306,7 +306,7 @@ fn condition(cond: Arc<Expr>, then_expr: Arc<Expr>, else_expr: Arc<Expr>) -> Exp
     }
 }
 
-fn text(text: &str) -> Arc<Expr> {
+pub(crate) fn text(text: &str) -> Arc<Expr> {
     Arc::new(Expr::Literal(Literal::String(text.into())))
 }
 

@@ -69,12 +69,12 @@ impl ItemFilter {
                 .any(|one| one.may_mean(&self.servers, server, name))
     }
 
-    /// Whether the filter forbids the lower-case URI `uri` of a server, ignoring case.
+    /// Whether the filter forbids a URI of a server in this [folded](super::folded) form.
     #[must_use]
-    pub fn denies_lower_case(&self, server: &str, uri: &str) -> bool {
+    pub fn denies_folded(&self, server: &str, uri: &str) -> bool {
         self.deny
             .iter()
-            .any(|pattern| pattern.may_mean_lower_case(server, uri))
+            .any(|pattern| pattern.may_mean_folded(server, uri))
     }
 
     /// Whether it permits nothing at all.

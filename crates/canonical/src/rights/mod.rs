@@ -11,10 +11,12 @@ mod pattern;
 mod spelling;
 #[cfg(test)]
 mod tests;
+mod uri_form;
 mod written;
 
 pub use filter::{ItemFilter, ItemRule};
 pub use glob::matches;
 pub use pattern::ItemKind;
 pub use spelling::{ServerNames, Servers, hash, label, shortened};
+pub use uri_form::{URI_FORMS, folded, is_plain, uri_forms};
 pub use written::WrittenPattern;

@@ -2,6 +2,7 @@
 
 use crate::rights::glob::matches;
 use crate::rights::spelling::Servers;
+use crate::rights::uri_form::folded;
 
 /// The kind of items that a pattern is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,9 +101,9 @@ impl ItemPattern {
                     .any(|spelling| is_any(&spelling)))
     }
 
-    /// Whether the pattern may match a lower-case URI, ignoring the pattern's own case.
-    pub(crate) fn may_mean_lower_case(&self, server: &str, uri: &str) -> bool {
-        let pattern = self.text.to_lowercase();
+    /// Whether the pattern, too folded, may match a [folded](folded) URI.
+    pub(crate) fn may_mean_folded(&self, server: &str, uri: &str) -> bool {
+        let pattern = folded(&self.text);
         let server = server.to_lowercase();
         let names_server = || match pattern.split_once('/') {
             Some((of, rest)) => matches(of, &server) && matches(rest, uri),

@@ -119,8 +119,8 @@ fn uri_belongs_to_a_server_only_where_that_is_written() {
         &texts(&["Files/file:///Private/*"]),
     );
     assert!(
-        deny.denies_lower_case("files", "file:///private/x")
-            && !deny.denies_lower_case("evil", "file:///private/x")
+        deny.denies_folded("files", "file:///private/x")
+            && !deny.denies_folded("evil", "file:///private/x")
     );
 }
 

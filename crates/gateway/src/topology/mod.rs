@@ -10,7 +10,6 @@ mod naming;
 mod reader;
 mod rewriting;
 mod settings;
-mod uri_form;
 mod view;
 
 use std::collections::HashMap;

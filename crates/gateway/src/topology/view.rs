@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use fanlight_canonical::rights::{is_plain, uri_forms};
 use fanlight_canonical::{
     AmbiguousArguments, BackendError, Call, CallContext, Endpoint, Pending, PolicyAction,
     PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights, Verdict,
@@ -12,7 +13,6 @@ use fanlight_protocol::{Json, Response, RpcError};
 use tokio::time::timeout;
 
 use super::endpoint::{Filtered, Rules};
-use super::uri_form::{folded, is_plain};
 use super::{BackendId, ListLimits, Member, Reader, Topology};
 use crate::fault;
 
@@ -346,12 +346,9 @@ impl View {
         if !filter.permits(server, uri) {
             return false;
         }
-        let folded = folded(uri);
-        let path = folded.split(['?', '#']).next().unwrap_or_default();
-        // For many servers a slash at the end makes no difference.
-        [&*folded, path, path.trim_end_matches('/')]
-            .into_iter()
-            .all(|text| !filter.denies_lower_case(server, text))
+        uri_forms(uri)
+            .iter()
+            .all(|form| !filter.denies_folded(server, form))
     }
 
     /// Whether the unlisted resource with the server's URI `uri` is visible. With a filter, only a

@@ -1,10 +1,29 @@
-//! Tests whether a URI has only one reading. A server resolves `..`, decodes `%2e` and ignores
-//! case; a pattern does not.
+//! The forms of a URI that rules compare. A server resolves `..`, decodes `%2e` and ignores case; a
+//! pattern does not.
 
 use std::string::FromUtf8Error;
 
-/// The URI decoded and in lower case, to search it for text that a pattern denies.
-pub(super) fn folded(uri: &str) -> String {
+/// The number of [`uri_forms`].
+pub const URI_FORMS: usize = 3;
+
+/// The forms of a URI, all [`folded`], in which a rule that forbids also applies: the whole URI, its
+/// path alone, and that path without parameters and slashes at the end. For many servers these make
+/// no difference.
+#[must_use]
+pub fn uri_forms(uri: &str) -> [String; URI_FORMS] {
+    let whole = folded(uri);
+    let path = whole.split(['?', '#']).next().unwrap_or_default();
+    let segments = path
+        .split('/')
+        .map(|segment| segment.split(';').next().unwrap_or_default());
+    let bare = segments.collect::<Vec<_>>().join("/");
+    let bare = bare.trim_end_matches('/').to_owned();
+    [path.to_owned(), bare, whole]
+}
+
+/// A URI or a pattern for URIs, decoded and in lower case.
+#[must_use]
+pub fn folded(uri: &str) -> String {
     String::from_utf8_lossy(&decoded_bytes(uri)).to_lowercase()
 }
 
@@ -38,7 +57,8 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
 /// case. A `file:` URI must have no host, because any host may mean this machine (RFC 8089, section
 /// 2). Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
 /// dot segment either.
-pub(super) fn is_plain(uri: &str) -> bool {
+#[must_use]
+pub fn is_plain(uri: &str) -> bool {
     let is_visible = uri
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#'));
