@@ -251,7 +251,7 @@ impl Lookup<'_> {
         if uri.len() > LONGEST_URI {
             return Place::Unroutable;
         }
-        if let Some((backend, original)) = topology.unalias(uri) {
+        if let Some((backend, original)) = view.unalias(uri) {
             return Place::At(backend.id, original);
         }
         let everything = View::everything_for(topology, view.reader());
@@ -259,9 +259,10 @@ impl Lookup<'_> {
             .known(ListKind::Resources, &everything, &context.trace)
             .await;
         let listed = resources.whole().backend_naming(uri);
-        let owner = match listed {
+        let owner = match listed.filter(|owner| view.shows(*owner) && view.permits_uri(*owner, uri))
+        {
             Some(backend) => Some(backend),
-            None => Claims::read(&everything, lists, std::iter::once(uri), &context.trace)
+            None => Claims::read(view, lists, std::iter::once(uri), &context.trace)
                 .await
                 .owner(uri),
         };

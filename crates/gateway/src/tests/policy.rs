@@ -271,3 +271,41 @@ async fn rights_of_one_client_are_not_those_of_the_next() {
         );
     }
 }
+
+/// Links tell a client nothing about servers and resources that it may not use.
+#[tokio::test]
+async fn links_are_the_same_whatever_hidden_servers_have() {
+    let policies = [
+        r#"permit(principal in Group::"dev", action, resource);"#,
+        r#"permit(principal == User::"key#bob", action, resource in Server::"b");"#,
+        r#"permit(principal == User::"key#eve", action, resource in Server::"b");"#,
+        r#"permit(principal == User::"key#eve", action, resource == Resource::"a/x:other");"#,
+    ]
+    .map(str::to_owned);
+    const LINKS: &str = r#""result":{"content":[{"type":"resource_link","uri":"file:///x/1"},{"type":"resource_link","uri":"x:none"},{"type":"resource_link","uri":"x:fanlight--a/z"}]}"#;
+    let (scene, _) = scene_under(&policies).await.unwrap();
+    scene.backends[1].answer("tools/call", LINKS);
+    let links = async |name: &str, groups: &[&str]| {
+        let params = Some(r#"{"name":"b__read","arguments":{}}"#);
+        let answer = ask(&scene, &client(name, groups), "tools/call", params).await;
+        format!("\"result\":{}", answer.as_text())
+    };
+    // Eve may use something of the other server, so its aliases are not hidden from her.
+    let of_alias = ["x:fanlight--a/z", "x:fanlight--b/fanlight--a/z"];
+    for (name, shown) in [("bob", of_alias[0]), ("eve", of_alias[1])] {
+        let expected = LINKS.replace(of_alias[0], shown);
+        assert_eq!(links(name, &[]).await, expected, "{name}");
+        for uri in ["file:///x/1", "x:none"] {
+            let params = format!(r#"{{"uri":"{uri}"}}"#);
+            scene.forget();
+            ask(&scene, &client(name, &[]), "resources/read", Some(&params)).await;
+            let received = scene.received(1);
+            assert_eq!(received, [format!("resources/read {params}")], "{name}");
+        }
+    }
+    assert!(
+        links("ann", &["dev"])
+            .await
+            .contains("file://fanlight--b//x/1")
+    );
+}

@@ -150,6 +150,12 @@ impl View {
                 .is_none_or(|rights| rights.reaches(backend.name()))
     }
 
+    /// The visible server that an alias belongs to, and the server's own URI for the resource.
+    pub(crate) fn unalias(&self, uri: &str) -> Option<(&Member, String)> {
+        let owned = self.topology.unalias(uri);
+        owned.filter(|(backend, _)| self.shows(backend.id))
+    }
+
     /// The ids of the visible servers in configuration order.
     pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = BackendId> + Clone {
         self.backends().map(|backend| backend.id)

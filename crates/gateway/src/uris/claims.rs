@@ -6,12 +6,13 @@ use fanlight_canonical::Parent;
 
 use super::is_app;
 use crate::catalogue::{ListKind, ListWatcher, Snapshot};
-use crate::topology::{BackendId, Topology, View};
+use crate::topology::{BackendId, View};
 
-/// The lists that decide who owns a URI, at every endpoint, as far as they have been read. The
-/// first list that has the URI counts, and in it the first server.
+/// The lists that decide who owns a URI for a client, as far as they have been read. The first list
+/// that has the URI counts, and in it the first server. A server owns nothing that the client may
+/// not use there, or aliases would tell what the server has.
 pub(crate) struct Claims<'a> {
-    topology: &'a Topology,
+    view: &'a View,
     lists: [Option<Arc<Snapshot>>; 3],
     templates: Option<Arc<Snapshot>>,
 }
@@ -31,7 +32,7 @@ impl<'a> Claims<'a> {
                 .newest(topology)
         };
         Self {
-            topology,
+            view,
             lists: NAMING.map(newest),
             templates: newest(ListKind::ResourceTemplates),
         }
@@ -39,7 +40,7 @@ impl<'a> Claims<'a> {
 
     /// Uses all lists that may have one of `uris`; reads missing ones within `trace`.
     pub(crate) async fn read(
-        everything: &'a View,
+        view: &'a View,
         lists: &Arc<ListWatcher>,
         mut uris: impl Iterator<Item = &str>,
         trace: &Parent,
@@ -47,7 +48,8 @@ impl<'a> Claims<'a> {
         // Tools name only apps. A server that is slow to list its tools must not delay other
         // resources.
         let has_app = uris.any(is_app);
-        let topology = everything.topology();
+        let topology = view.topology();
+        let everything = &View::everything_for(topology, view.reader());
         let known = async |kind| match kind == ListKind::Tools && !has_app {
             true => lists
                 .catalogues
@@ -65,7 +67,7 @@ impl<'a> Claims<'a> {
             known(ListKind::ResourceTemplates)
         );
         Self {
-            topology,
+            view,
             lists: [resources, skills, tools],
             templates,
         }
@@ -73,7 +75,7 @@ impl<'a> Claims<'a> {
 
     /// The server that owns `uri`.
     pub(crate) fn owner(&self, uri: &str) -> Option<BackendId> {
-        if let Some((backend, _)) = self.topology.unalias(uri) {
+        if let Some((backend, _)) = self.view.unalias(uri) {
             return Some(backend.id);
         }
         let named = self
@@ -88,13 +90,15 @@ impl<'a> Claims<'a> {
                 .or_else(|| templates.find_template(uri))
                 .map(|entry| entry.backend)
         };
-        named.or_else(by_template)
+        named
+            .or_else(by_template)
+            .filter(|owner| self.view.shows(*owner) && self.view.permits_uri(*owner, uri))
     }
 
     /// Whether clients need an alias for the resource that `backend` calls `uri`: another server
     /// owns that URI, or it has the form of an alias. `None` if no list has the URI.
     pub(crate) fn needs_alias(&self, uri: &str, backend: BackendId) -> Option<bool> {
-        if self.topology.unalias(uri).is_some() {
+        if self.view.unalias(uri).is_some() {
             return Some(true);
         }
         self.owner(uri).map(|owner| owner != backend)

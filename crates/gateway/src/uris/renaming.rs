@@ -57,8 +57,7 @@ impl Renaming<'_> {
             names.extend(uris.iter().map(|(_, uri)| (uri.as_str(), alias(uri))));
         } else if uris.iter().any(|(_, uri)| !is_asked(uri)) {
             let all = uris.iter().map(|(_, uri)| uri.as_str());
-            let everything = View::everything_for(self.view.topology(), self.view.reader());
-            let claims = Claims::read(&everything, self.lists, all, &self.context.trace).await;
+            let claims = Claims::read(self.view, self.lists, all, &self.context.trace).await;
             for (_, uri) in uris.iter().filter(|(_, uri)| !is_asked(uri)) {
                 // URIs beyond the limit get aliases, which need no memory.
                 let remembers = names.len() < RESULT_URIS;
