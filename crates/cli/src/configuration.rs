@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use crate::cli::CommonArgs;
+use crate::consent;
 use crate::demo;
 use crate::failure::{Failure, Unusable};
 use crate::inputs;
@@ -21,9 +22,10 @@ use crate::secrets;
 /// The last two are files of clients, which only list servers.
 pub const DEFAULT_FILES: [&str; 4] = ["fanlight.yaml", "mcp.json", ".mcp.json", ".cursor/mcp.json"];
 
-/// Reads the configuration named on the command line, else the folder's, else the demo. Unless the
-/// command `may_act`, no program runs and no request is sent for a secret.
-pub fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> {
+/// Reads the configuration named on the command line, else the folder's, else the demo. If the
+/// command `acts`, it starts servers, and asks first if the configuration was only found in the
+/// folder; without consent, no program runs and no request is sent for a secret.
+pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded, Failure> {
     let Some(paths) = paths(args) else {
         if args.demo && !args.config.is_empty() {
             return Err(Failure::usage(
@@ -32,7 +34,13 @@ pub fn load(args: &CommonArgs, may_act: bool) -> Result<Loaded, Failure> {
         }
         return demo::config();
     };
-    let secret: &Secrets = if may_act {
+    let has_consent = if acts && !args.may_act() {
+        let found = read(&paths, &inputs::remembered, &not_asked_for);
+        consent::ask(&found.map_err(|unusable| failure(&unusable))?)?
+    } else {
+        true
+    };
+    let secret: &Secrets = if has_consent {
         &secrets::get
     } else {
         &not_asked_for

@@ -1,5 +1,5 @@
 //! Consent to starting servers from a configuration that was only found in the current folder.
-//! Others may have written that folder, and commands that look at servers start them.
+//! Others may have written that folder, and most commands start servers.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -8,23 +8,18 @@ use fanlight_config::{Environment, Loaded, Server, Transport, load_usable};
 use fanlight_protocol::visible::plain;
 use url::Url;
 
-use crate::cli::CommonArgs;
-use crate::demo;
 use crate::failure::Failure;
 use crate::out::complain;
 
 /// The limit of characters shown of a command or of a server's address.
 const SHOWN: usize = 1000;
 
-/// Asks the user for consent. No consent is needed if the user named the configuration, or if it
-/// neither starts a process nor sends a variable to another machine.
-pub fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
-    if common.may_act() || demo::is_demo(loaded) {
-        return Ok(());
-    }
+/// Asks the user for consent to a configuration that was found. Returns false if none is needed,
+/// since it neither starts a process nor sends a variable to another machine.
+pub fn ask(loaded: &Loaded) -> Result<bool, Failure> {
     let enabled = || loaded.config.servers.iter().filter(|server| server.enabled);
     if enabled().all(|server| !is_process(server)) && !may_send_variables(loaded) {
-        return Ok(());
+        return Ok(false);
     }
     let path = loaded.path.display();
     let how = format!("read it, then name it with `--config {path}`, or add `--yes`");
@@ -42,7 +37,7 @@ pub fn ask(loaded: &Loaded, common: &CommonArgs) -> Result<(), Failure> {
     let mut line = String::new();
     let is_read = std::io::stdin().lock().read_line(&mut line).is_ok();
     match line.trim() {
-        "y" | "Y" | "yes" if is_read => Ok(()),
+        "y" | "Y" | "yes" if is_read => Ok(true),
         _ => Err(Failure::other("nothing was started")),
     }
 }

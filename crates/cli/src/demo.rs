@@ -10,7 +10,7 @@ use crate::cli::DemoEra;
 use crate::failure::Failure;
 
 /// The demo's stand-in for the path of a configuration file.
-const ORIGIN: &str = "(built-in demo)";
+pub const ORIGIN: &str = "(built-in demo)";
 
 /// The note that commands other than `run` print when they use the demo.
 pub const NOTICE: &str =

@@ -31,8 +31,8 @@ use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
 use fanlight_cli::{
-    audit_command, configuration, connect, consent, demo, import, inspect, judge_command, keys,
-    log, manual, observe, pin_command, policy_command,
+    audit_command, configuration, connect, demo, import, inspect, judge_command, keys, log, manual,
+    observe, pin_command, policy_command,
 };
 use fanlight_telemetry::Telemetry;
 use short_lived::with_assembly;
@@ -187,29 +187,26 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let looks = matches!(
+    // The others only look up what users have granted.
+    let starts_servers = !matches!(
         cli.command,
         Some(
-            Command::Check(_)
-                | Command::List { .. }
-                | Command::Call(_)
-                | Command::Diff(_)
-                | Command::TraceTest(_)
+            Command::Login(_)
+                | Command::Logout(_)
+                | Command::Connections(_)
+                | Command::State { .. }
         )
     );
-    let loaded = configuration::load(common, !looks || common.may_act())?;
+    let loaded = configuration::load(common, starts_servers)?;
     if demo::is_demo(&loaded) && !common.demo && matches!(log, Log::Direct) {
         complain(&format!("DEMO: {}\n", demo::NOTICE));
     }
-    if looks {
-        consent::ask(&loaded, &cli.common)?;
-        if matches!(cli.command, Some(Command::List { .. } | Command::Call(_)))
-            && !demo::is_demo(&loaded)
-        {
-            complain(
-                "no running gateway with this configuration found: starting its servers for this command …\n",
-            );
-        }
+    if matches!(cli.command, Some(Command::List { .. } | Command::Call(_)))
+        && !demo::is_demo(&loaded)
+    {
+        complain(
+            "no running gateway with this configuration found: starting its servers for this command …\n",
+        );
     }
     in_runtime(async {
         match cli.command {

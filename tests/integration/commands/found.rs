@@ -29,6 +29,9 @@ async fn commands_of_a_configuration_that_was_found_are_not_started_unasked() {
         &["call", "t"],
         &["diff", "t"],
         &["trace-test"],
+        &[],
+        &["run"],
+        &["stdio"],
     ] {
         let folder = planted();
         let ran = run_in(folder.path(), command).await;

@@ -7,8 +7,8 @@ use fanlight_config::client_files::Item;
 use super::sources::Source;
 use crate::cli::NAME;
 
-/// The members that identify a server: entries with equal ones are the same server.
-const REACH: [&str; 6] = ["command", "args", "env", "cwd", "url", "headers"];
+/// Members that decide nothing: entries that differ only in them are the same server.
+const WITHOUT_MEANING: [&str; 2] = ["enabled", "type"];
 
 /// A server to import.
 #[derive(Debug)]
@@ -55,9 +55,7 @@ pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
             };
             if is_fanlight(name, value) {
                 left_out.push(left(format!("`{name}` is Fanlight itself")));
-            } else if let Some(known) = taken
-                .iter_mut()
-                .find(|known| reach(&known.value) == reach(value))
+            } else if let Some(known) = taken.iter_mut().find(|known| is_same(&known.value, value))
             {
                 known.from.push(place);
             } else {
@@ -74,8 +72,16 @@ pub(super) fn merge(sources: &[Source]) -> (Vec<Taken>, Vec<LeftOut>) {
     (taken, left_out)
 }
 
-fn reach(value: &Item) -> Vec<Option<&Item>> {
-    REACH.iter().map(|key| value.member(key)).collect()
+/// Whether two entries are for the same server, with equal rules: filters of tools, limits and
+/// variables of one must not be lost in the other.
+fn is_same(one: &Item, other: &Item) -> bool {
+    let has_all = |one: &Item, other: &Item| match one {
+        Item::Map(members) => members.iter().all(|(key, value)| {
+            WITHOUT_MEANING.contains(&key.as_str()) || other.member(key) == Some(value)
+        }),
+        _ => one == other,
+    };
+    has_all(one, other) && has_all(other, one)
 }
 
 /// Whether `fanlight connect` has written this entry.
@@ -159,6 +165,17 @@ mod tests {
             .map(|server| (server.name.as_str(), server.from.len()))
             .collect();
         assert_eq!(names, [("git", 2), ("git-zed", 1), ("git-roo", 1)]);
+        let mut sources = [
+            source(Client::Cursor, &[("git", "git-mcp")]),
+            source(Client::Zed, &[("git", "git-mcp")]),
+        ];
+        let Item::Map(members) = &mut sources[1].servers[0].1 else {
+            panic!("no mapping")
+        };
+        let allow = Item::map([("allow", Item::texts(["status"]))]);
+        members.push(("tools".to_owned(), allow));
+        let (taken_apart, _) = merge(&sources);
+        assert_eq!(taken_apart.len(), 2, "a filter of tools is not lost");
         assert_eq!(
             left_out
                 .iter()

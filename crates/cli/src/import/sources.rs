@@ -133,17 +133,10 @@ fn of_file(path: &Path, places: Option<&Places>) -> Result<Source, String> {
             server_json(&root).map_err(|reason| at(path, &reason))?,
         ));
     }
-    let known = ClientFile::read(path, &root);
-    let title = known.as_ref().map_or("", |file| file.client.title());
-    // A file of an unknown client gets the notation that most clients share.
-    let notation = if has("servers") {
-        Client::VsCode
-    } else {
-        Client::Cursor
-    };
-    let client = known.as_ref().map(|file| file.client);
-    let file = known.unwrap_or_else(|| ClientFile::of(notation, path, &root));
-    Ok(taken(title, client, path, places, file))
+    // A file of Fanlight's own is read in the notation that most clients share.
+    let file = ClientFile::read(path, &root)
+        .unwrap_or_else(|| ClientFile::of(Client::Cursor, path, &root));
+    Ok(taken(file.title, file.client, path, places, file))
 }
 
 fn of_client(client: Client, path: &Path, places: Option<&Places>) -> Result<Source, String> {
@@ -168,8 +161,8 @@ fn taken(
     file.project = file
         .project
         .filter(|project| places.is_none_or(|places| places.home() != project));
-    let servers = file.own_entries(path, &is_server_option);
-    let left_out = file.notes.iter().map(|note| note.message.clone()).collect();
+    let (servers, mut left_out) = file.own_entries(path, &is_server_option);
+    left_out.extend(file.notes.iter().map(|note| note.message.clone()));
     Source {
         servers,
         left_out,

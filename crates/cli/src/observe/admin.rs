@@ -56,7 +56,14 @@ impl Admin {
                 return Ok(next);
             }
         }
-        found?;
+        let is_fanlight = found?.is_some();
+        if admin.place.may_be_another && is_fanlight {
+            complain(&format!(
+                "this is the gateway at {}, with a configuration of its own; the demo is not running\n",
+                admin.shown()
+            ));
+            return Ok(admin);
+        }
         Err(Failure::other(format!(
             "another process listens at {} ({}), not the gateway with this configuration: start \
              it, or name another gateway with `--admin`",

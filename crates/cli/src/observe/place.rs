@@ -10,6 +10,7 @@ use url::Url;
 
 use crate::cli::{AdminArgs, CommonArgs};
 use crate::configuration;
+use crate::demo;
 use crate::failure::{Failure, Unusable};
 use crate::instance;
 
@@ -40,6 +41,8 @@ pub(super) struct Place {
     pub(super) instance: Option<String>,
     /// Whether the port is the default: the gateway may use a later one.
     pub(super) is_default: bool,
+    /// Whether a gateway with another configuration is accepted, since none was named.
+    pub(super) may_be_another: bool,
     /// The origin of this address, for messages.
     pub(super) source: String,
 }
@@ -81,6 +84,7 @@ impl Place {
             token,
             instance,
             is_default: false,
+            may_be_another: false,
             source,
         })
     }
@@ -111,10 +115,16 @@ impl Place {
 
     /// The address from the configuration, or the default.
     fn configured(common: &CommonArgs) -> Result<Self, Failure> {
-        let default = || Self::at(DEFAULT, "the default");
         let Some(first) = configuration::paths(common).and_then(|paths| paths.into_iter().next())
         else {
-            return default().ok_or_else(|| Failure::other("the default address is wrong"));
+            let place = Self::at(DEFAULT, "the default")
+                .ok_or_else(|| Failure::other("the default address is wrong"))?;
+            return Ok(Self {
+                instance: instance::of(&[demo::ORIGIN.into()]),
+                is_default: true,
+                may_be_another: !common.demo,
+                ..place
+            });
         };
         let (admin, source) = (
             read(&first)?,

@@ -20,4 +20,5 @@ pub use entry::{Credential, Entry, Reach, Snippet};
 pub use item::{Item, Language};
 pub use package::{PackagedServer, server_json};
 pub use places::{Places, System};
+pub(crate) use read::is_comment;
 pub use read::{ClientFile, Input, Note};

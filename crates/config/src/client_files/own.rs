@@ -21,30 +21,32 @@ const ORDER: [&str; 10] = [
 ];
 
 impl ClientFile {
-    /// The servers by name, for a configuration of Fanlight's own at any place. `is_option` says
-    /// which members of a server Fanlight knows; others are left out. `path` is the client's file.
+    /// The servers by name, for a configuration of Fanlight's own at any place, and a note about
+    /// each member that is left out. `is_option` says which members of a server Fanlight knows.
+    /// `path` is the client's file.
     #[must_use]
     pub fn own_entries(
         &self,
         path: &Path,
         is_option: &dyn Fn(&str) -> bool,
-    ) -> Vec<(String, Item)> {
+    ) -> (Vec<(String, Item)>, Vec<String>) {
         let folder = self
             .project
             .as_deref()
             .or(path.parent())
             .unwrap_or(Path::new(""));
         let Some(Item::Map(servers)) = self.root.field("mcpServers").map(item) else {
-            return Vec::new();
+            return Default::default();
         };
+        let mut left_out = Vec::new();
         let entry = |(name, value): (String, Item)| {
             let value = filled(&value, self.project.as_deref());
-            (
-                name,
-                own_entry(value, folder, self.project.is_some(), is_option),
-            )
+            let unknown = |key: &str| left_out.push(format!("`{key}` of `{name}` is unknown here"));
+            let value = own_entry(value, folder, self.project.is_some(), is_option, unknown);
+            (name, value)
         };
-        servers.into_iter().map(entry).collect()
+        let servers = servers.into_iter().map(entry).collect();
+        (servers, left_out)
     }
 }
 
@@ -54,6 +56,7 @@ fn own_entry(
     folder: &Path,
     is_of_project: bool,
     is_option: &dyn Fn(&str) -> bool,
+    mut unknown: impl FnMut(&str),
 ) -> Item {
     let Item::Map(members) = value else {
         return value;
@@ -79,7 +82,7 @@ fn own_entry(
             ("args" | "inheritEnv", Item::List(items)) if items.is_empty() => {}
             ("env" | "headers", Item::Map(pairs)) if pairs.is_empty() => {}
             _ if is_option(&key) => own.push((key, value)),
-            _ => {}
+            _ => unknown(&key),
         }
     }
     let has = |own: &[(String, Item)], key: &str| own.iter().any(|(known, _)| known == key);
@@ -153,15 +156,15 @@ mod tests {
 
     #[test]
     fn entry_has_the_names_of_options_and_absolute_paths() {
-        let text = r#"{"inputs": [], "servers": {"a": {"type": "stdio", "env": {"K": "${input:my key}", "E": "${env:E}"}, "dev": {},
+        let text = r#"{"inputs": [], "servers": {"a": {"type": "stdio", "env": {"K": "${input:my key}", "E": "${env:E}"}, "dev": {}, "new": {},
             "command": "${workspaceFolder}/x", "args": [], "disabled": true, "disabledTools": ["d"], "envFile": "a.env"}}}"#;
         let root = crate::document::parse(&Source::new(text), Syntax::Json)
             .unwrap()
             .unwrap();
         let path = Path::new("/p/.vscode/mcp.json");
         let file = ClientFile::read(path, &root).unwrap();
-        let entries = file.own_entries(path, &|key| key != "dev");
-        assert_eq!(entries.len(), 1);
+        let (entries, left_out) = file.own_entries(path, &|key| key != "new");
+        assert_eq!((entries.len(), left_out.len()), (1, 1), "{left_out:?}");
         assert_eq!(
             entries[0].1.to_flow(),
             r#"{"enabled": false, "command": "/p/x", "env": {"K": "${INPUT_MY_KEY}", "E": "${E}"}, "envFile": "/p/a.env", "cwd": "/p", "tools": {"deny": ["d"]}}"#
@@ -178,6 +181,7 @@ mod tests {
         let file = ClientFile::read(path, &root).unwrap();
         let entries: Vec<_> = file
             .own_entries(path, &|_| true)
+            .0
             .into_iter()
             .map(|(_, entry)| entry.to_flow())
             .collect();

@@ -30,6 +30,7 @@ pub fn load_admin(
         source,
         mut root,
         client,
+        is_own,
         masked,
         findings,
     } = Tree::new(&text, path)?;
@@ -44,9 +45,8 @@ pub fn load_admin(
     {
         entries.retain(|entry| entry.key == "admin");
     }
-    let is_of_client = client.is_some();
     let mut reader = Reader {
-        is_of_client,
+        is_own,
         ..Reader::new(Config::SECTION, &source, &variables, findings)
     };
     let folder = path.parent().unwrap_or(Path::new(""));

@@ -500,6 +500,7 @@ pub(crate) fn parse_first(
         source,
         root,
         client,
+        is_own,
         masked,
         findings,
     } = Tree::new(text, origin)?;
@@ -509,9 +510,9 @@ pub(crate) fn parse_first(
         Default::default()
     };
     let variables = Variables::new(environment, origin, client.as_ref(), own, kind.reads_files);
-    let (is_of_client, is_lenient) = (client.is_some(), kind.is_lenient);
+    let is_lenient = kind.is_lenient;
     let mut reader = Reader {
-        is_of_client,
+        is_own,
         is_lenient,
         ..Reader::new(Config::SECTION, &source, &variables, findings)
     };
@@ -599,13 +600,13 @@ fn parse_further(
         source,
         root,
         client,
+        is_own,
         masked,
         findings,
     } = Tree::new(text, origin)?;
     let variables = Variables::new(environment, origin, client.as_ref(), Vec::new(), true);
-    let is_of_client = client.is_some();
     let mut reader = Reader {
-        is_of_client,
+        is_own,
         is_lenient,
         ..Reader::new(Config::SECTION, &source, &variables, findings)
     };

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use crate::client_files::ClientFile;
 
+use super::OF_FURTHER_FILES;
 use crate::MAX_FILE_SIZE;
 use crate::model::Config;
 use crate::option::Options as _;
 use crate::report::mask::Masked;
 use crate::report::problem::{ConfigErrors, Finding, Findings};
-use crate::syntax::{Node, Source, Syntax};
+use crate::syntax::{Entry, Node, Source, Syntax, Value};
+
 use crate::{syntax, units};
 
 /// A file that was read as a tree.
@@ -18,6 +20,8 @@ pub(super) struct Tree {
     pub(super) root: Option<Node>,
     /// The original notation of a client's file.
     pub(super) client: Option<ClientFile>,
+    /// Whether unknown keys are errors.
+    pub(super) is_own: bool,
     pub(super) masked: Masked,
     pub(super) findings: Findings,
 }
@@ -41,7 +45,8 @@ impl Tree {
         let written = syntax::parse(&source, syntax, &mut findings);
         let client = written
             .as_ref()
-            .and_then(|root| ClientFile::read(origin, root));
+            .and_then(|root| ClientFile::read(origin, root))
+            .filter(|file| !file.title.is_empty() || !has_options(&file.root));
         for note in client.iter().flat_map(|file| &file.notes) {
             findings.push(Finding::warning(note.span, note.message.clone()).help(note.help));
         }
@@ -59,9 +64,19 @@ impl Tree {
         Ok(Self {
             source,
             root,
-            client,
+            is_own: client.is_none(),
+            // Nothing else is known about an `mcp.json` of no known program.
+            client: client.filter(|file| !file.title.is_empty()),
             masked,
             findings,
         })
     }
+}
+
+/// Whether the file has options of Fanlight beside its servers, so that it is Fanlight's own.
+fn has_options(root: &Node) -> bool {
+    let is_option = |entry: &Entry| {
+        Config::SECTION.find(&entry.key).is_some() && !OF_FURTHER_FILES.contains(&&*entry.key)
+    };
+    matches!(&root.value, Value::Map(entries) if entries.iter().any(is_option))
 }

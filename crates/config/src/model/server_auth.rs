@@ -223,8 +223,10 @@ impl Kind for ServerAuthOption {
     }
 
     fn read(&self, reader: &mut Reader<'_>, entry: &Entry) -> Option<ServerAuth> {
-        if reader.is_of_client && entry.value.field("type").is_none() {
+        if !reader.is_own && entry.value.field("type").is_none() {
             // Some clients have a setting with this name.
+            let help = "`auth` of Fanlight has a `type`, such as `user`";
+            reader.warn(entry.key_span, "`auth` has no effect here", help);
             return None;
         }
         let auth: ServerAuth = Nested::<ServerAuth>::KIND.read(reader, entry)?;

@@ -1,5 +1,6 @@
 //! The entries of one mapping in the file, checked against its section.
 
+use crate::client_files::is_comment;
 use crate::definition::{Form, Section};
 use crate::option::Options;
 use crate::option::reader::{Reader, suggest};
@@ -30,11 +31,20 @@ impl<'t> Fields<'t> {
             let key = quoted(&entry.key);
             match section.find(&entry.key) {
                 Some(_) => {}
-                None if reader.is_of_client => {}
+                None if is_comment(&entry.key) => {}
                 None if section.name == reader.root.name && is_for_anchors(&entry.key) => {}
                 None if section.foreign.contains(&entry.key.as_str()) => {
                     let help = "it is a setting of a client; Fanlight ignores it";
                     reader.warn(entry.key_span, format!("{key} has no effect here"), help);
+                }
+                // What Fanlight itself defines is exact in a client's file, too.
+                None if !reader.is_own && ["config", "server"].contains(&section.name) => {
+                    let candidates = section.keys();
+                    let help = match suggest(&entry.key, &candidates) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None => "Fanlight does not know it".to_owned(),
+                    };
+                    reader.warn(entry.key_span, format!("{key} has no effect here"), &help);
                 }
                 None => {
                     let help = unknown_help(reader.root, section, entry);

@@ -13,8 +13,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) root: &'static Section,
     pub(crate) source: &'a Source,
     pub(crate) env: &'a dyn Lookup,
-    /// Whether the file is a client's, whose own settings are ignored.
-    pub(crate) is_of_client: bool,
+    /// Whether the file is Fanlight's own, in which unknown keys are errors.
+    pub(crate) is_own: bool,
     /// Whether a server that lacks a value is left out, instead of an error of the whole file.
     pub(crate) is_lenient: bool,
     pub(crate) findings: Findings,
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
             root,
             source,
             env,
-            is_of_client: false,
+            is_own: true,
             is_lenient: false,
             findings,
         }

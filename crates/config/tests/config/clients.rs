@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fanlight_config::{Environment, Loaded, Transport, load_all_in, parse};
+use fanlight_config::{Environment, Loaded, Problem, Transport, load_all_in, parse};
 
 use crate::{brief, env};
 
@@ -32,20 +32,45 @@ fn settings_of_a_client_are_passed_over_silently() {
         "model = \"gpt-5\"\nlisten = 7\n[mcp_servers.a]\ncommand = \"x\"\nrequired = true\n",
     );
     assert_eq!(stdio(&codex).0, "x");
-    let gemini = r#"{"theme": {"a": 1}, "auth": "x", "mcpServers": {"a": {"command": "x", "trust": true, "new": [1]}}}"#;
+    let gemini =
+        r#"{"theme": {"a": 1}, "auth": "x", "mcpServers": {"a": {"command": "x", "trust": true}}}"#;
     for loaded in [codex, client("/h/.gemini/settings.json", gemini)] {
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     }
-    let own = parse(
-        r#"{"mcpServers": {"a": {"command": "x", "new": 1}}}"#,
-        Path::new("mcp.json"),
-        &env,
-    )
-    .unwrap_err();
-    assert_eq!(
-        own.problems().iter().map(brief).collect::<Vec<_>>(),
-        ["1:39 unknown field `new`"]
-    );
+}
+
+#[test]
+fn unknown_keys_are_warnings_in_files_of_clients_and_errors_in_fanlights_own() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "new": 1, "_comment": "x"}}, "//": "y"}"#;
+    for name in ["mcp.json", "any.json", ".cursor/mcp.json", "crush.json"] {
+        let found: Vec<_> = client(name, text).warnings.iter().map(brief).collect();
+        assert_eq!(found, ["1:39 `new` has no effect here"], "{name}");
+    }
+    let with_options = text.replacen('{', r#"{"listen": "127.0.0.1:1", "#, 1);
+    for (name, text) in [("fanlight.json", text), ("mcp.json", with_options.as_str())] {
+        let errors = parse(text, Path::new(name), &env).unwrap_err();
+        let found: Vec<_> = errors.problems().iter().map(Problem::message).collect();
+        assert_eq!(found, ["unknown field `new`"], "{name}");
+    }
+    // What Fanlight itself defines is exact everywhere: a mistyped rule would let more through.
+    let mistyped = r#"{"mcpServers": {"a": {"command": "x", "tools": {"denny": ["t"]}}}}"#;
+    assert!(parse(mistyped, Path::new(".cursor/mcp.json"), &env).is_err());
+}
+
+#[test]
+fn number_is_in_the_unit_of_its_program() {
+    let timeout = |path: &str, number: &str| {
+        let text = format!(r#"{{"mcpServers": {{"a": {{"command": "x", "timeout": {number}}}}}}}"#);
+        let loaded = client(path, &text);
+        (
+            loaded.config.servers[0].timeout.as_millis(),
+            loaded.warnings.len(),
+        )
+    };
+    assert_eq!(timeout(".claude.json", "60000"), (60_000, 0));
+    assert_eq!(timeout("cline_mcp_settings.json", "1200"), (1_200_000, 0));
+    assert_eq!(timeout("mcp.json", "60"), (60_000, 0));
+    assert_eq!(timeout("mcp.json", "60000"), (60_000, 1));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn parse_yaml(text: &str) -> Result<Loaded, fanlight_config::ConfigErrors> {
 }
 
 fn parse_json(text: &str) -> Result<Loaded, fanlight_config::ConfigErrors> {
-    parse(text, Path::new("folder/mcp.json"), &env)
+    parse(text, Path::new("folder/fanlight.json"), &env)
 }
 
 /// The config of a text that must be good and without warnings.

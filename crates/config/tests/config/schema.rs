@@ -34,7 +34,7 @@ fn validator() -> jsonschema::Validator {
 
 /// The messages of the parser's errors about a value.
 fn parser_errors(value: &Value) -> Vec<String> {
-    match parse(&value.to_string(), Path::new("f.json"), &crate::env) {
+    match parse(&value.to_string(), Path::new("fanlight.json"), &crate::env) {
         Ok(_) => Vec::new(),
         Err(errors) => errors
             .problems()
@@ -174,7 +174,7 @@ fn every_field_of_the_parser_is_in_the_schema() {
     for section in SECTIONS {
         // For a key that resembles none, the parser lists its known fields.
         let file = with_field(section, "qqqqqqqq", &json!(1));
-        let errors = parse(&file.to_string(), Path::new("f.json"), &crate::env).unwrap_err();
+        let errors = parse(&file.to_string(), Path::new("fanlight.json"), &crate::env).unwrap_err();
         let unknown = errors
             .problems()
             .iter()

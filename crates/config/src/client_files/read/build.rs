@@ -69,16 +69,21 @@ pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
     }
 }
 
-/// An entry of a time limit under this key. `unit` is the unit of plain numbers; limits of zero are
-/// left out.
-pub(super) fn time_limit(entry: &Entry, key: &str, unit: Unit) -> Option<Entry> {
-    let Value::Number(digits) = &entry.value.value else {
-        return Some(renamed(entry, key));
+/// A time limit in Fanlight's notation, and whether the unit is a guess; `None` if it is zero. `unit`
+/// is the unit of plain numbers.
+pub(super) fn time_limit(value: &Value, unit: Unit) -> Option<(Value, bool)> {
+    let Value::Number(digits) = value else {
+        return Some((value.clone(), false));
     };
     let amount: f64 = digits.parse().ok()?;
-    let is_milliseconds = unit == Unit::Milliseconds || (unit == Unit::Either && amount >= 1000.0);
-    let unit = if is_milliseconds { "ms" } else { "s" };
-    (amount > 0.0).then(|| replaced(entry, key, Value::String(format!("{digits}{unit}"))))
+    let is_guess = unit == Unit::Either && amount >= 1000.0;
+    let text = match unit {
+        Unit::Nanoseconds => format!("{}ms", amount / 1e6),
+        Unit::Milliseconds => format!("{digits}ms"),
+        Unit::Either if is_guess => format!("{digits}ms"),
+        Unit::Seconds | Unit::Either => format!("{digits}s"),
+    };
+    (amount > 0.0).then_some((Value::String(text), is_guess))
 }
 
 /// The unit of a plain number in a time limit.
@@ -86,8 +91,34 @@ pub(super) fn time_limit(entry: &Entry, key: &str, unit: Unit) -> Option<Entry> 
 pub(super) enum Unit {
     Seconds,
     Milliseconds,
+    Nanoseconds,
     /// Undocumented: seconds below a thousand, otherwise milliseconds.
     Either,
+}
+
+/// Whether a key is a comment, since JSON has none: `_comment`, `//`, `#`.
+pub(crate) fn is_comment(key: &str) -> bool {
+    ["//", "#", "_comment", "__comment", "$comment"]
+        .iter()
+        .any(|start| key.starts_with(start))
+        || matches!(key, "comment" | "comments" | "_note" | "_notes")
+}
+
+/// A word without case, `_`, `-` and spaces.
+pub(super) fn plain(word: &str) -> String {
+    word.chars()
+        .filter(|c| !matches!(c, '_' | '-' | ' '))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+/// Switches a server off.
+pub(super) fn switch_off(entry: &mut Entry) {
+    let disabled = replaced(entry, "disabled", Value::Bool(true));
+    let mut members = entries(&entry.value).to_vec();
+    members.retain(|member| member.key != "disabled");
+    members.push(disabled);
+    *entry = with_members(entry, members);
 }
 
 /// A tree in which `change` has replaced every string.
@@ -112,18 +143,18 @@ pub(super) fn map_texts(node: &Node, change: &dyn Fn(&str) -> String) -> Node {
     }
 }
 
-/// Adds entries to the mapping `key`, which is created if it is missing.
-pub(super) fn extend(members: &mut Vec<Entry>, key: &str, from: &Entry, more: Vec<Entry>) {
-    if more.is_empty() {
-        return;
-    }
-    match members
-        .iter_mut()
-        .find(|entry| entry.key == key)
-        .map(|entry| &mut entry.value.value)
-    {
-        Some(Value::Map(entries)) => entries.extend(more),
-        _ => members.push(replaced(from, key, Value::Map(more))),
+/// Adds an entry under another key; to a mapping or list of this key, if there is one. A second
+/// scalar keeps its own key, so that it is reported.
+pub(super) fn put(members: &mut Vec<Entry>, key: &str, entry: &Entry) {
+    let known = members.iter_mut().find(|known| known.key == key);
+    match (
+        known.map(|known| &mut known.value.value),
+        &entry.value.value,
+    ) {
+        (None, _) => members.push(renamed(entry, key)),
+        (Some(Value::Map(known)), Value::Map(more)) => known.extend(more.iter().cloned()),
+        (Some(Value::List(known)), Value::List(more)) => known.extend(more.iter().cloned()),
+        _ => members.push(entry.clone()),
     }
 }
 

@@ -1,38 +1,33 @@
-//! Claude Code: `.mcp.json` of a project, and `~/.claude.json` with the servers of a user and of
-//! each project.
+//! Claude Code: `~/.claude.json` has the servers of a user and of each project.
 
 use std::path::Path;
 
 use crate::document::{Entry, Node, Value};
 
-use super::build::{entries, find, map_texts, replaced, servers_entry, text};
+use super::Note;
+use super::build::{entries, find, map_texts, replaced, switch_off, text};
+use super::program::Program;
 use super::servers::server;
 use crate::client_files::client::Client;
 
-/// The user's servers, then the projects' servers. A name that occurs twice gets the project's
-/// folder.
-pub(super) fn servers(root: &Node) -> Entry {
-    let section = find(root, "mcpServers");
-    if let Some(section) = section.filter(|section| !matches!(section.value.value, Value::Map(_))) {
-        return section.clone();
-    }
-    let mut servers: Vec<Entry> = Vec::new();
-    for entry in section
-        .map(|section| entries(&section.value))
+/// Adds the projects' servers to the user's. A name that occurs twice gets the project's folder.
+pub(super) fn add_projects(
+    program: &Program,
+    root: &Node,
+    servers: &mut Vec<Entry>,
+    notes: &mut Vec<Note>,
+) {
+    let projects = find(root, "projects").filter(|_| program.is(Client::ClaudeCode));
+    for project in projects
+        .map(|projects| entries(&projects.value))
         .unwrap_or_default()
     {
-        servers.push(server(Client::ClaudeCode, entry));
-    }
-    let projects = find(root, "projects")
-        .map(|projects| entries(&projects.value))
-        .unwrap_or_default();
-    for project in projects {
         let disabled = names(&project.value, "disabledMcpServers");
         for entry in find(&project.value, "mcpServers")
             .map(|section| entries(&section.value))
             .unwrap_or_default()
         {
-            let mut entry = in_folder(&server(Client::ClaudeCode, entry), &project.key);
+            let mut entry = in_folder(&server(program, entry, notes), &project.key);
             if disabled.contains(&entry.key.as_str()) {
                 switch_off(&mut entry);
             }
@@ -47,14 +42,13 @@ pub(super) fn servers(root: &Node) -> Entry {
                     .file_name()
                     .map(|name| name.to_string_lossy().into_owned());
                 entry.key = free_name(
-                    &servers,
+                    servers,
                     &format!("{}-{}", entry.key, folder.unwrap_or_default()),
                 );
             }
             servers.push(entry);
         }
     }
-    servers_entry(section, root, servers)
 }
 
 /// A server of a project, which Claude Code starts in the project's folder.
@@ -73,14 +67,6 @@ fn in_folder(entry: &Entry, folder: &str) -> Entry {
         members.push(cwd);
     }
     entry
-}
-
-fn switch_off(entry: &mut Entry) {
-    let disabled = replaced(entry, "disabled", Value::Bool(true));
-    if let Value::Map(members) = &mut entry.value.value {
-        members.retain(|member| member.key != "disabled");
-        members.push(disabled);
-    }
 }
 
 fn free_name(servers: &[Entry], name: &str) -> String {

@@ -1,33 +1,33 @@
 //! A client's file in Fanlight's own notation.
 //!
 //! Everything with a meaning for Fanlight is kept: commands, URLs, headers, variables, time limits,
-//! filters of tools, disabled servers. Settings of the client itself are left out.
+//! filters of tools, disabled servers. Members of a server that nobody knows are kept, too, so that
+//! they are reported. Settings of the client itself are left out.
 
 mod build;
 mod claude_code;
-mod codex;
-mod continue_dev;
-mod gemini;
-mod goose;
 mod inputs;
-mod opencode;
+mod program;
 mod recognize;
+mod sections;
 mod servers;
-mod zed;
 
 use std::path::{Path, PathBuf};
 
 use crate::document::{Entry, Node, Span, Value};
 
 use crate::client_files::client::Client;
-pub(crate) use build::expressions;
+pub(crate) use build::{expressions, is_comment};
 pub use inputs::Input;
+use program::Program;
 
 /// A client's file in Fanlight's own notation.
 #[derive(Debug, Clone)]
 pub struct ClientFile {
-    /// The client.
-    pub client: Client,
+    /// The client, if `fanlight connect` knows it.
+    pub client: Option<Client>,
+    /// The name of the program that reads the file; empty for an `mcp.json` of no known program.
+    pub title: &'static str,
     /// The file as a Fanlight configuration with `mcpServers`. Each value has its position in the
     /// client's file; a server may have members that only the client knows.
     pub root: Node,
@@ -51,40 +51,38 @@ pub struct Note {
 }
 
 impl ClientFile {
-    /// Reads the file at `path` with the tree `root`; `None` if it is not a known client's file.
+    /// Reads the file at `path` with the tree `root`; `None` if it is in Fanlight's own notation.
     #[must_use]
     pub fn read(path: &Path, root: &Node) -> Option<Self> {
-        recognize::client_of(path, root).map(|client| Self::of(client, path, root))
+        let program = recognize::program_of(path, root)?;
+        Some(Self::of_program(&program, path, root))
     }
 
     /// Reads a file of this client.
     #[must_use]
     pub fn of(client: Client, path: &Path, root: &Node) -> Self {
+        Self::of_program(&Program::of(client), path, root)
+    }
+
+    fn of_program(program: &Program, path: &Path, root: &Node) -> Self {
         let mut notes = Vec::new();
-        let servers = match client {
-            Client::ClaudeCode => claude_code::servers(root),
-            Client::Gemini => gemini::servers(root),
-            Client::Codex => codex::servers(root),
-            Client::Zed => zed::servers(root, &mut notes),
-            Client::Goose => goose::servers(root),
-            Client::OpenCode => opencode::servers(root, &mut notes),
-            Client::Continue => continue_dev::servers(root, &mut notes),
-            _ => servers::servers(client, root),
-        };
+        let (servers, section) = sections::servers(program, root, &mut notes);
         let mut entries = vec![servers];
-        if recognize::is_for_servers_alone(client)
+        if program.is_for_servers_alone()
             && let Value::Map(others) = &root.value
         {
-            let is_other =
-                |entry: &&Entry| !["mcpServers", "servers", "inputs"].contains(&entry.key.as_str());
-            entries.extend(others.iter().filter(is_other).cloned());
+            // Under other keys, the servers are among a client's settings.
+            let is_alone = ["mcpServers", "servers"].contains(&section.as_str());
+            let is_other = |entry: &&Entry| entry.key != section && entry.key != "inputs";
+            entries.extend(others.iter().filter(is_other).filter(|_| is_alone).cloned());
         }
         let root_node = Node {
             span: root.span,
             value: Value::Map(entries),
         };
         Self {
-            client,
+            client: program.client,
+            title: program.title,
             root: root_node,
             inputs: inputs::inputs(root),
             project: recognize::project_of(path),

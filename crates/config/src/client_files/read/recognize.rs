@@ -1,30 +1,36 @@
-//! Recognizes a file's client: by its name, or by content that only one client writes.
+//! Recognizes a file's program: by its path, or by content that only one program writes.
 
 use std::path::{Path, PathBuf};
 
-use crate::document::{Node, Value};
+use crate::document::{Entry, Node, Value};
 
-use super::build::{entries, find};
+use super::build::{entries, find, text};
+use super::program::Program;
+use super::sections;
 use crate::client_files::client::Client;
 
-/// The client of a file; `None` for Fanlight's own files and unknown ones.
-pub(super) fn client_of(path: &Path, root: &Node) -> Option<Client> {
+/// The program of a file; `None` for a file in Fanlight's own notation. Whose file it is, its path
+/// says first, then a part that only one program writes, then its name. Of the rest, YAML is
+/// Fanlight's own, and JSON with servers is in the notation that most programs share.
+pub(super) fn program_of(path: &Path, root: &Node) -> Option<Program> {
     let name = path.file_name()?.to_str()?.to_lowercase();
-    let has = |key: &str| find(root, key).is_some();
     if name.starts_with("fanlight") {
         return None;
     }
     if name.ends_with(".toml") {
-        return Some(Client::Codex);
+        return Some(Program::of(Client::Codex));
     }
-    let client = by_name(path, &name).or_else(|| by_content(root));
-    client.or_else(|| {
-        if has("mcpServers") {
+    let is_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
+    by_name(path, &name, root)
+        .or_else(|| by_content(root))
+        .or_else(|| {
+            find(root, "mcpServers")?;
             by_hint(path, &name)
-        } else {
-            None
-        }
-    })
+        })
+        .or_else(|| {
+            let program = Program::SHARED;
+            (!is_yaml && sections::section(&program, root).is_some()).then_some(program)
+        })
 }
 
 /// Whether a node is a list of named mappings.
@@ -35,13 +41,27 @@ fn is_list_of_named(node: &Node) -> bool {
     !items.is_empty() && items.iter().all(|item| find(item, "name").is_some())
 }
 
-/// The client whose file has this name, or this folder if several clients use the name.
-fn by_name(path: &Path, name: &str) -> Option<Client> {
+/// The program whose file has this name, or this folder if several programs use the name.
+fn by_name(path: &Path, name: &str, root: &Node) -> Option<Program> {
     let folder = |folder: &str| {
         path.components()
             .any(|part| part.as_os_str().eq_ignore_ascii_case(folder))
     };
-    Some(match name {
+    let has = |key: &str| find(root, key).is_some();
+    let client = match name {
+        "crush.json" | ".crush.json" => return Some(Program::CRUSH),
+        "mcp-config.json" => return Some(Program::COPILOT),
+        "fastagent.config.yaml" | "mcp_agent.config.yaml" => return Some(Program::FAST_AGENT),
+        "mcp_settings.json" if has("users") || has("systemConfig") || has("groups") => {
+            return Some(Program::MCP_HUB);
+        }
+        _ if name.starts_with("librechat") => return Some(Program::LIBRE_CHAT),
+        _ if folder(".copilot") => return Some(Program::COPILOT),
+        _ if folder("amazonq") || folder(".amazonq") => return Some(Program::AMAZON_Q),
+        _ if folder(".kiro") => return Some(Program::KIRO),
+        _ if folder(".kilocode") => return Some(Program::KILO),
+        _ if folder(".trae") || folder("Trae") || folder("Trae CN") => return Some(Program::TRAE),
+        "settings.json" if folder(".qwen") || folder(".iflow") => return Some(Program::QWEN),
         "claude_desktop_config.json" => Client::ClaudeDesktop,
         ".claude.json" | ".mcp.json" => Client::ClaudeCode,
         "mcp_config.json" => Client::Windsurf,
@@ -50,7 +70,9 @@ fn by_name(path: &Path, name: &str) -> Option<Client> {
         "cline_mcp_settings.json" => Client::Cline,
         "opencode.json" | "opencode.jsonc" => Client::OpenCode,
         "mcp.json" if folder(".cursor") => Client::Cursor,
-        "mcp.json" if folder(".vscode") || folder("User") => Client::VsCode,
+        "mcp.json" | "settings.json" if folder(".vscode") || folder("User") => Client::VsCode,
+        "devcontainer.json" | ".devcontainer.json" => Client::VsCode,
+        _ if name.ends_with(".code-workspace") => Client::VsCode,
         "mcp.json" if folder(".lmstudio") => Client::LmStudio,
         "mcp.json" if folder(".roo") => Client::Roo,
         "settings.json" if folder(".gemini") => Client::Gemini,
@@ -59,53 +81,106 @@ fn by_name(path: &Path, name: &str) -> Option<Client> {
         "config.json" if folder("opencode") => Client::OpenCode,
         _ if folder(".continue") => Client::Continue,
         _ => return None,
-    })
+    };
+    Some(Program::of(client))
 }
 
-/// The only client that writes such content.
-fn by_content(root: &Node) -> Option<Client> {
+/// The only program that writes such content.
+fn by_content(root: &Node) -> Option<Program> {
     let section = |key: &str| find(root, key).map(|entry| &entry.value);
     let is_map = |key: &str| section(key).is_some_and(|node| matches!(node.value, Value::Map(_)));
     let is_list = |key: &str| section(key).is_some_and(|node| matches!(node.value, Value::List(_)));
-    let has_servers = section("mcpServers").is_some() || section("servers").is_some();
+    let has_any = |keys: &[&str]| keys.iter().any(|key| section(key).is_some());
+    let has_servers = has_any(&["mcpServers", "servers"]);
     let any = |key: &str, members: &[&str]| {
         let is_it = |node: &Node| members.iter().any(|member| find(node, member).is_some());
-        section(key).is_some_and(|node| entries(node).iter().any(|entry| is_it(&entry.value)))
+        section(key).is_some_and(|node| match &node.value {
+            Value::List(items) => items.iter().any(is_it),
+            _ => entries(node).iter().any(|entry| is_it(&entry.value)),
+        })
     };
-    if is_map("context_servers") {
-        Some(Client::Zed)
+    let client = if is_map("context_servers") {
+        Client::Zed
     } else if section("mcpServers").is_some_and(is_list_of_named) {
-        Some(Client::Continue)
+        Client::Continue
     } else if is_list("inputs") && is_map("servers") {
-        Some(Client::VsCode)
+        Client::VsCode
     } else if is_map("projects")
         && (section("numStartups").is_some() || any("projects", &["mcpServers"]))
     {
-        Some(Client::ClaudeCode)
+        Client::ClaudeCode
     } else if !has_servers && any("extensions", &["cmd", "uri", "bundled"]) {
-        Some(Client::Goose)
+        Client::Goose
     } else if !has_servers && is_map("mcp") && section("listen").is_none() {
-        Some(Client::OpenCode)
+        return Some(of_mcp(root));
+    } else if section("mcp_servers").is_some()
+        && (entries(root).len() == 1
+            || has_any(&["model_list", "general_settings", "litellm_settings"]))
+    {
+        return Some(Program::LITELLM);
+    } else if is_map("mcpProxy") {
+        return Some(Program::MCP_PROXY);
+    } else if has_servers && has_any(&["mcpSettings", "interface", "registration", "fileConfig"]) {
+        return Some(Program::LIBRE_CHAT);
+    } else if has_any(&[
+        "allowedTools",
+        "toolsSettings",
+        "useLegacyMcpJson",
+        "includeMcpJson",
+    ]) {
+        return Some(Program::AMAZON_Q);
+    } else if any("mcpServers", &["isActive"]) {
+        return Some(Program::CHERRY_STUDIO);
     } else {
-        None
+        return None;
+    };
+    Some(Program::of(client))
+}
+
+/// The program of a file with servers under `mcp`. Only OpenCode writes a command as a list.
+fn of_mcp(root: &Node) -> Program {
+    let section = find(root, "mcp").map_or(root, |entry| &entry.value);
+    let nested = find(section, "servers").map(|entry| &entry.value);
+    let is_opencode = |entry: &Entry| {
+        let is_list = find(&entry.value, "command")
+            .is_some_and(|command| matches!(command.value.value, Value::List(_)));
+        let kind = find(&entry.value, "type").and_then(|kind| text(&kind.value));
+        is_list || matches!(kind, Some("local" | "remote"))
+    };
+    let schema = find(root, "$schema").and_then(|schema| text(&schema.value));
+    let has = |node: &Node| entries(node).iter().any(is_opencode);
+    match nested {
+        _ if schema.is_some_and(|schema| schema.contains("opencode.ai")) => {
+            Program::of(Client::OpenCode)
+        }
+        _ if schema.is_some_and(|schema| schema.contains("charm.land")) => Program::CRUSH,
+        _ if nested.is_some_and(has) || has(section) => Program::of(Client::OpenCode),
+        Some(_) => Program::of(Client::VsCode),
+        None => Program::CRUSH,
     }
 }
 
-/// The client in the name of the file or its folder, as in a copy `gemini-settings.json`.
-fn by_hint(path: &Path, name: &str) -> Option<Client> {
-    const HINTS: [(&str, Client); 12] = [
-        ("claude-code", Client::ClaudeCode),
-        ("claude_code", Client::ClaudeCode),
-        ("claude", Client::ClaudeDesktop),
-        ("cursor", Client::Cursor),
-        ("vscode", Client::VsCode),
-        ("windsurf", Client::Windsurf),
-        ("cline", Client::Cline),
-        ("roo", Client::Roo),
-        ("gemini", Client::Gemini),
-        ("lmstudio", Client::LmStudio),
-        ("lm-studio", Client::LmStudio),
-        ("lm_studio", Client::LmStudio),
+/// The program in the name of the file or its folder, as in a copy `gemini-settings.json`.
+fn by_hint(path: &Path, name: &str) -> Option<Program> {
+    let hints = [
+        ("claude-code", Program::of(Client::ClaudeCode)),
+        ("claude", Program::of(Client::ClaudeDesktop)),
+        ("cursor", Program::of(Client::Cursor)),
+        ("vscode", Program::of(Client::VsCode)),
+        ("windsurf", Program::of(Client::Windsurf)),
+        ("cline", Program::of(Client::Cline)),
+        ("roo", Program::of(Client::Roo)),
+        ("gemini", Program::of(Client::Gemini)),
+        ("lmstudio", Program::of(Client::LmStudio)),
+        ("lm-studio", Program::of(Client::LmStudio)),
+        ("copilot", Program::COPILOT),
+        ("amazonq", Program::AMAZON_Q),
+        ("amazon-q", Program::AMAZON_Q),
+        ("kiro", Program::KIRO),
+        ("qwen", Program::QWEN),
+        ("trae", Program::TRAE),
+        ("cherry", Program::CHERRY_STUDIO),
+        ("kilocode", Program::KILO),
     ];
     let folder = path
         .parent()
@@ -125,30 +200,15 @@ fn by_hint(path: &Path, name: &str) -> Option<Client> {
             .into_iter()
             .any(|words| words.windows(hint.len()).any(|part| part == hint))
     };
-    HINTS
+    hints
         .into_iter()
         .find(|(hint, _)| names(hint))
-        .map(|(_, client)| client)
-}
-
-/// Whether the client's file has little else than servers. Fanlight's options may be added to such
-/// a file.
-pub(super) fn is_for_servers_alone(client: Client) -> bool {
-    matches!(
-        client,
-        Client::ClaudeDesktop
-            | Client::Cursor
-            | Client::VsCode
-            | Client::Windsurf
-            | Client::Cline
-            | Client::Roo
-            | Client::LmStudio
-    )
+        .map(|(_, program)| program)
 }
 
 /// The folder of a file's project.
 pub(super) fn project_of(path: &Path) -> Option<PathBuf> {
-    const OF_PROJECT: [&str; 8] = [
+    const OF_PROJECT: [&str; 11] = [
         ".vscode",
         ".cursor",
         ".roo",
@@ -157,10 +217,21 @@ pub(super) fn project_of(path: &Path) -> Option<PathBuf> {
         ".codex",
         ".continue",
         ".opencode",
+        ".qwen",
+        ".kiro",
+        ".trae",
     ];
     let folder = path.parent()?;
     let name = path.file_name()?.to_str()?;
-    if [".mcp.json", "opencode.json", "opencode.jsonc"].contains(&name) {
+    if [
+        ".mcp.json",
+        "opencode.json",
+        "opencode.jsonc",
+        "crush.json",
+        ".crush.json",
+    ]
+    .contains(&name)
+    {
         return Some(folder.to_owned());
     }
     let is_known = folder

@@ -5,7 +5,7 @@ use crate::client_files::edit::item;
 use crate::client_files::item::Item;
 
 /// A file's servers as JSON in one line, and the notes.
-fn read(path: &str, text: &str) -> (Client, String, Vec<String>) {
+fn read(path: &str, text: &str) -> (&'static str, String, Vec<String>) {
     let path = Path::new(path);
     let root = crate::document::parse(&Source::new(text), Syntax::of(path, text))
         .unwrap()
@@ -13,7 +13,7 @@ fn read(path: &str, text: &str) -> (Client, String, Vec<String>) {
     let file = ClientFile::read(path, &root).unwrap();
     let servers = item(file.root.field("mcpServers").unwrap());
     (
-        file.client,
+        file.title,
         servers.to_flow(),
         file.notes.into_iter().map(|note| note.message).collect(),
     )
@@ -32,7 +32,7 @@ fn files_are_recognised_by_name_or_content() {
         let root = crate::document::parse(&Source::new(text), Syntax::of(path, text))
             .unwrap()
             .unwrap();
-        ClientFile::read(path, &root).map(|file| file.client)
+        ClientFile::read(path, &root).and_then(|file| file.client)
     };
     let plain = r#"{"mcpServers": {}}"#;
     assert_eq!(of("/h/.cursor/mcp.json", plain), Some(Client::Cursor));
@@ -86,7 +86,7 @@ fn gemini_prefers_http_and_counts_milliseconds() {
         "b": {"command": "x", "env": {"K": "$KEY-${OTHER}"}}}}"#;
     assert_eq!(
         servers(".gemini/settings.json", text),
-        r#"{"a": {"httpUrl": "http://h/${PART}", "timeout": "30000ms", "trust": true}, "b": {"command": "x", "env": {"K": "${KEY}-${OTHER}"}, "disabled": true}}"#
+        r#"{"a": {"httpUrl": "http://h/${PART}", "timeout": "30000ms"}, "b": {"command": "x", "env": {"K": "${KEY}-${OTHER}"}, "disabled": true}}"#
     );
 }
 
@@ -96,8 +96,8 @@ fn zed_has_commands_in_two_forms_and_leaves_extensions_out() {
         "a": {"command": {"path": "x", "args": ["1"], "env": null}, "settings": {}},
         "b": {"source": "custom", "command": "y", "enabled": false},
         "c": {"source": "extension", "settings": {"k": "v"}}}}"#;
-    let (client, servers, notes) = read("settings.json", text);
-    assert_eq!(client, Client::Zed);
+    let (title, servers, notes) = read("settings.json", text);
+    assert_eq!(title, "Zed");
     assert_eq!(
         servers,
         r#"{"a": {"command": "x", "args": ["1"]}, "b": {"command": "y", "enabled": false}}"#
@@ -182,4 +182,123 @@ fn shared_notation_keeps_what_has_a_meaning() {
         servers("cline_mcp_settings.json", cline),
         r#"{"a": {"url": "http://h/", "type": "streamableHttp", "timeout": "60s", "includeTools": ["t"]}}"#
     );
+}
+
+#[test]
+fn files_of_other_programs_keep_their_meaning() {
+    let crush = r#"{"$schema": "https://charm.land/crush.json", "mcp": {"x": {"type": "stdio", "command": "p", "args": ["1"],
+        "env": {"A": "$B"}, "timeout": 1200, "disabled_tools": ["slow"]}, "y": {"type": "http", "url": "http://h/", "disabled": true}}}"#;
+    let copilot = r#"{"mcpServers": {"a": {"type": "local", "command": "x", "args": [], "tools": ["*"], "timeout": 500, "env": {"K": "$V"}}}}"#;
+    let amazon_q = r#"{"name": "q", "prompt": "p", "tools": ["*"], "hooks": {}, "allowedTools": [], "mcpServers":
+        {"a": {"command": "x", "timeout": 500, "disabled": true}}}"#;
+    let meta_mcp = r#"{"mcpServers": {"a": {"type": "STDIO", "command": "x"}, "b": {"type": "STREAMABLE_HTTP", "url": "http://h/",
+        "bearerToken": "t"}}}"#;
+    let libre_chat = "version: 1.2.1\nmcpSettings: {allowedDomains: [h]}\nendpoints: {}\nmcpServers:\n  a: {type: streamable-http, url: 'http://h/', \
+                      timeout: 500, initTimeout: 10000, iconPath: x, chatMenu: false, headers: {X: '${T}'}}\n";
+    let cherry = r#"{"mcpServers": {"id1": {"name": "n", "type": "streamableHttp", "isActive": false, "baseUrl": "http://h/", "command": "",
+        "args": [], "env": {}, "timeout": 1200, "disabledTools": ["t"], "longRunning": true}, "id2": {"name": "m", "type": "inMemory", "isActive": true}}}"#;
+    let qwen = r#"{"mcp": {"excluded": ["b"]}, "mcpServers": {"a": {"httpUrl": "http://h/$P", "timeout": 500, "trust": true}, "b": {"command": "x"}}}"#;
+    let proxy = r#"{"mcpProxy": {"addr": ":9090", "options": {"authTokens": ["t"]}}, "mcpServers": {"a": {"transportType": "streamable-http",
+        "url": "http://h/", "timeout": 10000000000, "options": {"logEnabled": true, "toolFilter": {"mode": "block", "list": ["t"]}}}}}"#;
+    let litellm = "model_list: []\nmcp_servers:\n  a: {url: 'http://h/', transport: http, auth_type: api_key, auth_value: os.environ/KEY, \
+                   allowed_tools: [t], static_headers: {X: '1'}}\n";
+    let hub = r#"{"users": [], "mcpServers": {"a": {"command": "x", "enabled": true, "options": {"timeout": 500},
+        "tools": {"t": {"enabled": false}, "u": {"enabled": true}}}}}"#;
+    let editor = r#"{"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x", "args": ["1"], "env": {"K": "v"}}}}}"#;
+    let plain = r#"{"weather": {"transport": "streamable_http", "url": "http://h/", "headers": {"A": "b", "//": "c"}}, "//": "d"}"#;
+    let fast_mcp = r#"{"mcpServers": {"a": {"url": "http://h/", "transport": "http", "auth": "token"}, "//": "x",
+        "b": {"transport": "stdio", "_comment": "c", "command": "python", "args": ["s.py"], "keep_alive": true}}}"#;
+    for (path, text, title, expected) in [
+        (
+            "crush.json",
+            crush,
+            "Crush",
+            r#"{"x": {"type": "stdio", "command": "p", "args": ["1"], "env": {"A": "${B}"}, "timeout": "1200s", "disabledTools": ["slow"]}, "y": {"type": "http", "url": "http://h/", "disabled": true}}"#,
+        ),
+        ("any.json", crush, "Crush", ""),
+        (
+            "mcp-config.json",
+            copilot,
+            "Copilot CLI",
+            r#"{"a": {"command": "x", "args": [], "includeTools": ["*"], "timeout": "500ms", "env": {"K": "${V}"}}}"#,
+        ),
+        (
+            "default.json",
+            amazon_q,
+            "Amazon Q",
+            r#"{"a": {"command": "x", "timeout": "500ms", "disabled": true}}"#,
+        ),
+        (
+            "export.json",
+            meta_mcp,
+            "",
+            r#"{"a": {"type": "stdio", "command": "x"}, "b": {"type": "http", "url": "http://h/", "headers": {"Authorization": "Bearer t"}}}"#,
+        ),
+        (
+            "any.yaml",
+            libre_chat,
+            "LibreChat",
+            r#"{"a": {"type": "streamable-http", "url": "http://h/", "timeout": "500ms", "startTimeout": "10000ms", "headers": {"X": "${T}"}}}"#,
+        ),
+        (
+            "any.json",
+            cherry,
+            "Cherry Studio",
+            r#"{"id1": {"type": "streamableHttp", "enabled": false, "url": "http://h/", "args": [], "env": {}, "timeout": "1200s", "disabledTools": ["t"]}}"#,
+        ),
+        (
+            "/p/.qwen/settings.json",
+            qwen,
+            "Qwen Code",
+            r#"{"a": {"httpUrl": "http://h/${P}", "timeout": "500ms"}, "b": {"command": "x", "disabled": true}}"#,
+        ),
+        (
+            "config.json",
+            proxy,
+            "mcp-proxy",
+            r#"{"a": {"type": "streamable-http", "url": "http://h/", "timeout": "10000ms", "disabledTools": ["t"]}}"#,
+        ),
+        (
+            "config.yaml",
+            litellm,
+            "LiteLLM",
+            r#"{"a": {"url": "http://h/", "type": "http", "headers": {"X-API-Key": "${KEY}", "X": "1"}, "includeTools": ["t"]}}"#,
+        ),
+        (
+            "mcp_settings.json",
+            hub,
+            "MCPHub",
+            r#"{"a": {"command": "x", "enabled": true, "timeout": "500ms", "disabledTools": ["t"]}}"#,
+        ),
+        (
+            "/h/Code/User/settings.json",
+            editor,
+            "VS Code",
+            r#"{"a": {"command": "x", "args": ["1"], "env": {"K": "v"}}}"#,
+        ),
+        ("any.json", editor, "VS Code", ""),
+        (
+            "servers.json",
+            plain,
+            "",
+            r#"{"weather": {"type": "http", "url": "http://h/", "headers": {"A": "b"}}}"#,
+        ),
+        (
+            "mcp.json",
+            fast_mcp,
+            "",
+            r#"{"a": {"url": "http://h/", "type": "http", "headers": {"Authorization": "Bearer token"}}, "b": {"type": "stdio", "command": "python", "args": ["s.py"], "keep_alive": true}}"#,
+        ),
+    ] {
+        let (found, servers, _) = read(path, text);
+        assert_eq!(found, title, "{path}");
+        assert!(
+            expected.is_empty() || servers == expected,
+            "{path}: {servers}"
+        );
+    }
+    let (_, _, notes) = read("any.json", cherry);
+    assert!(notes[0].contains("`inMemory`"), "{notes:?}");
+    let (_, _, notes) = read("any.json", proxy);
+    assert!(notes[0].contains("`mcpProxy`"), "{notes:?}");
 }
