@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use fanlight_canonical::BackendStatus;
+use fanlight_canonical::{BackendState, BackendStatus};
 use serde::Serialize;
 use tokio::time::sleep;
 #[cfg(test)]
@@ -33,6 +33,14 @@ pub(crate) struct StateChange {
     state: &'static str,
     /// The reason why it cannot be used.
     error: Option<String>,
+    /// How many attempts to connect have ended like this, one after the other.
+    times: u32,
+}
+
+impl StateChange {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.state, &self.error) == (other.state, &other.error)
+    }
 }
 
 impl History {
@@ -57,11 +65,20 @@ impl History {
                 at_ms: moment(at),
                 state: state(&status.state),
                 error,
+                times: 1,
             };
             let changes = table.entry(name.clone()).or_default();
-            let is_known =
-                |last: &StateChange| (last.state, &last.error) == (change.state, &change.error);
-            if changes.back().is_some_and(is_known) {
+            if changes.back().is_some_and(|last| last.is_like(&change)) {
+                continue;
+            }
+            // Another attempt that fails for the same reason does not push out what was before.
+            if let [.., failed, attempt] = changes.make_contiguous()
+                && change.error.is_some()
+                && attempt.state == state(&BackendState::Connecting)
+                && failed.is_like(&change)
+            {
+                failed.times += 1;
+                changes.pop_back();
                 continue;
             }
             if changes.len() >= KEPT {
@@ -90,7 +107,7 @@ impl History {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use fanlight_canonical::{BackendError, BackendState};
+    use fanlight_canonical::BackendError;
 
     use super::*;
 
@@ -142,7 +159,27 @@ mod tests {
             );
         }
         assert_eq!((of("a").len(), of("a")[49].at_ms), (KEPT, 199_000.0));
-        note("b", BackendState::Idle, 200);
+        for second in 0..40 {
+            note("a", BackendState::Connecting, 200 + 2 * second);
+            note("a", down("x"), 201 + 2 * second);
+        }
+        note("a", BackendState::Connecting, 280);
+        note("a", down("y"), 281);
+        let last: Vec<_> = of("a")[45..]
+            .iter()
+            .map(|one| (one.state, one.times, one.at_ms))
+            .collect();
+        assert_eq!(
+            last,
+            [
+                ("ready", 1, 199_000.0),
+                ("connecting", 1, 200_000.0),
+                ("down", 40, 201_000.0),
+                ("connecting", 1, 280_000.0),
+                ("down", 1, 281_000.0),
+            ]
+        );
+        note("b", BackendState::Idle, 300);
         assert!(of("a").is_empty() && of("b").len() == 1);
     }
 }

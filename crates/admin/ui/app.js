@@ -1,6 +1,6 @@
 // The page: navigation between its parts, and signing in.
 
-import { ApiError } from "./api.js";
+import { ApiError, get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import { clock } from "./format.js";
 import * as live from "./live.js";
@@ -35,6 +35,21 @@ const PAGES = [
   ["config", "Config", config],
 ];
 
+/** Pages that are in the navigation only if this gateway has something for them. */
+const USES = {
+  approvals: async () => {
+    const { policy, hooks, mcpServers } = await get("/api/config");
+    return policy.files.length > 0 || hooks.length > 0 || Object.values(mcpServers).some((one) => one.approval.tools.length > 0);
+  },
+  limits: async () => (await get("/api/limits")).limits.length > 0,
+  pins: async () => {
+    const { pins: all, flags } = await get("/api/pins");
+    return all !== null || flags.length > 0;
+  },
+  connections: async () => (await get("/api/connections")).connections.length > 0,
+};
+const unused = new Set(Object.keys(USES));
+
 const main = document.getElementById("main");
 let leaving = new AbortController();
 let shown = "";
@@ -48,17 +63,20 @@ function place() {
   return { page: segments[0] ?? "overview", rest: segments.slice(1), query: new URLSearchParams(query ?? "") };
 }
 
-function nav(current) {
+const pageAt = (at) => PAGES.find(([page]) => page === at.page) ?? PAGES[0];
+
+function nav() {
+  const [current] = pageAt(place());
   const pages = document.getElementById("pages");
-  fill(pages, PAGES.map(([id, title]) => h("a", { href: `#/${id}`, "aria-current": id === current ? "page" : null }, title)));
+  fill(pages, PAGES.filter(([id]) => id === current || !unused.has(id)).map(([id, title]) => h("a", { href: `#/${id}`, "aria-current": id === current ? "page" : null }, title)));
 }
 
 async function show() {
   const at = place();
-  const [id, title, render] = PAGES.find(([page]) => page === at.page) ?? PAGES[0];
+  const [id, title, render] = pageAt(at);
   leaving.abort();
   leaving = new AbortController();
-  nav(id);
+  nav();
   document.title = `${lostSince ? "✗ " : ""}${title} – Fanlight`;
   const signal = leaving.signal;
   // The log of a server belongs to the overview.
@@ -111,6 +129,9 @@ async function opened() {
   state("waiting");
   await show();
   live.follow();
+  // A page whose answer fails says why itself.
+  const used = await Promise.all(Object.entries(USES).map(async ([id, isUsed]) => await isUsed().catch(() => true) && unused.delete(id)));
+  if (isOpen && used.includes(true)) nav();
 }
 
 /** The time at which Fanlight stopped answering. */

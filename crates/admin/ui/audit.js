@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 import { filterFields } from "./filter-fields.js";
+import { clock, count, duration } from "./format.js";
 import { numberCell, table } from "./table.js";
 
 const DAYS = [["1", "last 24 hours"], ["7", "last 7 days"], ["", "everything"]];
@@ -48,8 +49,8 @@ export async function audit(main, { signal }) {
 
 function losses(lost, notExported) {
   const told = [[lost, "could not be written"], [notExported, "did not reach the collector"]];
-  return told.filter(([count]) => count > 0).map(([count, what]) =>
-    h("p", { class: "trouble", role: "status" }, `${count} entries of this process ${what}; the log says why.`));
+  return told.filter(([number]) => number > 0).map(([number, what]) =>
+    h("p", { class: "trouble", role: "status" }, `${count(number)} entries of this process ${what}; the log says why.`));
 }
 
 function lines(all) {
@@ -58,12 +59,12 @@ function lines(all) {
     const why = [one.reason, ...(one.policies ?? [])].filter(Boolean).join(", ");
     const took = one.durationUs === undefined ? undefined : one.durationUs / 1000;
     return h("tr", null,
-      h("th", { scope: "row" }, new Date(one.time).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" })),
+      h("th", { scope: "row" }, clock(Date.parse(one.time))),
       h("td", { class: "words" }, one.principal ?? one.who ?? "–"),
       h("td", { class: "words" }, one.action ?? one.event),
       h("td", { class: "words" }, one.trace ? h("a", { href: `#/traces/${encodeURIComponent(one.trace)}` }, about || "–") : about || "–"),
       h("td", { class: "words" }, why ? `${one.outcome} (${why})` : one.outcome),
-      numberCell(took, took === undefined ? "" : `${took.toFixed(1)} ms`));
+      numberCell(took, took === undefined ? "" : duration(took)));
   }));
 }
 
@@ -71,5 +72,5 @@ function uses(all) {
   const heads = ["Day", "Who", "What", ...["Calls", "Errors", "Refused", "Bytes", "≈ Tokens"].map((text) => ({ text, class: "right" }))];
   return table("Use", heads, all.map((one) => h("tr", null,
     h("th", { scope: "row" }, one.day), h("td", { class: "words" }, one.principal || "–"), h("td", { class: "words" }, one.what),
-    ...[one.calls, one.errors, one.refused, one.responseBytes, one.estimatedTokens].map((value) => numberCell(value, String(value))))));
+    ...[one.calls, one.errors, one.refused, one.responseBytes, one.estimatedTokens].map((value) => numberCell(value, count(value))))));
 }

@@ -2,6 +2,7 @@
 
 import { act } from "./act.js";
 import { empty, fill, h } from "./dom.js";
+import { clock } from "./format.js";
 import { watch } from "./live.js";
 import { mayChange } from "./sign-in.js";
 import { table } from "./table.js";
@@ -22,12 +23,10 @@ function list(all, refresh) {
     h("td", { class: "words" }, one.server),
     h("td", { class: "words" }, one.key ? "a key" : one.issuer ?? "signed in"),
     h("td", { class: "words" }, one.scopes ?? "–"),
-    h("td", null, moment(one.sinceMs)),
-    h("td", { class: "words" }, one.expiresMs ? `${moment(one.expiresMs)}${one.renewed ? ", renewed before" : ""}` : "–"),
+    h("td", null, clock(one.sinceMs)),
+    h("td", { class: "words" }, one.expiresMs ? `${clock(one.expiresMs)}${one.renewed ? ", renewed before" : ""}` : "–"),
     mayChange() ? h("td", { class: "right" }, end(one, refresh)) : null)));
 }
-
-const moment = (at) => new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 /** A button that ends a connection; afterwards the user has to sign in again. */
 function end(one, refresh) {

@@ -29,7 +29,7 @@ export function statistics({ tools, toolCount }, all, showAll) {
 
 function row(one) {
   const isOne = one.tool !== "_OTHER";
-  const traces = `#/traces?${new URLSearchParams({ backend: one.backend, tool: one.tool })}`;
+  const traces = `#/traces?${new URLSearchParams({ server: one.backend, tool: one.tool })}`;
   return h("tr", null,
     h("th", { scope: "row", class: "words mono long" }, isOne ? h("a", { href: traces, title: "Its traces" }, one.tool) : "others"),
     h("td", null, h("span", { class: "chip" }, one.backend)),

@@ -15,7 +15,7 @@ const OUTCOMES = [
 const TIMES = [["", "any"], ["5", "last 5 minutes"], ["15", "last 15 minutes"], ["60", "last hour"]];
 const ORDERS = [["", "newest first"], ["slowest", "slowest first"]];
 
-const FIRST = ["backend", "tool", "outcome", "text"];
+const FIRST = ["server", "tool", "outcome", "text"];
 const MORE = ["method", "client", "principal", "within", "minMs", "sort"];
 
 /** The filters in the query of the address. */
@@ -37,9 +37,10 @@ export function addressOf(filter) {
 }
 
 /** The parameters of the API request. */
-export function parametersOf({ outcome, within, minMs, ...rest }) {
+export function parametersOf({ server, outcome, within, minMs, ...rest }) {
   return {
     ...rest,
+    backend: server,
     error: outcome === "true" ? "true" : "",
     outcome: outcome === "true" ? "" : outcome,
     since: Number(within) > 0 ? Date.now() - Number(within) * 60_000 : "",
@@ -48,12 +49,12 @@ export function parametersOf({ outcome, within, minMs, ...rest }) {
 }
 
 /** The form. It calls `changed` shortly after an edit of `filter`. */
-export function filterForm(filter, backends, changed, ...buttons) {
+export function filterForm(filter, servers, changed, ...buttons) {
   const { select, input } = filterFields(filter, changed);
   const named = (names) => [["", "all"], ...names.map((name) => [name, name])];
   return h("form", { role: "search", onsubmit: (event) => event.preventDefault() },
     h("div", { class: "filters" },
-      select("backend", "Server", named(backends)),
+      select("server", "Server", named(servers)),
       input("tool", "Tool"),
       select("outcome", "Outcome", OUTCOMES),
       input("text", "Text, id or attribute"),

@@ -140,7 +140,7 @@ function row(one, longest) {
   const cells = [
     h("td", { class: "number" }, clock(one.startMs)),
     h("th", { scope: "row", class: "words" }, h("a", { href: `#/traces/${one.traceId}` }, one.name),
-      one.message ? h("div", { class: "note error-text line" }, one.message) : null,
+      one.message ? h("div", { class: "note error-text two-lines" }, one.message) : null,
       one.attempts > 1 ? h("span", { class: "note" }, ` ${count(one.attempts)} attempts since ${clock(one.firstMs)}`) : null),
     h("td", { class: "words narrow wide-only" }, one.client ?? "–", one.principal ? h("span", { class: "note" }, ` ${one.principal}`) : null),
     h("td", { class: "wide-only" }, one.backends.map((name) => [h("span", { class: "chip" }, name), " "])),

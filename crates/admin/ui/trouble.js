@@ -44,7 +44,7 @@ function ofBackend(one) {
 }
 
 function ofTool(one) {
-  const about = { href: `#/traces?${new URLSearchParams({ backend: one.backend, tool: one.tool, error: "true" })}`, name: `${one.backend} ${one.tool}` };
+  const about = { href: `#/traces?${new URLSearchParams({ server: one.backend, tool: one.tool, error: "true" })}`, name: `${one.backend} ${one.tool}` };
   const sum = (minutes) => minutes.slice(-MINUTES).reduce((all, here) => all + here, 0);
   const [calls, errors] = [sum(one.callsByMinute), sum(one.errorsByMinute)];
   const found = [];

@@ -48,6 +48,12 @@ export const checks = {
     await accessible();
   },
 
+  "pages that this gateway has nothing for are not in the navigation": async ({ page, goTo }) => {
+    await goTo("pins");
+    const titles = ["Overview", "Traces", "Catalogue", "Servers", "Sessions", "Pins", "Audit", "Connect", "Config"];
+    assert.deepEqual(await page.locator("#pages a").allInnerTexts(), titles);
+  },
+
   "a tool runs from its form and is found with its waterfall": async (under) => {
     const { page, accessible } = under;
     await run(under, "library__search_books", { query: "a", limit: 2 });

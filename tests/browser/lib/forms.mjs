@@ -56,9 +56,17 @@ export const formChecks = {
     assert.deepEqual(value, JSON.parse(`{
       "name": "Ann", "size": 3, "ratio": 1.5, "tags": ["a", "b"], "days": ["tue"], "people": [{ "first": "Eve" }], "labels": { "__proto__": 7 },
       "shape": { "kind": "square", "side": 2 }, "level": "high", "day": "2026-11-23", "at": "2026-11-23T10:30:00.000Z", "file": "aGVsbG8=",
-      "nested": { "inner": { "deep": true } }
+      "nested": { "inner": { "deep": true } }, "nothing": null, "none": null, "free": null
     }`));
-    await page.getByRole("button", { name: /^Use the arguments of/ }).click();
+    await page.getByLabel("send options").check();
+    await field(page, "mode").locator("input").fill("slow");
+    await group(page, "nothing").locator("input[type=text]").fill("3");
+    await page.getByLabel("send nested").uncheck();
+    await run(page);
+    await page.waitForFunction(() => document.querySelector(".content .json code, .content pre.text")?.textContent.includes("slow"));
+    const again = await returned(page);
+    assert.deepEqual([again.options, again.extra, again.nothing, again.nested, again.either], [{ depth: 2 }, { mode: "slow" }, { level: 3 }, undefined, undefined]);
+    await page.getByRole("button", { name: /^Use the arguments of/ }).first().click();
     assert.equal(await field(page, "side").locator("input").inputValue(), "2");
     assert.equal(await labels.getByLabel("name 1").inputValue(), "__proto__");
     await narrowEnough(page);

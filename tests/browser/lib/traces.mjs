@@ -70,6 +70,18 @@ export const traceChecks = {
     assert.equal(await rows(page, "tools/call echo").count(), 0);
   },
 
+  "durations, outcomes and the waterfall are within the window": async (under, fanlight) => {
+    const { page, goTo } = under;
+    await call(fanlight, "fail", { word: `${"a long message ".repeat(20)}${"x".repeat(200)}` });
+    const cut = (kind) => page.locator(kind).evaluate((one) => one.scrollWidth > one.clientWidth);
+    await goTo("traces");
+    await rows(page, "a long message").first().waitFor();
+    assert.ok(!await cut(".scroll:has(> .rows)"), "a part of the table is cut off");
+    assert.match(await rows(page, "a long message").first().innerText(), /\d m?s\s.*tool_error/s);
+    await open(under, "fail");
+    assert.ok(!await cut(".waterfall"), "a part of the waterfall is cut off");
+  },
+
   "what was sent and answered is shown, and sent again": async (under, fanlight) => {
     const { page, accessible } = under;
     await call(fanlight, "echo", { word: "it's 'quoted' $HOME", token: "s3cret-of-a-client" });

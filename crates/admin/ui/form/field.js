@@ -20,7 +20,8 @@ export class Purpose {
   /** The text to send if nothing was entered: `otherwise` if a value is required. */
   absent(otherwise) {
     if (!this.isRequired) return undefined;
-    return this.isNullable ? "null" : otherwise;
+    const isGiven = typeof this.given === "object" && this.given !== null;
+    return this.isNullable && !isGiven ? "null" : otherwise;
   }
 }
 
@@ -57,6 +58,19 @@ export function grouped(purpose, kind, ...inside) {
   const element = h("fieldset", { tabIndex: -1, "aria-describedby": [help?.id, error.id].filter(Boolean).join(" ") },
     h("legend", null, purpose.name, purpose.isRequired ? star() : null, kind ? h("span", { class: "type" }, ` ${kind}`) : null), help, inside, error);
   return { element, ...judged(element, error) };
+}
+
+/** A field of several values with a box that says whether it is sent. A change inside the field ticks the box. */
+export function optional(purpose, field) {
+  if (purpose.isRequired && !purpose.isNullable) return field;
+  const box = h("input", { type: "checkbox", checked: purpose.given !== undefined && purpose.given !== null });
+  field.element.querySelector("legend").after(h("label", { class: "box" }, box, ` send ${purpose.name}`));
+  const tick = ({ type, target }) => {
+    if (target !== box && (type === "input" || target.matches("button"))) box.checked = true;
+  };
+  field.element.addEventListener("input", tick);
+  field.element.addEventListener("click", tick);
+  return { element: field.element, read: (problems) => (box.checked ? field.read(problems) : purpose.absent("null")) };
 }
 
 function judged(control, error) {

@@ -2,7 +2,7 @@
 
 import { fill, h } from "../dom.js";
 import { compact, pretty } from "../json.js";
-import { grouped, Purpose } from "./field.js";
+import { grouped, optional, Purpose } from "./field.js";
 import { fileField, isFile } from "./files.js";
 import { alternatives, choices, isObject, joined, listOf, MOST, resolved, typeOf } from "./schema.js";
 import { arrayField, mapField } from "./several.js";
@@ -61,7 +61,7 @@ function objectField(purpose, context) {
       const members = inside.read(problems);
       return members.length > 0 ? `{${members.join(",")}}` : purpose.absent("{}");
     };
-    return { element, read };
+    return optional(purpose, { element, read });
   }
   const isMap = !isObject(schema.properties) && isObject(schema.additionalProperties);
   return isMap ? mapField(purpose, context) : jsonField(purpose, "{}");

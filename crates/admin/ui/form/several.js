@@ -24,9 +24,9 @@ function wrongCount(count, { minItems, maxItems }, name) {
   return undefined;
 }
 
-/** The text of an array; undefined if it is empty and optional. */
+/** The text of an array; undefined or null if it is empty and may be. */
 function arrayText(field, problems, purpose, texts) {
-  if (texts.length === 0 && !purpose.isRequired) return undefined;
+  if (texts.length === 0 && (!purpose.isRequired || purpose.isNullable)) return purpose.absent("[]");
   const wrong = wrongCount(texts.length, purpose.schema, purpose.name);
   return wrong ? field.fail(problems, wrong) : `[${texts.join(",")}]`;
 }
@@ -122,7 +122,7 @@ export function mapField(purpose, context) {
       return text === undefined ? undefined : `${JSON.stringify(key.value)}:${text}`;
     });
     const all = members.filter((text) => text !== undefined);
-    return all.length || purpose.isRequired ? `{${all.join(",")}}` : undefined;
+    return all.length > 0 ? `{${all.join(",")}}` : purpose.absent("{}");
   };
   return { element: field.element, read };
 }

@@ -1,6 +1,6 @@
 // The lists of a server and their size: each entry is in the context of every model that sees it.
 
-import { h } from "../dom.js";
+import { empty, h } from "../dom.js";
 import { count, size } from "../format.js";
 import { elements, member } from "../json.js";
 import { numberCell, table } from "../table.js";
@@ -20,6 +20,8 @@ export function listsOf(name, raw) {
       .map(([one, text]) => ({ key: one.key, bytes: bytesOf(member(text, "entry") ?? "") }));
     return { kind, title, mine, bytes: mine.reduce((sum, { bytes }) => sum + bytes, 0), outcome: parsed[kind].backends.find(({ backend }) => backend === name) };
   });
+  const wrong = new Set(lists.map((one) => JSON.stringify([one.outcome?.outcome, one.outcome?.reason])));
+  if (lists.length > 1 && wrong.size === 1 && lists[0].outcome?.outcome !== "ok") return empty("Its lists cannot be read", words(lists[0].outcome));
   return [
     table(`Lists of ${name}`, ["List", { text: "Entries", class: "right" }, { text: "Size", class: "right" }, { text: "Tokens, about", class: "right" }, "Outcome"], lists.map((one) => h("tr", null,
       h("th", { scope: "row" }, h("a", { href: `#/catalogue/${one.kind}` }, one.title)),
@@ -38,7 +40,11 @@ function bytesOf(text) {
 
 function outcome(one) {
   if (!one) return "–";
-  return one.outcome === "ok" ? "ok" : h("span", { class: "error-text" }, one.outcome, one.reason ? `: ${one.reason.slice(0, 300)}` : "");
+  return one.outcome === "ok" ? "ok" : h("span", { class: "error-text" }, words(one));
+}
+
+function words(one) {
+  return one?.reason ? `${one.outcome}: ${one.reason.slice(0, 300)}` : one?.outcome;
 }
 
 function largest(tools) {

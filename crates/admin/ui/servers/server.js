@@ -79,7 +79,7 @@ function facts(one) {
     fact("Era", one.era ?? "not known yet"), fact("Revision", one.revision ?? "–"), fact("Transport", one.transport),
     fact("Failed requests", health), fact("Median", duration(one.medianMs)), fact("95 %", duration(one.p95Ms)),
     fact("Restarts", count(one.restarts)), fact("Reconnects", count(one.reconnects)),
-    h("div", { class: "fact end" }, h("a", { href: `#/traces?backend=${encodeURIComponent(one.name)}` }, "Its traces")));
+    h("div", { class: "fact end" }, h("a", { href: `#/traces?server=${encodeURIComponent(one.name)}` }, "Its traces")));
 }
 
 /** The canary and the mirror of a server. */
@@ -150,5 +150,5 @@ function changes(history) {
     h("th", { scope: "row", class: "number" }, clock(one.atMs)),
     h("td", null, badge(STATES[one.state] ?? "calm", one.state, one.state)),
     numberCell(at === 0 ? 0 : all[at - 1].atMs - one.atMs, at === 0 ? "now" : long((all[at - 1].atMs - one.atMs) / 1000)),
-    h("td", { class: "words" }, one.error ?? ""))));
+    h("td", { class: "words" }, one.error ?? "", one.times > 1 ? h("span", { class: "note" }, ` ${count(one.times)} attempts`) : null))));
 }

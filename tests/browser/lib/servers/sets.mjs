@@ -5,7 +5,7 @@ const object = (properties, required = []) => ({ type: "object", properties, req
 /** A schema with every kind of value that a form must produce. */
 const EVERYTHING = {
   type: "object",
-  required: ["name", "shape", "tags"],
+  required: ["name", "shape", "tags", "nothing", "none", "free"],
   properties: {
     name: { type: "string", description: "Who it is for", minLength: 2 },
     size: { type: "integer", minimum: 1, maximum: 9 },
@@ -27,6 +27,13 @@ const EVERYTHING = {
     file: { type: "string", contentEncoding: "base64", contentMediaType: "text/plain" },
     nested: object({ inner: object({ deep: { type: "boolean" } }) }),
     tree: { $ref: "#/$defs/node" },
+    // What nobody has filled in is not sent, whatever the defaults inside are.
+    options: { anyOf: [object({ depth: { type: "integer", default: 2 } }), { type: "null" }], default: null },
+    either: { oneOf: [object({ kind: { const: "a" } }), object({ kind: { const: "b" }, deep: { type: "boolean", default: true } })] },
+    extra: object({ mode: { type: "string", default: "fast" } }),
+    nothing: { type: ["object", "null"], properties: { level: { type: "integer", default: 1 } } },
+    none: { type: ["array", "null"], items: { type: "string" } },
+    free: { anyOf: [{ type: "object", additionalProperties: { type: "string" } }, { type: "null" }] },
   },
   $defs: { node: object({ value: { type: "string" }, children: { type: "array", items: { $ref: "#/$defs/node" } } }) },
 };
