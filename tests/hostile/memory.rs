@@ -10,9 +10,10 @@ use fanlight_testkit::usage;
 use tokio::task::JoinSet;
 
 use crate::harness::{Gateway, within};
+use crate::peers::{NOISY, OTHER as OTHER_PEER, request_from, session_from};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, modern_headers,
-    modern_request,
+    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, legacy_request,
+    modern_headers, modern_request,
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
@@ -246,4 +247,54 @@ async fn descriptions_of_clients_are_bounded_in_sum() {
             ..Bounds::SMALL
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_of_a_session_count_and_leave_memory_to_others() {
+    const SIZE: usize = 40 << 10;
+    let old = Backend::start(Era::Legacy, Transport::Http).await;
+    old.declares(r#"{"resources":{"subscribe":true}}"#);
+    old.on("resources/subscribe", Reply::result("{}"));
+    old.on("resources/unsubscribe", Reply::result("{}"));
+    let target = Target::beside_with(
+        &old.entry_with("old", r#""session":"shared""#),
+        r#""x-limits":"clientDescriptions=2MiB""#,
+    )
+    .await;
+    let gateway = target.gateway.mcp;
+    let change = |method: &str, number: usize, more: &str| {
+        let uri = format!("file:///{number}/{}", "x".repeat(SIZE));
+        let params = format!(r#""uri":"{uri}","more":"{more}""#);
+        legacy_request("1", method, &params)
+    };
+    let noisy = session_from(NOISY, gateway).await;
+    let mut accepted = Vec::new();
+    for number in 0..30 {
+        let body = change("resources/subscribe", number, &"x".repeat(SIZE));
+        let answer = request_from(NOISY, gateway, "POST /mcp", &noisy, &body).await;
+        match answer.contains(" 200 ") {
+            true => accepted.push(number),
+            false => assert!(
+                answer.contains(" 503 ") && answer.contains("-32603"),
+                "{answer}"
+            ),
+        }
+    }
+    assert!((3..=8).contains(&accepted.len()), "{accepted:?}");
+    assert_eq!(old.received("resources/subscribe").len(), accepted.len());
+    let other = session_from(OTHER_PEER, gateway).await;
+    let body = change("resources/subscribe", 99, "");
+    let answer = request_from(OTHER_PEER, gateway, "POST /mcp", &other, &body).await;
+    assert!(
+        answer.contains(" 200 "),
+        "another client has its share: {answer}"
+    );
+    for number in &accepted[..2] {
+        let body = change("resources/unsubscribe", *number, "");
+        request_from(NOISY, gateway, "POST /mcp", &noisy, &body).await;
+    }
+    let body = change("resources/subscribe", 31, "");
+    let answer = request_from(NOISY, gateway, "POST /mcp", &noisy, &body).await;
+    assert!(answer.contains(" 200 "), "memory was given back: {answer}");
+    target.withstood(Bounds::SMALL).await;
 }

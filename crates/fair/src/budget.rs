@@ -200,6 +200,15 @@ impl<S: Eq + Hash> Shared<S> {
 }
 
 impl<S: Clone + Eq + Hash> Reservation<S> {
+    /// Reserves another amount for the same share.
+    ///
+    /// # Errors
+    ///
+    /// If less is left, or the share would exceed its part.
+    pub fn another(&self, amount: usize) -> Result<Self, Spent> {
+        self.budget.reserve(&self.share, amount)
+    }
+
     /// Changes the amount. After an error it is unchanged.
     ///
     /// # Errors

@@ -52,6 +52,11 @@ impl ByteBudget {
 }
 
 impl Reservation {
+    /// Reserves further bytes for the same peer.
+    pub(crate) fn another(&self, bytes: usize) -> Result<Self, Spent> {
+        Ok(Self(self.0.another(bytes)?))
+    }
+
     /// Changes the number of bytes. After an error it is unchanged.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Spent> {
         Ok(self.0.resize(bytes)?)

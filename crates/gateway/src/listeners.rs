@@ -11,7 +11,7 @@ use fanlight_canonical::{
     Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages,
     SessionKey,
 };
-use fanlight_protocol::json::Json;
+use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::{Method, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -27,6 +27,9 @@ use crate::uris::HandedOut;
 /// How many listeners are set up again at the same time. No option: the limit spares servers, and
 /// other listeners wait.
 const AT_ONCE: usize = 64;
+
+/// The most bytes of a subscription's parameters that are kept to subscribe again.
+const MAX_KEPT_PARAMS: usize = 16 << 10;
 
 /// The listeners, and everything needed to set them up.
 pub(crate) struct Listeners {
@@ -331,8 +334,8 @@ impl SubscriptionRequest {
             _ => return None,
         };
         let (session, params) = (call.context.session()?, call.params.as_ref()?);
-        let uri = params.get("uri")?.as_str()?.into();
-        let params = is_new.then(|| params.detached());
+        let uri: Box<str> = params.get("uri")?.as_str()?.into();
+        let params = is_new.then(|| kept_params(params, &uri));
         Some(Self {
             context: Arc::clone(&call.context),
             session,
@@ -340,6 +343,16 @@ impl SubscriptionRequest {
             params,
         })
     }
+}
+
+/// The parameters to subscribe with again. Of long ones only the URI is kept, which is what matters.
+fn kept_params(params: &Json, uri: &str) -> Json {
+    if params.bytes().len() <= MAX_KEPT_PARAMS {
+        return params.detached();
+    }
+    let mut kept = ObjectBuilder::new();
+    kept.string("uri", uri);
+    kept.finish()
 }
 
 impl SessionSubscriptions {

@@ -33,7 +33,7 @@ use crate::eras::params::{Meta, Params};
 use crate::eras::render::Rendering;
 use crate::eras::{era, fault, legacy, modern};
 use crate::hooked_call::HookedCall;
-use crate::memory::UNCOUNTED;
+use crate::memory::{Spent, UNCOUNTED};
 use crate::protection::Turn;
 use crate::recording::RequestRecording;
 use crate::session::archive::{ArchivedSession, OnRecord};
@@ -598,6 +598,10 @@ impl Ingress {
             .and_then(|session| session.session.client_info());
         span.set_client(|| client_name(info, &origin.identity));
         let own_answer = legacy::own_answer(&request.method, params);
+        let size = request
+            .params
+            .as_ref()
+            .map_or(0, |params| params.bytes().len());
         let (stream, permit): (Responses, _) = match (own_answer, &session) {
             (None, Some(session)) => {
                 let named = Arc::new(SessionRequest::new(params.meta.progress_token()));
@@ -607,7 +611,10 @@ impl Ingress {
                 let Admitted { permit, turn } =
                     self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
-                let call = self.legacy_call(transport, origin, session, parsed, named, admitted);
+                let noted = note_subscription(&session.session, parsed, size)?;
+                let call = self
+                    .legacy_call(transport, origin, session, parsed, named, admitted)
+                    .subscribing_to(noted);
                 if matches!(
                     parsed.request.method,
                     Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe
@@ -696,7 +703,6 @@ impl Ingress {
         } = parsed;
         let method = request.method.clone();
         let uri = || params.uri().and_then(Value::as_str);
-        let mut noted = None;
         let listening = match method {
             Method::SetLogLevel => {
                 session
@@ -705,12 +711,7 @@ impl Ingress {
                 None
             }
             // Recorded before the server gets the request, since it may send messages at once.
-            Method::Subscribe => {
-                noted = uri()
-                    .filter(|uri| session.session.note_subscription(uri))
-                    .map(Into::into);
-                transport.listen(&self.core, session)
-            }
+            Method::Subscribe => transport.listen(&self.core, session),
             Method::Unsubscribe => {
                 uri()
                     .iter()
@@ -761,9 +762,7 @@ impl Ingress {
         if let Some(detached) = transport.detached() {
             call.outlive_in(detached);
         }
-        LegacyCall::new(call, filter, Arc::clone(client))
-            .deciding_again(may_go_on)
-            .subscribing_to(noted)
+        LegacyCall::new(call, filter, Arc::clone(client)).deciding_again(may_go_on)
     }
 
     /// Creates the session of a client that sent `initialize`.
@@ -784,10 +783,7 @@ impl Ingress {
                     ?peer,
                     "session refused: no memory left for descriptions of clients"
                 );
-                Refusal::new(
-                    Reason::Busy,
-                    RpcError::new(code::INTERNAL, spent.to_string()),
-                )
+                busy(spent)
             })?;
         let record = SessionRecord {
             holder: origin.holder.clone(),
@@ -1025,6 +1021,32 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
     } else {
         Ok(())
     }
+}
+
+/// Counts the memory of a subscription whose parameters have this size; returns its URI if it is new. It is noted before the server
+/// gets the request, since the server may send messages at once.
+fn note_subscription(
+    session: &Session,
+    parsed: &ParsedRequest,
+    size: usize,
+) -> Result<Option<Box<str>>, Box<Refusal>> {
+    let ParsedRequest {
+        request, params, ..
+    } = parsed;
+    let uri = match request.method {
+        Method::Subscribe => params.uri().and_then(Value::as_str),
+        _ => None,
+    };
+    let Some(uri) = uri else { return Ok(None) };
+    let is_new = session.note_subscription(&uri, size).map_err(busy)?;
+    Ok(is_new.then(|| uri.into()))
+}
+
+fn busy(spent: Spent) -> Box<Refusal> {
+    Refusal::new(
+        Reason::Busy,
+        RpcError::new(code::INTERNAL, spent.to_string()),
+    )
 }
 
 /// The error for a request with neither a session nor modern metadata. "A request missing any

@@ -6,7 +6,7 @@ mod server_requests;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -27,7 +27,7 @@ pub(crate) use self::running_requests::{Cancellation, RunningRequests};
 pub(crate) use self::server_requests::ServerRequests;
 use crate::decision::Client;
 use crate::eras::legacy::InitializeParams;
-use crate::memory::Reservation;
+use crate::memory::{Reservation, Spent};
 use crate::session_records::Released;
 use crate::trace::SessionCount;
 
@@ -35,12 +35,18 @@ use crate::trace::SessionCount;
 /// writes them all. Further subscriptions end with the replica.
 const MOST_SUBSCRIBED: usize = 64 << 10;
 
+/// The bytes of a subscription in all tables, besides URI and parameters.
+const SUBSCRIPTION: usize = 512;
+
+/// The most bytes of a subscription's parameters that any table keeps.
+const KEPT_PARAMS: usize = 16 << 10;
+
 /// A legacy client after `initialize`: an HTTP session, a stream of the HTTP+SSE transport, or a
 /// stdio connection.
 pub(crate) struct Session {
     record: SessionRecord,
     /// Counts the size of `initialize`.
-    _memory: Reservation,
+    memory: Reservation,
     key: SessionKey,
     /// A random number, which differs between all sessions of the client at all replicas.
     opened_as: u64,
@@ -55,9 +61,8 @@ pub(crate) struct Session {
     /// The server sessions that another replica continues after a take-over; `None` if none can
     /// take the session over.
     server_sessions: Option<Arc<ServerSessions>>,
-    /// The resources that the client of a recorded session has subscribed to, as far as there is
-    /// room.
-    subscriptions: Mutex<BTreeSet<String>>,
+    /// The resources that the client has subscribed to, with their bytes in all tables.
+    subscriptions: Mutex<BTreeMap<String, Reservation>>,
     /// Whether the session was taken over, so the client may have missed messages.
     was_moved: bool,
     counted: Mutex<Option<SessionCount>>,
@@ -98,7 +103,7 @@ impl Session {
     ) -> Self {
         Self {
             record,
-            _memory: memory,
+            memory,
             key: SessionKey::fresh(),
             opened_as: fastrand::u64(..),
             log_level: Mutex::default(),
@@ -136,7 +141,13 @@ impl Session {
         self.server_sessions = Some(Arc::new(ServerSessions::continuing(server_sessions)));
         self.opened_as = opened_as.unwrap_or(self.opened_as);
         self.set_log_level(log_level);
-        lock(&self.subscriptions).extend(subscriptions);
+        for uri in subscriptions {
+            if self.note_subscription(&uri, 0).is_err() {
+                tracing::warn!(
+                    "subscription of a session that was taken over is lost: no memory is left"
+                );
+            }
+        }
         self.was_moved = true;
         self
     }
@@ -325,14 +336,14 @@ impl Session {
         }
     }
 
-    /// Notes a resource that the client subscribes to, if there is room; returns whether it is new.
-    pub(crate) fn note_subscription(&self, uri: &str) -> bool {
-        if lock(&self.on_record).is_none() {
-            return false;
-        }
-        let mut subscriptions = lock(&self.subscriptions);
-        let bytes = subscriptions.iter().map(String::len).sum::<usize>() + uri.len();
-        bytes <= MOST_SUBSCRIBED && subscriptions.insert(uri.to_owned())
+    /// Notes a resource that the client subscribes to, in a request with this many bytes of
+    /// parameters; returns whether it is new.
+    pub(crate) fn note_subscription(&self, uri: &str, params: usize) -> Result<bool, Spent> {
+        let bytes = SUBSCRIPTION + 4 * uri.len() + 2 * params.min(KEPT_PARAMS);
+        let memory = self.memory.another(bytes)?;
+        Ok(lock(&self.subscriptions)
+            .insert(uri.to_owned(), memory)
+            .is_none())
     }
 
     /// Notes that the client is not subscribed to a resource.
@@ -342,12 +353,20 @@ impl Session {
 
     /// Whether a subscription of the client to this resource is noted.
     pub(crate) fn has_subscription(&self, uri: &str) -> bool {
-        lock(&self.subscriptions).contains(uri)
+        lock(&self.subscriptions).contains_key(uri)
     }
 
-    /// The resources that the client of a recorded session has subscribed to.
+    /// The resources that the client has subscribed to, as far as a record has room for them.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
-        lock(&self.subscriptions).iter().cloned().collect()
+        let mut room = MOST_SUBSCRIBED;
+        let subscriptions = lock(&self.subscriptions);
+        let uris = subscriptions.keys();
+        let fitting = uris.take_while(|uri| {
+            let rest = room.checked_sub(uri.len());
+            room = rest.unwrap_or_default();
+            rest.is_some()
+        });
+        fitting.cloned().collect()
     }
 
     /// Whether the session was taken over, so the client may have missed messages.
