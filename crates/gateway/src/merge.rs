@@ -17,6 +17,9 @@ pub const BACKENDS_KEY: &str = "dev.fanlight/backends";
 /// The `_meta` key that lists names which two servers claim.
 pub const COLLISIONS_KEY: &str = "dev.fanlight/collisions";
 
+/// The `_meta` key that lists definitions which strict clients would reject.
+pub const LEFT_OUT_KEY: &str = "dev.fanlight/leftOut";
+
 /// One server's contribution to a merged answer.
 #[derive(Clone, Debug)]
 pub struct Contribution {

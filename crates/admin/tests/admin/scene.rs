@@ -352,6 +352,7 @@ impl Scene {
                     one: 1 << 20,
                     all: 4 << 20,
                 },
+                leaves_out_invalid: false,
                 client_notifications: 4,
             },
             cache: CacheLimits {

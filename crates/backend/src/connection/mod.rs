@@ -37,6 +37,7 @@ use crate::request::dialect::Dialect;
 use crate::request::{Reply, TransportContext, span_outcome};
 use crate::settings::{RetryDelays, list_bytes, list_pages};
 use crate::transport::Transport;
+use crate::transport::http::{MAX_REDIRECTS, too_many_redirects};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{Call, ServerSession, TaskDialect};
 use resources::SubscribedResources;
@@ -73,7 +74,7 @@ pub(crate) struct Connection {
     usage: ProcessUsage,
     /// The time when the server last made a task.
     last_task: Mutex<Option<Instant>>,
-    /// Whether the connection was made because the era was in doubt.
+    /// Whether the connection was made because the era or the session was in doubt.
     reprobed: bool,
     /// Whether the connection continues a session that another process opened.
     is_continued: bool,
@@ -231,7 +232,7 @@ impl Connection {
             if let Some(level) = self.log_level_to_raise(call) {
                 Box::pin(self.raise_log_level(level, &call.context.trace)).await;
             }
-            let mut is_first = true;
+            let (mut is_first, mut redirects) = (true, 0);
             let response = loop {
                 let mirrored = match self.mirrored(call) {
                     MirroredMembers {
@@ -258,13 +259,21 @@ impl Connection {
                 };
                 let response = match outcome {
                     Ok(Reply::Answer { response, .. }) => response,
+                    Ok(Reply::Redirected) if redirects < MAX_REDIRECTS => {
+                        redirects += 1;
+                        progress.deadline.set_sent(false);
+                        continue;
+                    }
+                    Ok(Reply::Redirected) => return Err(too_many_redirects().into()),
                     Ok(Reply::Rejected {
                         status,
                         error: body,
+                        session,
                         pause,
                     }) => {
                         let error = BackendError::of_status(status, pause);
-                        return Box::pin(self.rejection(call, status, error, body)).await;
+                        let rejection = self.rejection(call, (status, session), error, body);
+                        return Box::pin(rejection).await;
                     }
                     // Nothing of the request was written, for example because the process ended
                     // before its turn.

@@ -8,14 +8,17 @@
 //! A request that changes nothing is repeated in either case. Any other request is repeated only if
 //! it certainly did not run: the server, asked in the same session, also refuses requests that it
 //! must answer.
+//!
+//! Servers also reject ended sessions with other statuses, or with an error that has the request's
+//! id. As requests have such outcomes too, the server is asked in the same session in any case.
 
 use std::time::Duration;
 
-use fanlight_protocol::{Era, Json, Method, Response};
+use fanlight_protocol::{Era, Json, Method, Response, code};
 use fanlight_telemetry::Parent;
 
 use super::{Connection, Failure, Loss};
-use crate::request::Reply;
+use crate::request::{Reply, SessionSigns};
 use fanlight_canonical::{BackendError, Call};
 
 /// How long a verdict on the era counts as fresh: a request that the server rejects meanwhile is rejected for its own sake.
@@ -28,25 +31,25 @@ impl Connection {
     pub(super) async fn rejection(
         &self,
         call: &Call,
-        status: u16,
+        (status, signs): (u16, SessionSigns),
         error: BackendError,
         body: Option<Json>,
     ) -> Result<Response, Failure> {
-        if matches!(status, 401 | 403) {
-            return Err(Failure::Final(BackendError::Unauthorized { status }));
+        let is_of_connection = matches!(status, 400 | 404 | 405) && !signs.answers;
+        if !is_of_connection {
+            return self
+                .unusual_rejection(call, (status, signs), error, body)
+                .await;
         }
-        if !matches!(status, 400 | 404 | 405) {
-            return Err(Failure::Final(error));
-        }
+        let is_harmless = call.method.changes_nothing();
+        let is_certain = !is_harmless && self.refuses_everything(status, &call.context.trace).await;
         // 2025-11-25 basic/transports, Session Management: start a new session.
-        let has_ended = status == 404 && self.transport.has_session();
-        let loss = if has_ended {
+        let has_ended = status == 404 || (is_certain && signs.is_named);
+        let loss = if has_ended && self.transport.has_session() {
             Loss::SessionGone
         } else {
             Loss::EraDoubt
         };
-        let is_harmless = call.method.changes_nothing();
-        let is_certain = !is_harmless && self.refuses_everything(status, &call.context.trace).await;
         if is_harmless || is_certain {
             let error = if is_certain {
                 error.while_connecting()
@@ -76,10 +79,58 @@ impl Connection {
         }
     }
 
+    /// The outcome of a rejection that has a status for the request or an error with its id. It
+    /// means an ended session only if the server refuses everything in the session.
+    async fn unusual_rejection(
+        &self,
+        call: &Call,
+        (status, signs): (u16, SessionSigns),
+        error: BackendError,
+        body: Option<Json>,
+    ) -> Result<Response, Failure> {
+        let may_concern_session = match (self.transport.http(), status) {
+            (Some(http), _) if !http.has_session() => false,
+            (None, _) => false,
+            _ if signs.is_named => true,
+            // Credentials may have expired.
+            (Some(http), 401 | 403) => !http.has_credentials(),
+            // The server or a proxy is overloaded.
+            (_, 408 | 425 | 429 | 501..) => false,
+            _ => !self.is_confirmed(),
+        };
+        let refuses =
+            may_concern_session && self.refuses_everything(status, &call.context.trace).await;
+        let outcome = match (body.filter(|_| signs.answers), status) {
+            (Some(error), _) => Ok(Response::from_error_object(&error)),
+            (None, 401 | 403) => Err(BackendError::Unauthorized { status }),
+            (None, _) => Err(error),
+        };
+        // Another replica of the server may know the session.
+        let is_gone = refuses || (status == 404 && signs.is_named && may_concern_session);
+        if !is_gone {
+            return outcome.map_err(Failure::Final);
+        }
+        // A failure may come after the request ran, and last.
+        let loss = Loss::SessionGone;
+        let did_not_run = refuses && (status < 500 || signs.is_named);
+        Err(match did_not_run || call.method.changes_nothing() {
+            true => Failure::NotRun {
+                loss,
+                instead: outcome.map_err(BackendError::while_connecting),
+            },
+            false => Failure::MayHaveRun { loss, outcome },
+        })
+    }
+
     /// Whether the era has just been confirmed. If such a server rejects a request, the cause is
     /// the request's content, and another probe would not help.
     pub(super) fn is_confirmed(&self) -> bool {
         self.reprobed && self.since.elapsed() < ERA_RECHECK
+    }
+
+    /// Whether the server refuses everything in the session, as it refused a stream with `status`.
+    pub(crate) async fn has_lost_session(&self, status: u16) -> bool {
+        self.refuses_everything(status, &self.context.root).await
     }
 
     /// Whether the server refuses harmless requests that every server of its era must answer, with
@@ -92,6 +143,16 @@ impl Connection {
         };
         for method in mandatory {
             match self.try_ask(within, method, None).await {
+                // The server answers, but does not know the method.
+                Ok(Reply::Rejected {
+                    error: Some(error),
+                    session: SessionSigns { answers: true, .. },
+                    ..
+                }) if error.get("code").and_then(|code| code.as_i64())
+                    == Some(code::METHOD_NOT_FOUND) =>
+                {
+                    return false;
+                }
                 Ok(Reply::Rejected {
                     status: refused, ..
                 }) if refused == status || refused == 404 => {}

@@ -424,7 +424,7 @@ impl Supervisor {
         if let Target::Stdio(_) = self.settings.target {
             self.settings.starts.record(attempt.elapsed());
         }
-        let reprobed = last_loss == Some(Loss::EraDoubt);
+        let reprobed = matches!(last_loss, Some(Loss::EraDoubt | Loss::SessionGone));
         let connection = Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed));
         // Recorded before a request is sent in the session.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {

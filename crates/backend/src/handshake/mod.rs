@@ -24,7 +24,7 @@ use crate::request::{
 use crate::settings::EraChoice;
 use crate::transport::Transport;
 use crate::transport::channel::Shared;
-use crate::transport::http::HttpTransport;
+use crate::transport::http::{HttpTransport, MAX_REDIRECTS, too_many_redirects};
 use fanlight_canonical::{BackendError, ServerSession};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
@@ -246,6 +246,7 @@ impl Handshake<'_> {
             .await
         {
             Ok(Reply::Answer { response, .. }) => ProbeReply::Answer(response),
+            Ok(Reply::Redirected) => ProbeReply::Unreadable(too_many_redirects()),
             Ok(Reply::Rejected {
                 status,
                 error,
@@ -304,6 +305,7 @@ impl Handshake<'_> {
                     description,
                 })
             }
+            Reply::Redirected => Err(Refusal::Other(too_many_redirects())),
             Reply::Rejected {
                 status,
                 error,
@@ -323,11 +325,20 @@ impl Handshake<'_> {
         method: &Method,
         params: Option<&Json>,
     ) -> Result<Reply, BackendError> {
-        match self.attempt(transport, dialect, method, params, 1).await {
-            Err(BackendError::ClosedEarly) if transport.http().is_some() => {
-                self.attempt(transport, dialect, method, params, 2).await
+        let (mut attempt, mut redirects, mut is_repeated) = (1, 0, false);
+        loop {
+            let outcome = self
+                .attempt(transport, dialect, method, params, attempt)
+                .await;
+            match outcome {
+                Err(BackendError::ClosedEarly) if transport.is_http() && !is_repeated => {
+                    is_repeated = true;
+                }
+                Ok(Reply::Redirected) if redirects < MAX_REDIRECTS => redirects += 1,
+                Ok(Reply::Redirected) => return Err(too_many_redirects()),
+                outcome => return outcome,
             }
-            outcome => outcome,
+            attempt += 1;
         }
     }
 

@@ -153,16 +153,25 @@ async fn keep_stream<T>(
         return;
     };
     while need.wait_for(&is_needed).await.is_ok() {
-        tokio::select! {
-            deaf = http.keep_notification_stream(connection.is_seasoned(), &opened) => {
-                closed(Some(deaf));
-                if deaf == StreamUnavailable::SessionGone {
-                    connection.lose(Loss::SessionGone);
-                }
-                return;
+        let deaf = tokio::select! {
+            deaf = http.keep_notification_stream(connection.is_seasoned(), &opened) => deaf,
+            _ = need.wait_for(|value| !is_needed(value)) => {
+                closed(None);
+                continue;
             }
-            _ = need.wait_for(|value| !is_needed(value)) => closed(None),
+        };
+        let deaf = match deaf {
+            StreamUnavailable::Refused { status } if connection.has_lost_session(status).await => {
+                StreamUnavailable::SessionGone
+            }
+            StreamUnavailable::Refused { .. } => StreamUnavailable::NoStream,
+            deaf => deaf,
+        };
+        closed(Some(deaf));
+        if deaf == StreamUnavailable::SessionGone {
+            connection.lose(Loss::SessionGone);
         }
+        return;
     }
 }
 

@@ -121,7 +121,7 @@ impl End {
                 status: 400 | 404 | 405 | 501,
                 ..
             }) => Self::Unsupported,
-            Ok(Reply::Rejected { .. }) | Err(_) => Self::Broken,
+            Ok(Reply::Rejected { .. } | Reply::Redirected) | Err(_) => Self::Broken,
         }
     }
 }

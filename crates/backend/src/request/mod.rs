@@ -214,14 +214,28 @@ pub(crate) enum Reply {
         /// The session that the server assigned; only set with the answer to `initialize`.
         session: Option<HeaderValue>,
     },
-    /// An HTTP error status without an answer to the request.
+    /// A redirect within the server's origin: the request did not run, and is to be sent again.
+    Redirected,
+    /// An HTTP error status without an answer to the request, or with one whose cause may be the
+    /// session.
     Rejected {
         status: u16,
-        /// A JSON-RPC error object for no request or for another one.
+        /// The body's JSON-RPC error object.
         error: Option<Json>,
+        /// What the rejection says about the session that the request names.
+        session: SessionSigns,
         /// The pause that the server asks for.
         pause: Option<Duration>,
     },
+}
+
+/// Signs that a rejection rejects the session of its request, and not the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionSigns {
+    /// Whether the body's error has the request's id.
+    pub(crate) answers: bool,
+    /// Whether the body's text is about sessions.
+    pub(crate) is_named: bool,
 }
 
 /// The outcome of a request in the form that its span records.
@@ -229,6 +243,7 @@ pub(crate) fn span_outcome(outcome: &Result<Reply, BackendError>) -> Result<&Res
     match outcome {
         Ok(Reply::Answer { response, .. }) => Ok(response),
         Ok(Reply::Rejected { status, .. }) => Err(ErrorType::HttpStatus(*status)),
+        Ok(Reply::Redirected) => Err(ErrorType::HttpStatus(307)),
         Err(error) => Err(error.error_type()),
     }
 }
@@ -239,7 +254,7 @@ const MOST_IN_BATCH: usize = 10_000;
 
 /// The messages in one frame. Only 2025-03-26 lets a server send several at once.
 pub(crate) fn messages(text: Bytes, revision: Option<Revision>) -> Result<Messages, MessageError> {
-    match Message::parse_for_forwarding(text, DEFAULT_NESTING) {
+    match Message::parse_for_forwarding(without_mark(text), DEFAULT_NESTING) {
         Ok(message) => Ok(Messages::One(Some(message))),
         Err(MessageError::Batch(text)) if revision == Some(Revision::V2025_03_26) => {
             let batch = Message::parse_batch(text, DEFAULT_NESTING, MOST_IN_BATCH, Sender::Server)
@@ -255,6 +270,15 @@ pub(crate) fn messages(text: Bytes, revision: Option<Revision>) -> Result<Messag
             ))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A text without the byte order mark that some servers begin with (RFC 8259, 8.1).
+pub(crate) fn without_mark(text: Bytes) -> Bytes {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    match text.starts_with(MARK) {
+        true => text.slice(MARK.len()..),
+        false => text,
     }
 }
 
@@ -288,11 +312,13 @@ pub(crate) fn request_number(id: &Json) -> Option<i64> {
     if whole { number.parse().ok() } else { None }
 }
 
-/// The number of the request that an invalid message tried to answer.
+/// The number of the request that an invalid message tried to answer. JSON that does not claim to
+/// be a message, such as a line of a log, answers nothing, whatever its `id`.
 pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
     match error {
         MessageError::Invalid { id, .. } | MessageError::Confusable { id, .. } => {
-            id.as_ref().and_then(request_number)
+            let claims = claims_to_be_message(text) || ends_as_message(text);
+            id.as_ref().filter(|_| claims).and_then(request_number)
         }
         MessageError::Syntax(syntax)
             if syntax.kind == SyntaxErrorKind::Depth || claims_to_be_message(text) =>
@@ -303,9 +329,21 @@ pub(crate) fn meant_for(text: &[u8], error: &MessageError) -> Option<i64> {
     }
 }
 
+/// The bytes at either end of a text in which it claims to be a message.
+const CLAIM: usize = 4096;
+
 fn claims_to_be_message(text: &[u8]) -> bool {
-    let head = text.get(..text.len().min(4096)).unwrap_or_default();
-    head.first() == Some(&b'{') && head.windows(9).any(|window| window == b"\"jsonrpc\"")
+    let head = text.get(..CLAIM).unwrap_or(text);
+    head.first() == Some(&b'{') && has_claim(head)
+}
+
+/// Like [`claims_to_be_message`], for a text that is complete.
+fn ends_as_message(text: &[u8]) -> bool {
+    has_claim(text.get(text.len().saturating_sub(CLAIM)..).unwrap_or(text))
+}
+
+fn has_claim(part: &[u8]) -> bool {
+    part.windows(9).any(|window| window == b"\"jsonrpc\"")
 }
 
 /// The message that cancels a request at a server.
@@ -355,6 +393,23 @@ mod tests {
         assert!(messages(batch(), None).is_err());
         let broken = Bytes::from_static(br#"[{"jsonrpc":"2.0","id":1,"result":{}},7]"#);
         assert!(messages(broken, Some(Revision::V2025_03_26)).is_err());
+    }
+
+    #[test]
+    fn only_a_text_that_claims_to_be_a_message_answers_a_request() {
+        for (text, number) in [
+            (r#"{"jsonrpc":"2.0","id":7}"#, Some(7)),
+            (r#"{"id":7,"result":1,"error":2,"jsonrpc":"2.0"}"#, Some(7)),
+            (r#"{"level":30,"id":7,"msg":"handling"}"#, None),
+            (r#"{"id":7,"result":{},"status":200}"#, None),
+        ] {
+            let error = messages(Bytes::from_static(text.as_bytes()), None)
+                .err()
+                .unwrap();
+            assert_eq!(meant_for(text.as_bytes(), &error), number, "{text}");
+        }
+        let marked = "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}";
+        assert_eq!(messages(marked.into(), None).map(Iterator::count), Ok(1));
     }
 
     #[test]

@@ -370,6 +370,9 @@ async fn call_rejected_with_404_ends_its_session_even_if_it_is_not_repeated() {
 const FORGOTTEN: &str =
     r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}"#;
 
+/// An error for the request itself.
+const REFUSED: &str = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"},"id":ID}"#;
+
 #[tokio::test]
 async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
     for (code, kind, body, new_sessions) in [
@@ -382,6 +385,8 @@ async fn call_that_ran_is_not_repeated_whatever_its_answer_says_of_a_session() {
             0,
         ),
         (404, "text/plain", "No such SESSION", 1),
+        (410, "text/plain", "session gone", 0),
+        (500, "text/plain", "unknown session", 0),
     ] {
         let (sessions, ledger) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, ran) = (Arc::clone(&sessions), Arc::clone(&ledger));
@@ -433,6 +438,22 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         (404, "text/plain", ""),
         (400, "application/json", FORGOTTEN),
         (404, "application/json", FORGOTTEN),
+        (404, "application/json", REFUSED),
+        (400, "application/json", REFUSED),
+        (422, "application/json", REFUSED),
+        (500, "application/json", FORGOTTEN),
+        (401, "text/plain", "Unauthorized: Session not found"),
+        (401, "text/plain", ""),
+        (403, "application/json", FORGOTTEN),
+        (404, "text/event-stream", "data: {}\n\n"),
+        (410, "text/plain", "Gone"),
+        (422, "text/plain", "expect initialize request"),
+        (500, "text/html", "<p>Unknown session"),
+        (
+            503,
+            "application/json",
+            r#"{"detail":"Invalid session ID"}"#,
+        ),
     ] {
         let (sessions, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begun, runs) = (Arc::clone(&sessions), Arc::clone(&ran));
@@ -446,7 +467,8 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
                 if !method.starts_with("notifications/")
                     && seen.header("mcp-session-id") == Some("s1") =>
             {
-                Reply::Whole(code, String::new(), kind, body.to_owned())
+                let body = body.replace("ID", &seen.id());
+                Reply::Whole(code, String::new(), kind, body)
             }
             "tools/call" => {
                 runs.fetch_add(1, Ordering::SeqCst);
@@ -456,12 +478,77 @@ async fn call_of_a_server_that_forgot_the_session_is_repeated_whatever_the_statu
         })
         .await;
         let backend = start(settings(server.transport()));
-        assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
+        let answer = ask(&backend, "tools/call", "").await;
+        assert_eq!(answer.as_deref(), Ok("{}"), "{code} {body}");
         assert_eq!(ran.load(Ordering::SeqCst), 1);
         // The probe used the session in question.
         let probe = server.next_of("ping").await;
         assert_eq!(probe.header("mcp-session-id"), Some("s1"));
     }
+}
+
+#[tokio::test]
+async fn failing_server_gets_a_new_session_but_no_call_twice() {
+    let (failing, ran) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (fails, runs) = (Arc::clone(&failing), Arc::clone(&ran));
+    let server = Server::start(move |seen| match seen.method().as_str() {
+        "server/discover" | "initialize" | "notifications/initialized" => {
+            legacy(seen, "s").unwrap()
+        }
+        "tools/call" if runs.fetch_add(1, Ordering::SeqCst) > 0 => seen.result("{}"),
+        _ if fails.load(Ordering::SeqCst) => status(500),
+        _ => legacy(seen, "s").unwrap(),
+    })
+    .await;
+    let backend = start(settings(server.transport()));
+    let failed = ask(&backend, "tools/call", "").await.unwrap_err();
+    assert!(failed.may_have_run(), "{failed}");
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    failing.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&backend, "tools/call", "").await.unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn redirect_within_the_origin_is_followed() {
+    for code in [307, 308] {
+        let mut server = Server::start(move |seen| match seen.target.as_str() {
+            "/mcp" => {
+                let to = "Location: /mcp/?k=1\r\n".to_owned();
+                Reply::Whole(code, to, "text/plain", String::new())
+            }
+            "/mcp/?k=1" if seen.method() == "tools/call" => {
+                let to = "Location: b\r\n".to_owned();
+                Reply::Whole(code, to, "text/plain", String::new())
+            }
+            _ if seen.method() == "tools/call" => seen.result(r#"{"n":1}"#),
+            _ => legacy(seen, "s").unwrap(),
+        })
+        .await;
+        let backend = start(settings(server.transport()));
+        let answer = ask(&backend, "tools/call", "").await;
+        assert_eq!(answer.as_deref(), Ok(r#"{"n":1}"#), "{code}");
+        let calls = [
+            server.next_of("tools/call").await,
+            server.next_of("tools/call").await,
+        ];
+        assert_eq!(calls.map(|call| call.target), ["/mcp/?k=1", "/mcp/b"]);
+    }
+    let server = Server::start(|_| {
+        let to = "Location: /mcp\r\n".to_owned();
+        Reply::Whole(307, to, "text/plain", String::new())
+    })
+    .await;
+    let error = start(settings(server.transport()))
+        .describe()
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("more than 5 redirects"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ impl Walk<'_> {
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result
                 .get("nextCursor")
-                .filter(|next| next.kind() == Kind::String);
+                .filter(|next| next.kind() != Kind::Null);
             let entries = self.entries
                 + result
                     .get(self.kind.member())
@@ -151,6 +151,9 @@ impl Walk<'_> {
             self.entries = entries;
             self.results.push(result);
             let Some(next) = next else { return Ok(()) };
+            if next.kind() != Kind::String {
+                return Err(cut_short("its `nextCursor` is no string"));
+            }
             if self.entries == self.limits.entries {
                 return Err(self.too_many_entries());
             }

@@ -10,10 +10,11 @@ use fanlight_canonical::Rewritten;
 use fanlight_protocol::json::{Edits, Json, Kind};
 
 use super::ListKind;
+use super::invalid;
 use super::needs::Needs;
 use super::rewritten;
 use super::shown::Collision;
-use super::snapshot::{Entry, Part, Snapshot, UnreadableEntry};
+use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnreadableEntry};
 use super::uri_template::UriTemplate;
 use super::view;
 use crate::merge::Contribution;
@@ -143,7 +144,9 @@ impl Snapshot {
             });
         }
         let collisions = view::collisions_json(Some(kind), &snapshot.collisions);
-        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), collisions);
+        let invalid = view::invalid_json(snapshot.invalid.iter());
+        let more = [collisions, invalid];
+        snapshot.rest = view::rest(kind.member(), snapshot.contributions(), more);
         snapshot.views = std::iter::repeat_with(OnceLock::new)
             .take(topology.endpoints.len())
             .collect();
@@ -210,21 +213,38 @@ impl Snapshot {
                 why,
             });
         }
+        let is_checked = merging.topology.leaves_out_invalid();
+        let reason = match is_checked {
+            true => invalid::reason(kind, &element),
+            false => None,
+        };
+        let unnamed = |element, original| Entry {
+            visible: Arc::new(element),
+            key: None,
+            original,
+            backend,
+            shows_app: false,
+            rewriting: None,
+            rewritten: Rewritten::NONE,
+            needs: None,
+        };
+        if let Some(reason) = reason {
+            return self.invalid.push(InvalidEntry {
+                backend: member.name().to_owned(),
+                entry: unnamed(element, original),
+                reason,
+            });
+        }
         let (Some(range), Some(original)) = (range, original) else {
             // No request can name this entry, but the server lists it.
-            let visible = Arc::new(element);
-            let (rewriting, rewritten, needs) = (None, Rewritten::NONE, None);
-            let entry = Entry {
-                visible,
-                key: None,
-                original: None,
-                backend,
-                shows_app: false,
-                rewriting,
-                rewritten,
-                needs,
-            };
-            return self.entries.push(entry);
+            return self.entries.push(unnamed(element, None));
+        };
+        let (range, element) = match is_checked
+            .then(|| invalid::without_nulls(&element))
+            .flatten()
+        {
+            Some(element) => (key_of(&element).unwrap_or(range), element),
+            None => (range, element),
         };
         let (key, mut rewritten) = match kind.is_named() {
             true => naming.rewritten(&original).into_parts(),

@@ -49,6 +49,8 @@ pub(crate) struct Snapshot {
     pub(super) withholding: Vec<BackendId>,
     /// The entries that are left out because programs could read them differently.
     pub(super) unreadable: Vec<UnreadableEntry>,
+    /// The entries that are left out because strict clients would reject the list.
+    pub(super) invalid: Vec<InvalidEntry>,
     pub(super) rest: Merged,
     pub(super) collisions: Vec<Collision>,
     /// The names in the configuration that servers do not list.
@@ -217,6 +219,7 @@ impl Snapshot {
                 );
             }
         }
+        self.log_invalid(previous);
         let list = self.kind.map_or("", ListKind::member);
         for (count, claimed, what) in self.findings() {
             warn!(list, count, claimed, "{what}");
@@ -226,6 +229,21 @@ impl Snapshot {
         {
             let (count, name) = (self.unreadable.len(), escaped(name));
             warn!(list, count, backend, %name, %why, "entries are left out, because programs could read them differently");
+        }
+    }
+
+    /// Logs the entries that are left out and were not left out of `previous`.
+    fn log_invalid(&self, previous: Option<&Self>) {
+        let list = self.kind.map_or("", ListKind::member);
+        let is_known = |found: &InvalidEntry| {
+            previous.is_some_and(|previous| previous.invalid.iter().any(|one| one.is_same(found)))
+        };
+        let mut news = self.invalid.iter().filter(|found| !is_known(found));
+        if let Some(first) = news.next() {
+            let (count, backend) = (1 + news.count(), &first.backend);
+            let (name, reason) = (first.name().unwrap_or_default(), first.reason);
+            let name = escaped(&name);
+            warn!(list, count, backend, %name, reason, "entries are left out, because strict clients would reject the list of all servers");
         }
     }
 
@@ -293,6 +311,29 @@ pub struct UnreadableEntry {
     pub name: String,
     /// The reason.
     pub why: Unreadable,
+}
+
+/// An entry that is left out because strict clients would reject the list with it.
+#[derive(Clone, Debug)]
+pub struct InvalidEntry {
+    /// The server.
+    pub backend: String,
+    /// The entry as the server lists it.
+    pub entry: Entry,
+    /// The reason.
+    pub reason: &'static str,
+}
+
+impl InvalidEntry {
+    /// The server's own name or URI of the entry, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        Some(self.entry.original.as_ref()?.as_str()?.into_owned())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.backend == other.backend && self.entry.original == other.entry.original
+    }
 }
 
 /// A name in the configuration that the server does not list.

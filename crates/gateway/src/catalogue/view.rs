@@ -12,7 +12,7 @@ use fanlight_protocol::{Response, task_support};
 use super::ListKind;
 use super::pages::{self, Pages};
 use super::shown::{Collision, Shown};
-use super::snapshot::{Entry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
+use super::snapshot::{Entry, InvalidEntry, Part, Snapshot, UnknownName, UnreadableEntry, find_in};
 use crate::merge::{self, Contribution, Except, Merged};
 use crate::topology::{self, BackendId, Filtered, View};
 use crate::uri_places as places;
@@ -39,6 +39,9 @@ pub(crate) struct PageOf<'a> {
     /// The extensions that some entries need and the client lacks.
     pub(crate) lacking: Vec<Arc<str>>,
 }
+
+/// The number of left out entries that clients are told of.
+const MOST_LEFT_OUT: usize = 20;
 
 impl Shown {
     fn new(whole: &Snapshot, view: &View) -> Self {
@@ -103,10 +106,17 @@ impl Shown {
             .filter_map(|(index, _)| whole.parts.get(*index))
             .map(|part| &part.contribution)
             .collect();
+        let invalid = whole.invalid.iter().filter(|found| {
+            let shows_it = |kind| shows(view, kind, &found.entry);
+            view.shows(found.entry.backend) && whole.kind.is_some_and(shows_it)
+        });
         shown.rest = rest(
             kind,
             contributions.iter().copied(),
-            collisions_json(whole.kind, &shown.collisions),
+            [
+                collisions_json(whole.kind, &shown.collisions),
+                invalid_json(invalid),
+            ],
         );
         shown
     }
@@ -157,12 +167,11 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
 pub(super) fn rest<'a>(
     member: &str,
     contributions: impl IntoIterator<Item = &'a Contribution, IntoIter: Clone>,
-    collisions: Option<Json>,
+    [collisions, invalid]: [Option<Json>; 2],
 ) -> Merged {
-    let more: Vec<_> = collisions
-        .map(|list| (merge::COLLISIONS_KEY, list))
-        .into_iter()
-        .collect();
+    let collisions = collisions.map(|list| (merge::COLLISIONS_KEY, list));
+    let invalid = invalid.map(|list| (merge::LEFT_OUT_KEY, list));
+    let more: Vec<_> = collisions.into_iter().chain(invalid).collect();
     merge::merge(
         contributions,
         Except {
@@ -171,6 +180,23 @@ pub(super) fn rest<'a>(
         },
         &more,
     )
+}
+
+/// The entries that are left out, as clients are told.
+pub(super) fn invalid_json<'a>(entries: impl Iterator<Item = &'a InvalidEntry>) -> Option<Json> {
+    let mut list = ArrayBuilder::default();
+    let mut is_empty = true;
+    for found in entries.take(MOST_LEFT_OUT) {
+        let mut object = ObjectBuilder::new();
+        object.string("backend", &found.backend);
+        if let Some(name) = &found.entry.original {
+            object.member("name", name);
+        }
+        object.string("reason", found.reason);
+        list.push(&object.finish());
+        is_empty = false;
+    }
+    (!is_empty).then(|| list.finish())
 }
 
 /// The collisions as clients get them.
@@ -381,6 +407,12 @@ impl ListView {
     #[must_use]
     pub fn unreadable(&self) -> &[UnreadableEntry] {
         &self.whole.unreadable
+    }
+
+    /// The entries that are left out because strict clients would reject the list.
+    #[must_use]
+    pub fn invalid(&self) -> &[InvalidEntry] {
+        &self.whole.invalid
     }
 
     /// The names in the configuration that servers do not list.

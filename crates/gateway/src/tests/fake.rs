@@ -592,6 +592,7 @@ pub(super) fn limits(page_size: usize) -> ListLimits {
             one: 1 << 20,
             all: 4 << 20,
         },
+        leaves_out_invalid: false,
         client_notifications: 4,
     }
 }

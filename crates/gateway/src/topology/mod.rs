@@ -277,6 +277,11 @@ impl Topology {
         is_read.then(|| definition.read_strictly().err()).flatten()
     }
 
+    /// Whether definitions that strict clients reject are left out.
+    pub(crate) fn leaves_out_invalid(&self) -> bool {
+        self.limits.leaves_out_invalid && self.backends.len() > 1
+    }
+
     /// Whether calls of any tool need approval.
     pub(crate) fn has_approvals(&self) -> bool {
         self.has_approvals

@@ -100,6 +100,9 @@ pub struct ListLimits {
     pub spares_streams: bool,
     /// The most bytes that lists may have.
     pub bytes: ByteLimits,
+    /// Whether lists of several servers leave out definitions for which strict clients reject the
+    /// whole list.
+    pub leaves_out_invalid: bool,
     /// How many unknown notifications from clients are being forwarded at the same time.
     pub client_notifications: usize,
 }
@@ -117,6 +120,7 @@ impl Default for ListLimits {
                 one: limit("listBytes", LIST_BYTES),
                 all: 256 << 20,
             },
+            leaves_out_invalid: true,
             client_notifications: 64,
         }
     }

@@ -22,7 +22,7 @@ use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
-use crate::request::{OutgoingRequest, Reply, TransportContext, cancelled_text};
+use crate::request::{OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text};
 use crate::settings::OPEN_SERVER_REQUESTS;
 use fanlight_canonical::BackendError;
 use fanlight_fair::LogLimit;
@@ -254,7 +254,8 @@ impl Shared {
                         Ok(Sent::Accepted) => {}
                         Ok(Sent::Rejected { status, pause }) => {
                             (place.sent, place.is_open) = (false, false);
-                            return Ok(Reply::Rejected { status, error: None, pause });
+                            let session = SessionSigns::default();
+                            return Ok(Reply::Rejected { status, error: None, session, pause });
                         }
                         Err(error) => {
                             (place.sent, place.is_open) = (error.may_have_run(), false);

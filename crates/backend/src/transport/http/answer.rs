@@ -5,18 +5,22 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use fanlight_http::client::BodyBuffer;
 use fanlight_protocol::json::DEFAULT_NESTING;
-use fanlight_protocol::{Json, Message, sse};
+use fanlight_protocol::{Json, Message, Revision, sse};
 use fanlight_telemetry::metrics::Direction;
 use http::header::{self, HeaderValue};
+use tokio::time::timeout;
 
 use super::client::HttpResponse;
 use super::headers::SESSION_ID;
-use super::{HttpTransport, drain};
+use super::{HttpTransport, REST, drain};
 use crate::log::excerpt;
 use crate::memory::Arriving;
-use crate::request::{ActiveRequest, Reply, messages, request_number};
+use crate::request::{ActiveRequest, Reply, SessionSigns, messages, request_number, without_mark};
 use fanlight_canonical::BackendError;
 use fanlight_canonical::Pending;
+
+/// The number of bytes to read of a body that explains a rejection.
+const EXPLANATION: usize = 1 << 10;
 
 /// The content type of a body.
 enum Form {
@@ -63,7 +67,8 @@ impl HttpTransport {
     ) -> impl Future<Output = Result<Reply, BackendError>> + Send {
         async move {
             let body = self.read_body(http).await?;
-            let messages = messages(body, self.revision);
+            // Some servers of every revision send the answer in a batch.
+            let messages = messages(body, Some(Revision::V2025_03_26));
             let messages = messages.map_err(|error| malformed(error.to_string()))?;
             let mut answers = messages.filter_map(|message| match message {
                 Message::Response(response) => Some(response),
@@ -163,30 +168,51 @@ impl HttpTransport {
             .io(Direction::Receive, bytes as u64);
     }
 
-    /// Reads an error status. If the body answers the request, it is an ordinary answer.
+    /// Reads an error status. If the body answers the request, it is an ordinary answer, unless the
+    /// server may have forgotten the session.
     async fn read_rejection(&self, mut http: HttpResponse, form: &Form, id: i64) -> Reply {
         let (status, pause) = (http.status.as_u16(), retry_after(&http));
         self.endpoint.note_challenge(&http);
+        if self.follow(&http) {
+            drain(&self.endpoint, &self.context.tasks, http);
+            return Reply::Redirected;
+        }
+        let mut session = SessionSigns::default();
         let body = match form {
-            Form::Json => self.read_body(&mut http).await.ok(),
-            Form::Other(_) => {
+            Form::Json => self.read_body(&mut http).await.ok().map(without_mark),
+            Form::Events | Form::Other(_) => {
+                if self.has_session() {
+                    session.is_named = names_session(&explanation(&mut http).await);
+                }
                 drain(&self.endpoint, &self.context.tasks, http);
                 None
             }
-            Form::Events => None,
         };
         let Some(body) = body else {
             return Reply::Rejected {
                 status,
                 error: None,
+                session,
                 pause,
             };
         };
+        session.is_named = names_session(body.get(..EXPLANATION).unwrap_or(&body));
         match Message::parse(body.clone(), DEFAULT_NESTING) {
             Ok(Message::Response(response)) if request_number(&response.id()) == Some(id) => {
-                Reply::Answer {
-                    response,
-                    session: None,
+                match response.error().filter(|_| self.has_session()) {
+                    None => Reply::Answer {
+                        response,
+                        session: None,
+                    },
+                    error => Reply::Rejected {
+                        status,
+                        error,
+                        session: SessionSigns {
+                            answers: true,
+                            ..session
+                        },
+                        pause,
+                    },
                 }
             }
             // An error for no request may lack the id (2026-07-28 streamable-http, Sending
@@ -208,11 +234,34 @@ impl HttpTransport {
                 Reply::Rejected {
                     status,
                     error,
+                    session,
                     pause,
                 }
             }
         }
     }
+}
+
+/// The beginning of a body that says why a request was rejected.
+async fn explanation(http: &mut HttpResponse) -> Vec<u8> {
+    let mut text = Vec::new();
+    let reading = async {
+        while text.len() < EXPLANATION
+            && let Ok(Some(chunk)) = http.chunk().await
+        {
+            text.extend_from_slice(chunk.get(..EXPLANATION).unwrap_or(&chunk));
+        }
+    };
+    let _ = timeout(REST.1, reading).await;
+    text
+}
+
+/// Whether a rejection speaks of a session or its beginning, as in `Session not found`,
+/// `Server not initialized` and `expect initialize request`.
+fn names_session(text: &[u8]) -> bool {
+    let text = text.to_ascii_lowercase();
+    let has = |word: &[u8]| text.windows(word.len()).any(|found| found == word);
+    has(b"session") || has(b"initiali")
 }
 
 /// The pause that the server asks for: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), limited to

@@ -1,8 +1,7 @@
 //! The HTTP client of one server. `fanlight_http::client` serves plain `http:` without a proxy;
 //! `hyper-util` serves TLS, with HTTP/2, and proxies.
 //!
-//! Neither follows redirects, keeps cookies or decompresses, nor repeats a request of which
-//! anything was sent.
+//! Neither follows redirects or keeps cookies, nor repeats a request of which anything was sent.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -27,6 +26,7 @@ use reqwest::Url;
 use tokio_rustls::rustls;
 
 use super::authorities::Authorities;
+use super::coding::Coding;
 use super::connector::Connector;
 use super::tls_error::is_refused_handshake;
 use crate::credentials::NoCredentials;
@@ -74,6 +74,8 @@ pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Body,
+    /// Set if the body is coded.
+    coding: Option<Box<Coding>>,
 }
 
 enum Body {
@@ -95,6 +97,8 @@ pub(super) enum HttpError {
     Library(legacy::Error),
     /// A body that broke off.
     Body(hyper::Error),
+    /// A body that cannot be decoded.
+    Coding(String),
     /// There are no settings for TLS.
     Tls(rustls::Error),
     /// There were no credentials for the request.
@@ -251,6 +255,7 @@ impl HttpResponse {
         let (head, body) = response.into_parts();
         Self {
             status: head.status,
+            coding: Coding::declared_in(&head.headers),
             headers: head.headers,
             body,
         }
@@ -259,6 +264,7 @@ impl HttpResponse {
     /// The number of unread bytes of the body, if known.
     pub(super) fn content_length(&self) -> Option<u64> {
         match &self.body {
+            _ if self.coding.is_some() => None,
             Body::Pooled(body) => body.length(),
             Body::Library(body) => body.size_hint().exact(),
         }
@@ -268,9 +274,25 @@ impl HttpResponse {
     pub(super) fn chunk(
         &mut self,
     ) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send {
-        poll_fn(|cx| match &mut self.body {
-            Body::Pooled(body) => body.poll_chunk(cx).map_err(HttpError::Pooled),
-            Body::Library(body) => poll_data(body, cx).map_err(HttpError::Body),
+        poll_fn(|cx| {
+            loop {
+                if let Some(coding) = &mut self.coding
+                    && let Some(decoded) = coding.decode().map_err(HttpError::Coding)?
+                {
+                    return Poll::Ready(Ok(Some(decoded)));
+                }
+                let chunk = ready!(match &mut self.body {
+                    Body::Pooled(body) => body.poll_chunk(cx).map_err(HttpError::Pooled),
+                    Body::Library(body) => poll_data(body, cx).map_err(HttpError::Body),
+                })?;
+                let Some(coding) = &mut self.coding else {
+                    return Poll::Ready(Ok(chunk));
+                };
+                match chunk {
+                    Some(chunk) => coding.push(chunk).map_err(HttpError::Coding)?,
+                    None => return Poll::Ready(coding.finish().map_err(HttpError::Coding)),
+                }
+            }
         })
     }
 
@@ -280,11 +302,11 @@ impl HttpResponse {
         buffer: &mut BodyBuffer,
     ) -> Result<Option<usize>, HttpError> {
         match &mut self.body {
-            Body::Pooled(body) => body
+            Body::Pooled(body) if self.coding.is_none() => body
                 .read_into(&self.headers, buffer)
                 .await
                 .map_err(HttpError::Pooled),
-            Body::Library(_) => Ok(None),
+            Body::Library(_) | Body::Pooled(_) => Ok(None),
         }
     }
 }
@@ -334,7 +356,7 @@ impl HttpError {
                 matches!(error, pooled::Error::Connect(_) | pooled::Error::Unsent(_))
             }
             Self::Library(error) => error.is_connect() || is_refused_handshake(error),
-            Self::Body(_) => false,
+            Self::Body(_) | Self::Coding(_) => false,
             Self::Tls(_) | Self::NoCredentials(_) => true,
         }
     }
@@ -346,6 +368,7 @@ impl HttpError {
             Self::Library(error) => Some(error),
             Self::Body(error) => Some(error),
             Self::Tls(error) => Some(error),
+            Self::Coding(reason) => return reason.clone(),
             Self::NoCredentials(_) => return "no credentials".into(),
         };
         while let Some(next) = innermost.and_then(Error::source) {

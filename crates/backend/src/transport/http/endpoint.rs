@@ -99,6 +99,10 @@ impl HttpEndpoint {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
+        headers.insert(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        );
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
         let headers = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
         Ok(Self {
@@ -114,30 +118,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Sends a request to the endpoint itself.
-    pub(super) fn execute(&self, method: Method, headers: HeaderMap, body: Bytes) -> Exchange {
-        self.execute_at(&self.target, method, headers, body)
-    }
-
-    /// Like [`Self::execute`], for a request whose response may be a long event stream with little
-    /// traffic.
-    pub(super) fn execute_lasting(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Exchange {
-        let target = Arc::clone(&self.target);
-        self.send(HttpRequest {
-            method,
-            target,
-            headers,
-            body,
-            may_last: true,
-        })
-    }
-
-    /// Sends a request to another URL of the same origin.
+    /// Sends a request to a URL of the endpoint's origin.
     pub(super) fn execute_at(
         &self,
         target: &Arc<Target>,
@@ -151,6 +132,24 @@ impl HttpEndpoint {
             headers,
             body,
             may_last: false,
+        })
+    }
+
+    /// Like [`Self::execute_at`], for a request whose response may be a long event stream with
+    /// little traffic.
+    pub(super) fn execute_lasting(
+        &self,
+        target: &Arc<Target>,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Exchange {
+        self.send(HttpRequest {
+            method,
+            target: Arc::clone(target),
+            headers,
+            body,
+            may_last: true,
         })
     }
 
@@ -187,6 +186,11 @@ impl HttpEndpoint {
     pub(super) fn failure(&self, error: &HttpError) -> BackendError {
         if let HttpError::NoCredentials(missing) = error {
             return missing.clone().into();
+        }
+        if let HttpError::Coding(reason) = error {
+            return BackendError::Malformed {
+                reason: reason.clone(),
+            };
         }
         if error.nothing_was_sent() {
             let Problem { what, details } = problem::of(error);

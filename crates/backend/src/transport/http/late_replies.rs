@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use super::client::Target;
 use super::headers::MessageHeaders;
 use super::{HttpEndpoint, HttpTransport};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests, ServerRequestReply};
@@ -14,6 +15,7 @@ use crate::settings::DELIVERY;
 /// Sends replies of one session, independently of the connection's other users.
 struct Replier {
     endpoint: Arc<HttpEndpoint>,
+    target: Arc<Target>,
     headers: MessageHeaders,
     /// The time limit of one reply.
     limit: Duration,
@@ -21,9 +23,12 @@ struct Replier {
 
 impl Replier {
     async fn send(&self, text: Bytes) {
-        let post = self
-            .endpoint
-            .execute(http::Method::POST, self.headers.of_message(), text);
+        let post = self.endpoint.execute_at(
+            &self.target,
+            http::Method::POST,
+            self.headers.of_message(),
+            text,
+        );
         if !matches!(timeout(self.limit, post).await, Ok(Ok(http)) if http.status.is_success()) {
             tracing::debug!("reply to a request of the server not accepted");
         }
@@ -68,6 +73,7 @@ impl HttpTransport {
         let limit = DELIVERY;
         Replier {
             endpoint: Arc::clone(&self.endpoint),
+            target: self.target(),
             headers: self.headers.clone(),
             limit,
         }

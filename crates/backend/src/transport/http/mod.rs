@@ -5,6 +5,7 @@ mod answer;
 mod authorities;
 mod authorized;
 mod client;
+mod coding;
 mod connector;
 mod endpoint;
 mod event_stream;
@@ -21,6 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use fanlight_protocol::{Era, Method, Revision};
 use fanlight_telemetry::metrics::Direction;
@@ -33,8 +35,9 @@ pub(crate) use notification_stream::{StreamState, StreamUnavailable};
 
 use answer::answers_in_json;
 use authorized::Exchange;
-use client::HttpResponse;
+use client::{HttpResponse, Target};
 use headers::MessageHeaders;
+use sse_transport::joined_url;
 
 use crate::request::server_request::ServerRequestReply;
 use crate::request::{ActiveRequest, OutgoingRequest, Reply, TransportContext, cancelled_text};
@@ -43,6 +46,9 @@ use fanlight_canonical::BackendError;
 
 /// The time for a server's answer to the end of a session.
 const SESSION_END: Duration = Duration::from_secs(1);
+
+/// The number of redirects of one request to follow.
+pub(crate) const MAX_REDIRECTS: usize = 5;
 
 /// The limits for reading the rest of a stream after its answer, so that its connection can be
 /// reused. A constant: the answer has already been delivered.
@@ -55,6 +61,8 @@ pub(crate) struct HttpTransport {
     headers: MessageHeaders,
     /// The agreed revision.
     revision: Option<Revision>,
+    /// Where the server has redirected requests to.
+    redirected: ArcSwapOption<Target>,
 }
 
 impl HttpTransport {
@@ -65,6 +73,7 @@ impl HttpTransport {
             context,
             headers,
             revision: None,
+            redirected: ArcSwapOption::empty(),
         }
     }
 
@@ -76,6 +85,11 @@ impl HttpTransport {
 
     pub(crate) fn has_session(&self) -> bool {
         self.headers.session().is_some()
+    }
+
+    /// Whether requests have credentials.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.endpoint.has_credentials()
     }
 
     pub(crate) fn session(&self) -> Option<&str> {
@@ -147,10 +161,41 @@ impl HttpTransport {
                 .is_some_and(|revision| revision.era() == Era::Legacy)
     }
 
+    /// The URL for requests.
+    fn target(&self) -> Arc<Target> {
+        self.redirected
+            .load_full()
+            .unwrap_or_else(|| Arc::clone(&self.endpoint.target))
+    }
+
+    /// Sends further requests to the target of a redirect that keeps the request (RFC 9110, 15.4.8
+    /// and 15.4.9); returns whether to repeat this one. The target must have the same origin, since
+    /// it gets the configured headers, credentials included.
+    fn follow(&self, response: &HttpResponse) -> bool {
+        if !is_redirect(response.status.as_u16()) {
+            return false;
+        }
+        let location = response.headers.get(http::header::LOCATION);
+        let url =
+            location.and_then(|location| joined_url(self.target().url(), location.as_bytes()).ok());
+        let Some(target) = url.and_then(Target::new) else {
+            return false;
+        };
+        self.redirected.store(Some(Arc::new(target)));
+        true
+    }
+
     /// Sends a notification.
     pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
-        let sent = self.post(text).await;
-        let status = sent.map_err(|error| self.endpoint.failure(&error))?.status;
+        let mut redirects = 0;
+        let status = loop {
+            let sent = self.post(text.clone()).await;
+            let http = sent.map_err(|error| self.endpoint.failure(&error))?;
+            redirects += 1;
+            if redirects > MAX_REDIRECTS || !self.follow(&http) {
+                break http.status;
+            }
+        };
         match status.as_u16() {
             status @ (401 | 403) => Err(BackendError::Unauthorized { status }),
             status @ 400.. => {
@@ -177,7 +222,8 @@ impl HttpTransport {
                 return;
             }
         }
-        let ending = self.endpoint.execute(
+        let ending = self.endpoint.execute_at(
+            &self.target(),
             http::Method::DELETE,
             self.headers.of_message(),
             Bytes::new(),
@@ -196,7 +242,8 @@ impl HttpTransport {
             .telemetry
             .metrics()
             .io(Direction::Transmit, text.len() as u64);
-        self.endpoint.execute(http::Method::POST, headers, text)
+        self.endpoint
+            .execute_at(&self.target(), http::Method::POST, headers, text)
     }
 
     fn post_lasting(&self, headers: HeaderMap, text: Bytes) -> Exchange {
@@ -205,7 +252,7 @@ impl HttpTransport {
             .metrics()
             .io(Direction::Transmit, text.len() as u64);
         self.endpoint
-            .execute_lasting(http::Method::POST, headers, text)
+            .execute_lasting(&self.target(), http::Method::POST, headers, text)
     }
 
     /// Sends the answer to a server's question while the call's stream is still being read. The
@@ -242,6 +289,18 @@ impl HttpTransport {
     fn is_initialize(request: &ActiveRequest<'_>) -> bool {
         *request.method == Method::Initialize
     }
+}
+
+/// The error if more than [`MAX_REDIRECTS`] redirects follow each other.
+pub(crate) fn too_many_redirects() -> BackendError {
+    BackendError::Malformed {
+        reason: format!("more than {MAX_REDIRECTS} redirects"),
+    }
+}
+
+/// Whether a status redirects a request as it is.
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 307 | 308)
 }
 
 /// Reads the short rest of a response without further content, so that the connection returns to

@@ -31,6 +31,8 @@ pub(crate) enum StreamUnavailable {
     NoStream,
     /// The server has forgotten the session.
     SessionGone,
+    /// The server refuses the stream with this status, although it had one.
+    Refused { status: u16 },
 }
 
 impl HttpTransport {
@@ -46,14 +48,14 @@ impl HttpTransport {
             Position::default(),
             Backoff::new(self.context.timeouts.reconnect),
         );
-        let (mut opened, mut missed) = (may_be_expired, false);
+        let (mut opened, mut was_open, mut missed) = (may_be_expired, false, false);
         loop {
             let (began, mut failing) = (Instant::now(), false);
             // Boxed, since it is large and the stream outlasts it.
             match Box::pin(self.get(position.last_event.as_ref())).await {
                 Ok(Opened::Stream(stream)) => {
                     report(StreamState::Open { missed });
-                    opened = true;
+                    (opened, was_open) = (true, true);
                     self.listen(stream, &mut position).await;
                     // Without an event id to resume from, messages sent meanwhile are lost.
                     missed = position.last_event.is_none();
@@ -76,6 +78,11 @@ impl HttpTransport {
                 | Err(_) => {
                     (failing, missed) = (true, position.last_event.is_none());
                     report(StreamState::Failing);
+                }
+                Ok(Opened::Refused {
+                    status: status @ (400 | 401 | 403 | 410 | 422),
+                }) if was_open && self.has_session() => {
+                    return StreamUnavailable::Refused { status };
                 }
                 Ok(Opened::Refused { status }) => {
                     tracing::debug!(

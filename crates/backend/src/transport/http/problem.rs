@@ -40,7 +40,7 @@ pub(super) fn of(error: &HttpError) -> Problem {
         HttpError::Library(error) => error,
         HttpError::Body(error) => error,
         HttpError::Tls(error) => error,
-        HttpError::NoCredentials(_) => {
+        HttpError::Coding(_) | HttpError::NoCredentials(_) => {
             return Problem {
                 what: error.reason(),
                 details: FailureDetails::default(),

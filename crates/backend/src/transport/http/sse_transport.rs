@@ -49,7 +49,11 @@ impl HttpTransport {
             Ok(Some(event)) if event.name == "endpoint" => event,
             _ => return Ok(None),
         };
-        let url = message_url(self.endpoint.target.url(), &first.data)?;
+        let url = joined_url(self.target().url(), &first.data).map_err(|why| {
+            BackendError::Malformed {
+                reason: format!("its \"endpoint\" event {why}"),
+            }
+        })?;
         let unnamed = || BackendError::Malformed {
             reason: "its \"endpoint\" event names no URI".into(),
         };
@@ -80,21 +84,19 @@ async fn first_event(stream: &mut EventStream) -> Option<Event> {
     }
 }
 
-/// The URL for messages: `uri`, relative to the URL of the stream.
-fn message_url(stream: &Url, uri: &[u8]) -> Result<Url, BackendError> {
-    let refuse = |why: &str| BackendError::Malformed {
-        reason: format!("its \"endpoint\" event {why}"),
-    };
+/// The URL that `uri` names at a URL of the server. It must have the same origin, and no credentials;
+/// the error completes a sentence.
+pub(super) fn joined_url(base: &Url, uri: &[u8]) -> Result<Url, &'static str> {
     let uri = std::str::from_utf8(uri)
         .ok()
         .filter(|uri| uri.len() <= MAX_URI);
-    let joined = uri.and_then(|uri| stream.join(uri).ok());
-    let url = joined.ok_or_else(|| refuse("names no URI"))?;
-    if url.origin() != stream.origin() {
-        return Err(refuse("names another origin than the server's own"));
+    let joined = uri.and_then(|uri| base.join(uri).ok());
+    let url = joined.ok_or("names no URI")?;
+    if url.origin() != base.origin() {
+        return Err("names another origin than the server's own");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("names a URI with credentials"));
+        return Err("names a URI with credentials");
     }
     Ok(url)
 }
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_url_is_of_the_origin_of_the_stream() {
+    fn joined_url_is_of_the_origin_of_the_stream() {
         let stream = Url::parse("http://h:81/a/sse?k=v").unwrap();
         for (uri, url) in [
             (
@@ -244,7 +246,7 @@ mod tests {
             ("?x=1", "http://h:81/a/sse?x=1"),
             ("http://H:81/m", "http://h:81/m"),
         ] {
-            assert_eq!(message_url(&stream, uri.as_bytes()).unwrap().as_str(), url);
+            assert_eq!(joined_url(&stream, uri.as_bytes()).unwrap().as_str(), url);
         }
         let long = "x".repeat(MAX_URI + 1);
         for uri in [
@@ -256,12 +258,8 @@ mod tests {
             "http://",
             &long,
         ] {
-            let refused = message_url(&stream, uri.as_bytes());
-            assert!(
-                matches!(refused, Err(BackendError::Malformed { .. })),
-                "{uri}"
-            );
+            assert!(joined_url(&stream, uri.as_bytes()).is_err(), "{uri}");
         }
-        assert!(message_url(&stream, b"\xff").is_err());
+        assert!(joined_url(&stream, b"\xff").is_err());
     }
 }

@@ -127,7 +127,9 @@ impl HttpTransport {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(error) => {
-                    self.endpoint.failure(&error);
+                    if let BackendError::Malformed { reason } = self.endpoint.failure(&error) {
+                        reading.skipped = Some(reason);
+                    }
                     return Ok(None);
                 }
             }

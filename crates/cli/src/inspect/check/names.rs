@@ -55,8 +55,16 @@ pub(super) fn warnings(list: &ListView) -> impl Iterator<Item = String> {
             collision.kept, collision.other, collision.key, collision.other
         ),
     });
+    let invalid = list.invalid().iter().map(|found| {
+        let name = found.name().unwrap_or_default();
+        let line = format!(
+            "{name:?} of {:?} is left out: {}, and strict clients would reject the list of all servers",
+            found.backend, found.reason
+        );
+        plain(&line, 1000)
+    });
     let objections = list.name_objections().into_iter();
-    collisions.chain(objections.map(|objection| {
+    collisions.chain(invalid).chain(objections.map(|objection| {
         format!("some clients will refuse tool {objection}; a shorter prefix may help")
     }))
 }
