@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, FailureDetails,
-    LIST_SETTLE, Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, SessionKey,
-    place_of,
+    LIST_SETTLE, Listen, Listening, Pending, ProcessOutput, Remedy, RemedyKind, RunningProcess,
+    SessionKey, place_of,
 };
 use fanlight_fair::limit;
 use fanlight_http::client::{PoolSettings, TcpProbes};
@@ -654,6 +654,10 @@ impl BackendClient for Backend {
 
     fn may_rest(&self) -> bool {
         self.pool.may_rest()
+    }
+
+    fn processes(&self) -> Vec<RunningProcess> {
+        self.pool.process_log().running()
     }
 
     fn process_output(&self) -> ProcessOutput {

@@ -47,11 +47,27 @@ struct Writing {
     writers: usize,
     /// Its process id.
     id: Option<u32>,
+    /// Whom it serves.
+    owner: String,
     since: SystemTime,
     /// The time of its last output on standard error, or of its start.
     last: Instant,
     /// Its last non-empty line on standard error.
     last_line: Option<Arc<str>>,
+}
+
+impl Lines {
+    fn running(&self) -> Vec<RunningProcess> {
+        let process = |(number, one): (&u64, &Writing)| RunningProcess {
+            process: *number,
+            id: one.id,
+            owner: one.owner.clone(),
+            since: one.since,
+        };
+        let mut running: Vec<RunningProcess> = self.writing.iter().map(process).collect();
+        running.sort_unstable_by_key(|one| one.process);
+        running
+    }
 }
 
 impl ProcessLog {
@@ -74,6 +90,7 @@ impl ProcessLog {
             Writing {
                 writers: 1,
                 id,
+                owner: String::new(),
                 since: SystemTime::now(),
                 last: Instant::now(),
                 last_line: None,
@@ -88,20 +105,17 @@ impl ProcessLog {
     /// All kept lines, and the processes that still write.
     pub(crate) fn output(&self) -> ProcessOutput {
         let lines = self.lines();
-        let kept = lines.kept.iter().cloned().collect();
-        let process = |(number, one): (&u64, &Writing)| RunningProcess {
-            process: *number,
-            id: one.id,
-            since: one.since,
-        };
-        let mut running: Vec<RunningProcess> = lines.writing.iter().map(process).collect();
-        running.sort_unstable_by_key(|one| one.process);
         ProcessOutput {
-            lines: kept,
+            lines: lines.kept.iter().cloned().collect(),
             dropped: lines.dropped,
             began: Some(self.began),
-            running,
+            running: lines.running(),
         }
+    }
+
+    /// The processes that still write.
+    pub(crate) fn running(&self) -> Vec<RunningProcess> {
+        self.lines().running()
     }
 
     /// The time of a process's last output on standard error, or of its start; `None` after its
@@ -178,6 +192,13 @@ impl ProcessLogWriter {
     /// The number of the process.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Records whom the process serves.
+    pub(crate) fn set_owner(&self, owner: String) {
+        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+            writing.owner = owner;
+        }
     }
 
     /// Records output on standard error, possibly only part of a line.

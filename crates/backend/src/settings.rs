@@ -196,6 +196,8 @@ pub struct ProcessPolicy {
     pub sandbox: Sandbox,
     /// The clients that the process of a modern server serves.
     pub serves: Serves,
+    /// The only principal of its processes, for operators.
+    pub owner: Option<String>,
     /// Whether the first request starts the first process, which otherwise starts at once.
     pub starts_on_demand: bool,
     /// Whether lists outlast Fanlight: until the process has started, lists of an earlier run are

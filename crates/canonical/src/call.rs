@@ -158,6 +158,16 @@ impl CallContext {
         Arc::new(Self::own(trace))
     }
 
+    /// Whether both requests come from one client, as far as known.
+    #[must_use]
+    pub fn is_of_client(&self, other: &Self) -> bool {
+        self.caller == other.caller
+            || (self.caller.client().is_some()
+                && self.caller.client() == other.caller.client()
+                && self.caller.holder() == other.caller.holder()
+                && self.client_info == other.client_info)
+    }
+
     /// A copy of the context for a request that Fanlight makes for the client without reporting
     /// progress.
     #[must_use]

@@ -32,6 +32,31 @@ pub struct Caller {
     identity: Option<Arc<Identity>>,
     /// The sessions at servers, if another replica can continue the client's session.
     server_sessions: Option<Arc<ServerSessions>>,
+    /// Not compared: requests of one client differ.
+    client: Option<SameClient>,
+}
+
+/// What tells that requests without a session come from one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SameClient {
+    /// Their connection, which is standard input.
+    Connection,
+    /// Their principal.
+    Principal,
+    /// Their machine, which is Fanlight's own, and their user on it, if a Unix socket tells.
+    Machine(Option<u32>),
+}
+
+impl SameClient {
+    /// The value of the span attribute.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Principal => "principal",
+            Self::Machine(_) => "machine",
+        }
+    }
 }
 
 impl PartialEq for Caller {
@@ -66,6 +91,7 @@ impl Caller {
             scope,
             identity: None,
             server_sessions: None,
+            client: None,
         }
     }
 
@@ -121,6 +147,18 @@ impl Caller {
     #[must_use]
     pub fn server_sessions(&self) -> Option<&Arc<ServerSessions>> {
         self.server_sessions.as_ref()
+    }
+
+    /// This caller with what tells its client, if anything does.
+    #[must_use]
+    pub fn with_client(self, client: Option<SameClient>) -> Self {
+        Self { client, ..self }
+    }
+
+    /// What tells the client of a request without a session.
+    #[must_use]
+    pub fn client(&self) -> Option<SameClient> {
+        self.client
     }
 
     /// The client's identity and rights; `None` for requests of Fanlight itself and of operators.

@@ -13,7 +13,7 @@ use crate::caller::SessionKey;
 use crate::canary::CanaryRule;
 use crate::error::BackendError;
 use crate::listen::{Listen, Listening};
-use crate::process::ProcessOutput;
+use crate::process::{ProcessOutput, RunningProcess};
 
 /// The future of a server's answer. Dropping it cancels the request at the server.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
@@ -125,6 +125,11 @@ pub trait BackendClient: Send + Sync + 'static {
     /// in.
     fn stand_in(&self) -> Option<&'static str> {
         None
+    }
+
+    /// The server's running processes, oldest first.
+    fn processes(&self) -> Vec<RunningProcess> {
+        Vec::new()
     }
 
     /// The output of the server's processes apart from messages; empty if it has none.

@@ -75,6 +75,7 @@ pub(crate) fn backend_settings(
             sandbox: server.sandbox.sandbox(&config.own_files),
             // Set later, since it depends on whether clients are authenticated.
             serves: Serves::Everybody,
+            owner: None,
             starts_on_demand: server.start == Some(StartChoice::Lazy),
             keeps_lists: is_process && server.start != Some(StartChoice::Eager),
             // Set later, since it depends on where lists are stored.

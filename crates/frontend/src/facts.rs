@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use fanlight_canonical::{Principal, SameClient};
 use fanlight_http::peer_of;
 use fanlight_telemetry::{Headers, Moment, Network};
 
@@ -14,6 +15,8 @@ pub(crate) struct TransportFacts<'a> {
     pub(crate) user: Option<u32>,
     /// Whether another replica forwarded the message.
     pub(crate) is_forwarded: bool,
+    /// Whether another program forwarded the message, which may do so for several clients.
+    pub(crate) is_proxied: bool,
     pub(crate) trace_context: Headers<'a>,
 }
 
@@ -23,6 +26,18 @@ impl TransportFacts<'_> {
         match self.network {
             Network::Http { client, .. } => client.map(|address| address.ip()),
             Network::Stdio => None,
+        }
+    }
+
+    /// What tells which client of a principal sent a message without a session.
+    pub(crate) fn client_of(&self, principal: &Principal) -> Option<SameClient> {
+        match self.network {
+            Network::Stdio => Some(SameClient::Connection),
+            _ if !principal.is_anonymous() => Some(SameClient::Principal),
+            _ if self.is_proxied => None,
+            Network::Http { client, .. } => client
+                .is_none_or(|address| address.ip().to_canonical().is_loopback())
+                .then_some(SameClient::Machine(self.user)),
         }
     }
 

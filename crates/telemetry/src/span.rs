@@ -337,6 +337,14 @@ impl ClientSpan {
         set_session(self.span.as_ref().map(ActiveSpan::record), id);
     }
 
+    /// Records what alone tells the client of a request without a session.
+    pub fn set_told_by(&self, told_by: &str) {
+        if let Some(span) = &self.span {
+            span.record()
+                .update(|fields| fields.optional().told_by = Some(told_by.to_owned()));
+        }
+    }
+
     /// Records the arguments in the `params` of a call, if this is switched on.
     pub fn record_arguments_in(&self, method: &Method, params: &Json) {
         if let (Some(span), Some(backend)) = (&self.span, &self.backend) {

@@ -17,7 +17,7 @@ use crate::names::{
     JSONRPC_REQUEST_ID, Kind, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION, MCP_RESOURCE_URI,
     MCP_SESSION_ID, MIRROR, MIRROR_SPAN, NETWORK_PROTOCOL_NAME, NETWORK_PROTOCOL_VERSION,
     NETWORK_TRANSPORT, OTHER, PARTIAL_FAILURES, POLICY, PRINCIPAL, REWRITTEN,
-    RPC_RESPONSE_STATUS_CODE,
+    RPC_RESPONSE_STATUS_CODE, TOLD_BY,
 };
 use crate::record::{OptionalFields, Record, SpanFields};
 use crate::stored::StoredId;
@@ -117,6 +117,7 @@ impl Record {
         if let Some(optional) = &fields.optional {
             let text =
                 |name, text: &Option<String>| text.clone().map(|text| KeyValue::new(name, text));
+            out.extend(text(TOLD_BY, &optional.told_by));
             out.extend(text(CANARY, &optional.canary));
             out.extend(text(MIRROR, &optional.mirror));
             out.extend(text(POLICY, &optional.policy));

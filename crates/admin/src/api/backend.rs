@@ -42,6 +42,8 @@ struct RunningProcess {
     process: u64,
     /// The process id; on Linux the id of its guard, which has started it and ends with it.
     id: Option<u32>,
+    /// Whom it serves: `Fanlight` for lists, a principal, or unauthenticated clients.
+    owner: String,
     since_ms: f64,
 }
 
@@ -69,6 +71,7 @@ pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<Str
             .map(|one| RunningProcess {
                 process: one.process,
                 id: one.id,
+                owner: one.owner,
                 since_ms: moment(one.since),
             })
             .collect(),

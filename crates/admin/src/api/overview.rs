@@ -144,6 +144,7 @@ impl Latest {
             self.subject.gateway.endpoints_of_backends(),
         );
         let versions = self.subject.gateway.versions_of_backends();
+        let processes = self.subject.gateway.processes();
         let backend = |(name, status): &(String, BackendStatus)| {
             let versions = versions.get(name);
             let versions = versions.map_or((None, None), |(canary, mirror)| {
@@ -153,6 +154,7 @@ impl Latest {
             Backend::of(
                 name,
                 (status, endpoints),
+                processes.get(name).map_or(&[][..], Vec::as_slice),
                 versions,
                 telemetry,
                 &failed,

@@ -1,9 +1,11 @@
 //! The state and the figures of a server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fanlight_canonical::{
     BackendError, BackendStatus, CanaryStatus, EndpointStatus, FailureDetails, MirrorStatus,
+    RunningProcess,
 };
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::GIVEN_UP;
@@ -32,6 +34,9 @@ pub(crate) struct Backend {
     revision: Option<&'static str>,
     /// The reason why it cannot be used.
     error: Option<String>,
+    /// The number of its running processes, by whom they serve.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    processes: BTreeMap<String, usize>,
     /// Its endpoints, if it has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     endpoints: Vec<BackendEndpoint>,
@@ -138,6 +143,7 @@ impl Backend {
     pub(super) fn of(
         name: &str,
         (status, endpoints): (&BackendStatus, &[EndpointStatus]),
+        running: &[RunningProcess],
         (canary, mirror): (Option<&CanaryStatus>, Option<&MirrorStatus>),
         telemetry: &Telemetry,
         failed: &[Trace],
@@ -155,6 +161,10 @@ impl Backend {
             revision: status.revision,
             // Leave out the time until the next attempt, which always changes.
             error: reason(&status.state).map(ToString::to_string),
+            processes: running.iter().fold(BTreeMap::new(), |mut all, one| {
+                *all.entry(one.owner.clone()).or_default() += 1;
+                all
+            }),
             endpoints: endpoints
                 .iter()
                 .map(|endpoint| BackendEndpoint::of(endpoint, seconds))

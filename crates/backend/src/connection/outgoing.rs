@@ -15,7 +15,7 @@ use crate::request::dialect::{Mirror, MirroredParam, named};
 use crate::request::trace::{RequestSpan, SentMessage, params_with};
 use crate::request::{ActiveRequest, OutgoingRequest, OwnRequest, Reply, span_outcome};
 use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, SentAs};
+use fanlight_canonical::{Call, SameClient, SentAs};
 
 impl Connection {
     /// The span of a call's next request, with the request's id, and its trace context.
@@ -38,6 +38,13 @@ impl Connection {
         };
         let (mut sending, propagation) = self.sending(&call.context.trace, departing);
         sending.timed_by(&progress.deadline);
+        if self.context.outlet.is_of_one_client()
+            && call.context.caller.client() != Some(SameClient::Connection)
+            && let Some(span) = sending.span()
+        {
+            let told_by = call.context.caller.client();
+            span.set_told_by(told_by.map_or("request", SameClient::as_str));
+        }
         (sending, propagation)
     }
 

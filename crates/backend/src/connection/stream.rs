@@ -125,7 +125,10 @@ impl Connection {
     /// limit.
     pub(crate) fn oldest_call(&self) -> Option<(ServerMessages, Arc<PausableDeadline>)> {
         let calls = self.outside.as_ref()?.calls();
-        let oldest = calls.iter().find(|call| call.messages.is_connected())?;
+        let oldest = calls
+            .iter()
+            .filter(|call| call.messages.is_connected())
+            .min_by_key(|call| call.deadline.is_paused())?;
         Some((oldest.messages.clone(), Arc::clone(&oldest.deadline)))
     }
 }

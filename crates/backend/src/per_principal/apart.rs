@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening,
-    Pending, Principal, ProcessOutput, ServerMessage, ServerMessages, SessionKey,
+    Pending, Principal, ProcessOutput, RunningProcess, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::result::{ServerDescription, is_private};
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
@@ -366,6 +366,10 @@ impl BackendClient for BackendApart {
 
     fn may_rest(&self) -> bool {
         self.base.may_rest()
+    }
+
+    fn processes(&self) -> Vec<RunningProcess> {
+        self.base.processes()
     }
 
     /// The output of all processes, which share a log.

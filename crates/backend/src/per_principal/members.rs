@@ -167,7 +167,9 @@ impl Members {
             ),
             false => None,
         };
-        let (settings, log) = (self.settings_of(&own), Arc::clone(&self.process_log));
+        let mut settings = self.settings_of(&own);
+        settings.processes.owner = principal.id();
+        let log = Arc::clone(&self.process_log);
         let server = Server::of_one(settings, self.places.clone(), log, self.shutdown.clone());
         table.last += 1;
         let mut member = Member {

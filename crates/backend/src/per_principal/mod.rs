@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest,
-    Listen, Listening, Pending, Principal, ProcessOutput, ServerMessage, SessionKey,
+    Listen, Listening, Pending, Principal, ProcessOutput, RunningProcess, ServerMessage,
+    SessionKey,
 };
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
@@ -401,6 +402,10 @@ impl BackendClient for BackendPerPrincipal {
 
     fn knows_principals(&self) -> bool {
         true
+    }
+
+    fn processes(&self) -> Vec<RunningProcess> {
+        self.members.process_log.running()
     }
 
     fn process_output(&self) -> ProcessOutput {

@@ -89,7 +89,7 @@ impl PausableDeadline {
             // Set during a pause.
             let mut remaining = None;
             loop {
-                let is_paused = self.pauses.load(Ordering::Acquire) > 0;
+                let is_paused = self.is_paused();
                 match remaining {
                     None if is_paused => {
                         remaining =
@@ -115,6 +115,11 @@ impl PausableDeadline {
                 }
             }
         }
+    }
+
+    /// Whether the server waits for the client.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pauses.load(Ordering::Acquire) > 0
     }
 
     /// Whether a call without pauses is over its limit, even if [`Self::limit`] has not noticed

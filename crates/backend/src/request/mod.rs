@@ -126,7 +126,7 @@ impl TransportContext {
             answer: self.timeouts.question,
             open: OPEN_SERVER_REQUESTS,
             number: CALL_SERVER_REQUESTS,
-            notices: !self.outlet.is_of_one_request(),
+            notices: !self.outlet.is_of_one_client(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanlight_canonical::{BackendError, Caller, Peer, Principal, SessionKey};
+use fanlight_canonical::{BackendError, Caller, Holder, Peer, Principal, SameClient, SessionKey};
 use fanlight_fair::{Rule, Table};
 
 use crate::connection::supervised::{InUse, SupervisedConnection};
@@ -20,7 +20,9 @@ pub(super) enum Owner {
     /// All of a principal's clients without a session that have these capabilities and cannot be
     /// asked anything.
     Capabilities(Principal, Bytes),
-    /// One request without a session, whose client can be asked. A server may keep the client's
+    /// One client without a session, and what it has declared.
+    Client(Holder, SameClient, Bytes),
+    /// One request without a session, whose client can be asked and is not known. A server may keep the client's
     /// answers for the whole session. So another client must not use it, who may be another person
     /// with the same capabilities.
     Request(Caller),
@@ -70,6 +72,7 @@ impl Owner {
     pub(super) fn principal(&self) -> &Principal {
         match self {
             Self::Session(caller) | Self::Request(caller) => caller.principal(),
+            Self::Client(holder, ..) => holder.principal(),
             Self::Capabilities(principal, _) => principal,
         }
     }
@@ -77,7 +80,7 @@ impl Owner {
     fn session(&self) -> Option<SessionKey> {
         match self {
             Self::Session(caller) => caller.session(),
-            Self::Capabilities(..) | Self::Request(_) => None,
+            Self::Client(..) | Self::Capabilities(..) | Self::Request(_) => None,
         }
     }
 }

@@ -6,9 +6,10 @@
 //! (`legacy_era`).
 //!
 //! In that case, and at a legacy server, each client session has its own connection. It is opened
-//! when first needed, and declares the client's capabilities. Clients without a session share one
-//! per principal and capabilities. If they can be asked, however, each request has its own
-//! (`clients`). Unused connections are closed after a while, or at the limit.
+//! when first needed, and declares the client's capabilities. So does each client without a session
+//! that can be asked, if its requests show which client it is; otherwise each request has a
+//! connection (`clients`). All others share one per principal and capabilities. Unused connections
+//! are closed after a while, or at the limit.
 //!
 //! A session that an HTTP server opened for a client's session can be recorded with it
 //! (`ServerSessions`). If another process continues the client's session, it opens its connection
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Method, Response};
+use fanlight_protocol::{Era, Json, Method, Response};
 use fanlight_telemetry::{Parent, Subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
@@ -50,8 +51,8 @@ use crate::settings::{
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
 use clients::{ClientConnections, IdleBounds, Owner, Room};
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SessionAt,
-    SessionKey,
+    BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SameClient,
+    SessionAt, SessionKey,
 };
 use fanlight_http::client::shortages;
 use legacy_era::{Finding, LegacyEra, Refusal};
@@ -652,9 +653,14 @@ impl SessionPool {
         connection: Arc<Connection>,
         in_use: InUse,
     ) -> Lease {
-        let release = self.has_one_for_each_request(client).then(|| Release {
+        let owner = match client.session() {
+            None => self.owner(client),
+            Some(_) => None,
+        };
+        let is_of_request = |owner: &Owner| matches!(owner, Owner::Request(_));
+        let release = owner.filter(is_of_request).map(|owner| Release {
             pool: Arc::clone(self),
-            owner: Owner::Request(client.caller.clone()),
+            owner,
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
             since: Instant::now(),
         });
@@ -677,21 +683,21 @@ impl SessionPool {
         if client.session().is_some() && !self.shares_process(client) {
             return Some(Owner::Session(caller.clone()));
         }
-        if self.has_one_for_each_request(client) {
-            return Some(Owner::Request(caller.clone()));
-        }
+        let largest = self.largest_description();
+        let lets_ask = !is_own && Declared::lets_ask(client, largest);
         let shares_base = !self.catalogue && (is_own || *principal == Principal::anonymous());
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
-        let capabilities = Declared::key(client, self.largest_description()).or_else(none)?;
-        Some(Owner::Capabilities(principal.clone(), capabilities))
-    }
-
-    /// Whether each request of a client needs its own connection to a legacy server.
-    fn has_one_for_each_request(&self, client: &CallContext) -> bool {
-        client.session().is_none()
-            && !client.caller.is_gateway()
-            && self.policy != SessionPolicy::Shared
-            && Declared::lets_ask(client, self.largest_description())
+        let capabilities = Declared::key(client, largest).or_else(none)?;
+        Some(match caller.client() {
+            Some(told) if lets_ask || told == SameClient::Connection => {
+                let info = client.client_info.as_ref().map(Json::bytes);
+                let info = info.filter(|info| info.len() <= largest);
+                let declared = [&*capabilities, info.map_or(&[], Bytes::as_ref)].concat();
+                Owner::Client(caller.holder().clone(), told, declared.into())
+            }
+            _ if lets_ask => Owner::Request(caller.clone()),
+            _ => Owner::Capabilities(principal.clone(), capabilities),
+        })
     }
 
     /// Continues the session at the server that another process opened for a client's session, if
@@ -785,6 +791,7 @@ impl SessionPool {
         let (origin, is_named) = match &owner {
             Owner::Session(caller) => (Origin::Session(caller.clone()), true),
             Owner::Capabilities(principal, _) => (Origin::Pooled(principal.clone()), false),
+            Owner::Client(holder, ..) => (Origin::Request(holder.principal().clone()), true),
             Owner::Request(caller) => {
                 let key = (
                     caller.principal().clone(),
@@ -838,12 +845,9 @@ impl SessionPool {
 
     async fn sweep(&self) {
         let bound = self.settings.timeouts.session_idle;
-        let unused = self
-            .settings
-            .process()
-            .and_then(|policy| policy.idle)
-            .unwrap_or(bound)
-            .min(bound);
+        let policy = self.settings.process();
+        let idle = policy.and_then(|policy| policy.idle);
+        let unused = idle.unwrap_or(bound).min(bound);
         let mut shortages = shortages();
         loop {
             tokio::select! {
@@ -864,6 +868,12 @@ impl SessionPool {
                     Owner::Session(session) => self.registry.is_listening(session),
                     Owner::Capabilities(principal, _) => {
                         self.registry.any_task(principal) || self.registry.needs_more_than_lists()
+                    }
+                    Owner::Client(holder, told, _) => {
+                        // Standard input lasts as long as its client.
+                        (*told == SameClient::Connection && idle.is_none())
+                            || self.registry.any_task(holder.principal())
+                            || self.registry.needs_more_than_lists()
                     }
                     Owner::Request(caller) => self.registry.any_task(caller.principal()),
                 },

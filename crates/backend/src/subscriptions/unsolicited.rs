@@ -93,13 +93,24 @@ impl UnsolicitedSender {
         self.process
     }
 
+    /// Whom its connection serves, for operators.
+    pub(crate) fn owner(&self) -> String {
+        let (principal, of_nobody) = match &self.origin {
+            Origin::Base => return "Fanlight".to_owned(),
+            Origin::Session(caller) => (caller.principal(), "a session"),
+            Origin::Pooled(principal) => (principal, "clients without a session"),
+            Origin::Request(principal) => (principal, "a client"),
+        };
+        principal.id().unwrap_or_else(|| of_nobody.to_owned())
+    }
+
     /// Whether its connection serves clients without a session.
     pub(crate) fn is_of_requests(&self) -> bool {
         matches!(self.origin, Origin::Pooled(_) | Origin::Request(_))
     }
 
-    /// Whether its connection serves a single request of a client without a session.
-    pub(crate) fn is_of_one_request(&self) -> bool {
+    /// Whether its connection serves a single client without a session.
+    pub(crate) fn is_of_one_client(&self) -> bool {
         matches!(self.origin, Origin::Request(_))
     }
 

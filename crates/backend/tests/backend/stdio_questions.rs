@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fanlight_canonical::{Call, ServerRequest};
+use fanlight_canonical::{BackendClient as _, Call, Caller, Principal, SameClient, ServerRequest};
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::{Json, Response};
 use fanlight_testkit::scripted::{Fault, Gate, Reply};
@@ -159,6 +159,87 @@ async fn clients_without_session_get_no_process_that_another_was_asked_in() {
     }
     // The base process, and one for each client.
     assert_eq!(child.children(3).await.len(), 3);
+    backend.stop().await;
+}
+
+/// As when the client is connected directly, answers and other state stay in its process.
+#[tokio::test]
+async fn client_without_session_keeps_its_process_if_something_tells_it() {
+    let child = Child::legacy().await;
+    let ask = ASK.replace("q\\u0041", "q-{call}");
+    child.on("test/ask", Reply::result("{}").asking(&[&ask]));
+    child.on("test/quick", Reply::result("{}"));
+    const NAMED: &str = r#"{"name":"n","version":"1"}"#;
+    let backend = start(settings(child.transport()));
+    let of = |principal: &Principal, client, name: &'static str| {
+        let caller = Caller::request_of(principal.clone()).with_client(Some(client));
+        move |method| {
+            let caller = Caller::request_of(caller.holder().clone()).with_client(caller.client());
+            listening(call(method, ""), |context| {
+                context.caller = caller;
+                context.capabilities = json(ROOTS);
+                context.client_info = Some(json(name));
+            })
+        }
+    };
+    let (anonymous, ann, bob) = (
+        Principal::anonymous(),
+        Principal::named("i", "ann"),
+        Principal::named("i", "bob"),
+    );
+    let mut processes = Vec::new();
+    for client in [
+        of(&anonymous, SameClient::Connection, NAMED),
+        of(
+            &anonymous,
+            SameClient::Machine(None),
+            r#"{"name":"a","version":"1"}"#,
+        ),
+        of(
+            &anonymous,
+            SameClient::Machine(None),
+            r#"{"name":"b","version":"1"}"#,
+        ),
+        of(
+            &anonymous,
+            SameClient::Machine(Some(7)),
+            r#"{"name":"a","version":"1"}"#,
+        ),
+        of(&ann, SameClient::Principal, NAMED),
+        of(&bob, SameClient::Principal, NAMED),
+    ] {
+        let (first, mut first_inbox) = client("test/ask");
+        let (second, mut second_inbox) = client("test/ask");
+        let asked = async {
+            let question = first_inbox.question().await;
+            // A second call beside one that waits for its client.
+            let second = async {
+                let client = async { answer(second_inbox.question().await, NO_ROOTS) };
+                tokio::join!(send(&backend, second), client).0.unwrap();
+            };
+            second.await;
+            answer(question, NO_ROOTS);
+        };
+        tokio::join!(send(&backend, first), asked).0.unwrap();
+        send(&backend, client("test/quick").0).await.unwrap();
+        let used: Vec<_> = ["test/ask", "test/quick"]
+            .iter()
+            .flat_map(|method| child.received(method))
+            .filter_map(|received| received.process)
+            .filter(|process| !processes.contains(process))
+            .collect();
+        assert_eq!((used.len(), used[0], used[1]), (3, used[1], used[2]));
+        processes.push(used[0]);
+    }
+    let owners: Vec<_> = backend
+        .processes()
+        .into_iter()
+        .map(|one| one.owner)
+        .collect();
+    let expected = [
+        "Fanlight", "a client", "a client", "a client", "a client", "i#ann", "i#bob",
+    ];
+    assert_eq!(owners, expected);
     backend.stop().await;
 }
 

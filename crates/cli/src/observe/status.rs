@@ -68,10 +68,12 @@ fn show(overview: &Value, admin: &Admin, style: Style) {
     }
     let starts = backends.iter().filter_map(|backend| start_of(backend));
     let failures = backends.iter().flat_map(|backend| failure_of(backend));
+    let processes = backends.iter().filter_map(|backend| processes_of(backend));
     let endpoints = backends.iter().flat_map(|backend| endpoints_of(backend));
     let versions = backends.iter().flat_map(|backend| versions_of(backend));
     let more: Vec<String> = starts
         .chain(failures)
+        .chain(processes)
         .chain(endpoints)
         .chain(versions)
         .collect();
@@ -207,6 +209,17 @@ fn start_of(backend: &Value) -> Option<String> {
         plain(text(backend, "name"), 60),
         rough(seconds)
     ))
+}
+
+/// The processes of a server with several, and whom they serve.
+fn processes_of(backend: &Value) -> Option<String> {
+    let processes = backend.get("processes")?.as_object()?;
+    let count = |(_, count): (_, &Value)| count.as_u64().unwrap_or_default();
+    let all: u64 = processes.iter().map(count).sum();
+    let each = |(owner, count): (&String, &Value)| format!("{count} of {}", plain(owner, 200));
+    let each: Vec<String> = processes.iter().map(each).collect();
+    let name = plain(text(backend, "name"), 60);
+    (all > 1).then(|| format!("{name} has {all} processes: {}", each.join(", ")))
 }
 
 /// A line for each endpoint of a server with several.

@@ -162,6 +162,7 @@ async fn take_line(connection: &Arc<ChannelConnection>, line: Result<Line, NoMem
                 network: Network::Stdio,
                 user: None,
                 is_forwarded: false,
+                is_proxied: false,
                 trace_context,
             };
             connection

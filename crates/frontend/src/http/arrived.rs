@@ -59,6 +59,7 @@ impl<'a> Arrived<'a> {
             network,
             user,
             is_forwarded,
+            is_proxied: is_forwarded || self.fields.is_proxied,
             trace_context,
         }
     }

@@ -23,6 +23,9 @@ pub(crate) struct Fields<'a> {
     pub(crate) traceparent: Field<'a>,
     pub(crate) tracestate: Field<'a>,
     pub(crate) baggage: Field<'a>,
+    /// Whether a proxy has named itself or its client, so that a connection can have requests of
+    /// several clients.
+    pub(crate) is_proxied: bool,
 }
 
 /// The values of one field.
@@ -53,6 +56,7 @@ impl<'a> Fields<'a> {
             traceparent: Field::Absent,
             tracestate: Field::Absent,
             baggage: Field::Absent,
+            is_proxied: false,
         };
         for (name, value) in all {
             let field = match name.as_str() {
@@ -68,6 +72,10 @@ impl<'a> Fields<'a> {
                 "traceparent" => &mut fields.traceparent,
                 "tracestate" => &mut fields.tracestate,
                 "baggage" => &mut fields.baggage,
+                "forwarded" | "via" | "x-forwarded-for" | "x-real-ip" => {
+                    fields.is_proxied = true;
+                    continue;
+                }
                 _ => continue,
             };
             *field = match *field {

@@ -969,7 +969,9 @@ fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
 
 /// The caller of a request without a session.
 fn caller_of(origin: &Origin<'_>) -> Caller {
-    Caller::request_of(origin.holder.clone()).with_identity(Arc::clone(&origin.identity))
+    Caller::request_of(origin.holder.clone())
+        .with_identity(Arc::clone(&origin.identity))
+        .with_client(origin.facts.client_of(origin.holder.principal()))
 }
 
 impl ParsedRequest {

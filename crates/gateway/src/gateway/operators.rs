@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use fanlight_canonical::{
     BackendClient, BackendState, BackendStatus, CanaryStatus, Endpoint, EndpointStatus,
-    MirrorStatus, ProcessOutput,
+    MirrorStatus, ProcessOutput, RunningProcess,
 };
 use fanlight_protocol::Json;
 use fanlight_protocol::result::{ResultView as _, ServerDescription};
@@ -138,6 +138,16 @@ impl Gateway {
                 .and_then(Result::ok)
                 .map(|description| description.json().clone()),
         )
+    }
+
+    /// The running processes of servers, by server name.
+    #[must_use]
+    pub fn processes(&self) -> HashMap<String, Vec<RunningProcess>> {
+        let topology = self.topology.load();
+        topology
+            .clients()
+            .map(|client| (client.name().to_owned(), client.processes()))
+            .collect()
     }
 
     /// The output of the processes of the server called `name`, apart from messages; `None` if

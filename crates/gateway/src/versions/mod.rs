@@ -27,7 +27,8 @@ use std::sync::Arc;
 use copies::Copies;
 use fanlight_canonical::{
     BackendClient, BackendStatus, Call, CallContext, Caller, CanaryRule, CanaryStatus,
-    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, SessionKey,
+    EndpointStatus, Listen, Listening, MirrorStatus, Pending, ProcessOutput, RunningProcess,
+    SessionKey,
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
@@ -199,6 +200,10 @@ impl BackendClient for Versions {
 
     fn stand_in(&self) -> Option<&'static str> {
         self.all().find_map(|version| version.stand_in())
+    }
+
+    fn processes(&self) -> Vec<RunningProcess> {
+        self.settings.server.processes()
     }
 
     fn process_output(&self) -> ProcessOutput {

@@ -179,7 +179,7 @@ impl PendingCalls {
         let Some(oldest) = candidates.next() else {
             return LogTarget::None;
         };
-        if candidates.any(|other| other.context.caller != oldest.context.caller) {
+        if candidates.any(|other| !other.context.is_of_client(&oldest.context)) {
             return LogTarget::Ambiguous;
         }
         // A legacy server has one level for all; this client may have asked for less.
@@ -191,7 +191,7 @@ impl PendingCalls {
 
     /// The call that a server request belongs to. A request of a task belongs to the call that
     /// waits for the task's result. Others name no call, so all running calls must belong to one
-    /// client, as for log messages.
+    /// client, as for log messages; the oldest one that does not wait for its client gets it.
     ///
     /// A progress token in the request does not help: the server invents it for progress of its own
     /// request (2025-11-25 basic/utilities/progress), and both may be small numbers.
@@ -217,14 +217,14 @@ impl PendingCalls {
                 trace,
             };
         }
-        let mut candidates = table.calls.values().filter(can_be_asked);
-        let Some(oldest) = candidates.next() else {
+        let candidates = || table.calls.values().filter(can_be_asked);
+        // A call that waits for its client's answer seldom asks again.
+        let oldest = candidates().min_by_key(|waiting| waiting.deadline.is_paused());
+        let Some((oldest, asks)) = oldest.and_then(|oldest| Some((oldest, oldest.asks.clone()?)))
+        else {
             return RequestTarget::None;
         };
-        let Some(asks) = oldest.asks.clone() else {
-            return RequestTarget::None;
-        };
-        if candidates.any(|other| other.context.caller != oldest.context.caller) {
+        if candidates().any(|other| !other.context.is_of_client(&oldest.context)) {
             return RequestTarget::Ambiguous;
         }
         let (messages, deadline, trace) = (
@@ -248,7 +248,7 @@ impl PendingCalls {
             .values()
             .filter(|waiting| waiting.messages.is_connected());
         let oldest = candidates.next()?;
-        let alone = candidates.all(|other| other.context.caller == oldest.context.caller);
+        let alone = candidates.all(|other| other.context.is_of_client(&oldest.context));
         alone.then(|| oldest.messages.clone())
     }
 

@@ -52,6 +52,8 @@ pub(crate) async fn start(
 ) -> Result<Channel, BackendError> {
     let spawned = child::spawn(settings).await?;
     let log = ProcessLog::process(&context.process_log, spawned.process.id());
+    let owner = settings.policy.owner.clone();
+    log.set_owner(owner.unwrap_or_else(|| context.outlet.owner()));
     number.store(log.number(), Ordering::Relaxed);
     let (outgoing, queue) = mpsc::channel(OUTGOING);
     let channel = Channel::new(LineQueue(outgoing), context);
