@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use crate::harness::{Gateway, within};
 use crate::peers::{NOISY, OTHER as OTHER_PEER, request_from, session_from};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, NEWEST_LEGACY, Response, StdioClient, initialize, legacy_request,
-    modern_headers, modern_request,
+    Connection, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient, initialize,
+    legacy_request, modern_headers, modern_request,
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
@@ -297,4 +297,63 @@ async fn subscriptions_of_a_session_count_and_leave_memory_to_others() {
     let answer = request_from(NOISY, gateway, "POST /mcp", &noisy, &body).await;
     assert!(answer.contains(" 200 "), "memory was given back: {answer}");
     target.withstood(Bounds::SMALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_filters_of_subscriptions_count_until_they_end() {
+    const URI: usize = 50_000;
+    let server = Backend::start(Era::Modern, Transport::Http).await;
+    server.declares(r#"{"resources":{"subscribe":true}}"#);
+    server.on(LISTEN, Reply::listening());
+    let target =
+        Target::beside_with(&server.entry("new"), r#""x-limits":"requestMemory=16MiB""#).await;
+    let gateway = target.gateway.mcp;
+    let listen = async |local: IpAddr, number: usize| {
+        let uris: Vec<String> = (0..60)
+            .map(|part| format!(r#""file:///{number}/{part}/{}""#, "x".repeat(URI)))
+            .collect();
+        let params = format!(
+            r#""notifications":{{"resourceSubscriptions":[{}]}}"#,
+            uris.join(",")
+        );
+        let body = modern_request("1", LISTEN, &params, "");
+        let mut connection = Connection::open_from(local, gateway).await;
+        let headers = modern_headers(&modern_request("1", LISTEN, "", ""));
+        let mut all = JSON_HEADERS.to_vec();
+        all.extend(
+            headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+        connection
+            .request("POST", "/mcp", &all, body.as_bytes())
+            .await;
+        connection.response().await
+    };
+    let mut open = Vec::new();
+    for number in 0..12 {
+        let response = listen(ATTACKER, number).await;
+        match response.status {
+            200 => open.push(response),
+            _ => assert_busy(response).await,
+        }
+    }
+    assert!(
+        (2..=4).contains(&open.len()),
+        "{} subscriptions",
+        open.len()
+    );
+    assert_eq!(
+        listen(OTHER, 99).await.status,
+        200,
+        "another client has its share"
+    );
+    target
+        .withstood(Bounds {
+            memory: 64 << 20,
+            processor: Duration::from_secs(20),
+            time: Duration::from_secs(30),
+            ..Bounds::SMALL
+        })
+        .await;
 }

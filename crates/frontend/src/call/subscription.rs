@@ -72,6 +72,8 @@ pub(crate) struct SubscriptionEnds {
 /// A subscription. Dropping it ends it without a response.
 pub(crate) struct Subscription {
     id: Json,
+    /// Long parameters count in the memory for requests as long as their text is kept.
+    _params: Option<Json>,
     /// `None` after the end.
     state: Option<State>,
     messages: MessageReceiver,
@@ -122,12 +124,12 @@ impl Subscriptions {
         Ok(core.resolve_listen(interest, Arc::clone(context)))
     }
 
-    /// Opens a subscription with this id.
+    /// Opens the subscription of a request.
     pub(crate) fn open(
         &self,
         core: &Arc<Gateway>,
         operation: ListenOperation,
-        id: &Json,
+        request: &Request,
         begins: SubscriptionBegins,
         ends: SubscriptionEnds,
     ) -> Result<Subscription, RpcError> {
@@ -160,7 +162,8 @@ impl Subscriptions {
             core.listen(operation, messages).await
         });
         Ok(Subscription {
-            id: id.detached(),
+            id: request.id.detached(),
+            _params: request.params.clone(),
             decision: ends.decision,
             state: Some(State::Opening(opening)),
             messages: receiver,

@@ -392,7 +392,7 @@ impl Ingress {
                 closing: transport.closing().clone(),
             };
             self.subscriptions
-                .open(core, operation, &request.id, begins, ends)
+                .open(core, operation, request, begins, ends)
         });
         let stream: Responses = match opened {
             Ok(subscription) => Box::new(subscription),
