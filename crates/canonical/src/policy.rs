@@ -46,6 +46,19 @@ pub trait Rights: fmt::Debug + Send + Sync {
     /// the client may use nothing there, whatever the server has.
     fn reaches(&self, server: &str) -> bool;
 
+    /// Whether the client may do everything at a configured server, whatever the server has and
+    /// whatever the request says. `false` if that is uncertain.
+    fn is_whole(&self, _server: &str) -> bool {
+        false
+    }
+
+    /// The verdict about sending a method that Fanlight does not know to a configured server. Such
+    /// a method could name anything, so rules for all actions permit it only if the client may do
+    /// everything at the server.
+    fn sending(&self, _server: &str, _method: &str) -> Verdict {
+        Verdict::of_nothing(PolicyOutcome::Hidden)
+    }
+
     /// Decides whether the client may do `action` with an item, with these arguments if it takes
     /// any.
     ///
@@ -90,13 +103,15 @@ pub enum PolicyAction {
     Subscribe,
     /// The user signs in at a server, or deposits a key for it.
     SignIn,
+    /// The client sends a method or notification that Fanlight does not know.
+    Send,
     /// The client sees the item in lists.
     List,
 }
 
 impl PolicyAction {
     /// All actions.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Call,
         Self::Get,
         Self::Read,
@@ -104,6 +119,7 @@ impl PolicyAction {
         Self::Complete,
         Self::Subscribe,
         Self::SignIn,
+        Self::Send,
         Self::List,
     ];
 
@@ -118,6 +134,7 @@ impl PolicyAction {
             Self::Complete => "complete",
             Self::Subscribe => "subscribe",
             Self::SignIn => "signIn",
+            Self::Send => "send",
             Self::List => "list",
         }
     }
@@ -136,18 +153,21 @@ pub enum PolicyKind {
     Template,
     /// A skill, by its URI.
     Skill,
+    /// A method or notification that Fanlight does not know, by its name.
+    Method,
     /// A server, by its name in the configuration.
     Server,
 }
 
 impl PolicyKind {
     /// The kinds of items that belong to a server.
-    pub const OF_SERVERS: [Self; 5] = [
+    pub const OF_SERVERS: [Self; 6] = [
         Self::Tool,
         Self::Prompt,
         Self::Resource,
         Self::Template,
         Self::Skill,
+        Self::Method,
     ];
 
     /// The kind of a URI in a request: a template if it has a variable.
@@ -168,6 +188,7 @@ impl PolicyKind {
             Self::Prompt => PolicyAction::Get,
             Self::Resource | Self::Template => PolicyAction::Read,
             Self::Skill => PolicyAction::GetSkill,
+            Self::Method => PolicyAction::Send,
             Self::Server => PolicyAction::SignIn,
         }
     }
@@ -181,6 +202,7 @@ impl PolicyKind {
             Self::Resource => "Resource",
             Self::Template => "Template",
             Self::Skill => "Skill",
+            Self::Method => "Method",
             Self::Server => "Server",
         }
     }

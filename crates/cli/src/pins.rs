@@ -167,7 +167,7 @@ fn locked_kind(kind: PolicyKind) -> Option<LockedKind> {
         PolicyKind::Resource => Some(LockedKind::Resources),
         PolicyKind::Template => Some(LockedKind::ResourceTemplates),
         PolicyKind::Skill => Some(LockedKind::Skills),
-        PolicyKind::Server => None,
+        PolicyKind::Method | PolicyKind::Server => None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    Interest, Listen, Listening, ListeningGuard, ServerMessage, ServerMessages,
+    Interest, Listen, Listening, ListeningGuard, PolicyAction, ServerMessage, ServerMessages,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
@@ -276,7 +276,10 @@ impl ListenRequest<'_> {
                 .cloned()
                 .collect();
             // A change announced to one client's session concerns the merged list too.
-            let unknown = interest.unknown.clone().filter(|_| !view.has_filters());
+            let unknown = interest
+                .unknown
+                .clone()
+                .filter(|_| view.passes_all_of(backend));
             let session = interest.session;
             let lists = Interest {
                 tools: session,
@@ -304,9 +307,12 @@ impl ListenRequest<'_> {
                     Some(Place::At(at, original)) if *at == backend => {
                         add(&mut own, original.as_str().into(), uri);
                     }
-                    // With a filter on resources, an unlisted resource does not exist.
-                    Some(Place::Unlisted) | None if view.filters(Filtered::Resources) => {}
-                    Some(Place::Unlisted) | None if is_reader(backend) => {
+                    // Nothing is known about a hidden resource without the lists.
+                    None if view.filters(Filtered::Resources) => {}
+                    Some(Place::Unlisted) | None
+                        if is_reader(backend)
+                            && view.permits_unlisted(PolicyAction::Subscribe, backend, uri) =>
+                    {
                         add(&mut own, Arc::clone(uri), uri);
                     }
                     _ => {}
@@ -392,7 +398,7 @@ impl ListenRequest<'_> {
 /// Whether an endpoint shows the subject of a notification.
 fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> bool {
     match &notification.method {
-        Method::Other(method) => !view.has_filters() || **method == *ELICITATION_COMPLETE,
+        Method::Other(method) => view.passes_all_of(backend) || **method == *ELICITATION_COMPLETE,
         Method::ResourceUpdated if view.filters(Filtered::Resources) => {
             updated_uri(notification).is_some_and(|uri| view.permits_update(backend, &uri))
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fanlight_canonical::CallContext;
+use fanlight_protocol::method::ROOTS_CHANGED;
 use fanlight_protocol::{Json, Notification};
 use futures_util::future::join_all;
 use tracing::debug;
@@ -112,7 +113,8 @@ impl Notices {
             }
         };
         let send = async |backend: &Member, notification: &Notification| {
-            if !backend.takes_unknown(view.has_filters()) {
+            let method = notification.method.as_str();
+            if method != ROOTS_CHANGED && !view.passes_unknown(backend, method) {
                 return debug!(backend = backend.name(), method = %notification.method, "notification of a client dropped: unknown, to a server with filters");
             }
             if let Err(error) = view

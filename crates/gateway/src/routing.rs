@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Outcome, Rewritten, ServerMessages};
+use fanlight_canonical::{Call, CallContext, Outcome, PolicyAction, Rewritten, ServerMessages};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -49,7 +49,7 @@ pub(crate) enum Place {
     Unlisted,
     /// Unknown, because the URI is too long to be compared with lists.
     Unroutable,
-    /// Only an entry that is withheld from clients can have it.
+    /// It is hidden from the client, or only an entry that is withheld can have it.
     Withheld,
 }
 
@@ -90,9 +90,14 @@ impl Lookup<'_> {
             Method::CallTool => Some(router.by_name(ListKind::Tools, &["name"]).await),
             Method::GetPrompt => Some(router.by_name(ListKind::Prompts, &["name"]).await),
             Method::ReadResource | Method::GetSkill | Method::ReadDirectory => {
-                Some(router.by_uri(&["uri"]).await)
+                let action = match method {
+                    Method::GetSkill => PolicyAction::GetSkill,
+                    _ => PolicyAction::Read,
+                };
+                Some(router.by_uri(&["uri"], action).await)
             }
-            Method::Subscribe | Method::Unsubscribe => Some(router.subscription().await),
+            Method::Subscribe => Some(router.subscription(PolicyAction::Subscribe).await),
+            Method::Unsubscribe => Some(router.subscription(PolicyAction::Read).await),
             Method::Complete => Some(router.by_reference().await),
             _ => None,
         }
@@ -169,7 +174,7 @@ impl Lookup<'_> {
         }
         if let Some((backend, original)) = by_prefix(view, name) {
             // A filter on calls must not be bypassed by other methods.
-            return match backend.has_listed_tools_only() || view.has_filters() {
+            return match backend.has_listed_tools_only() || !view.passes_all_of(backend.id) {
                 true => Err(fault::unknown_name("name", name, &[])),
                 false => Ok(Some((backend.id, original.to_owned()))),
             };
@@ -184,12 +189,13 @@ impl Lookup<'_> {
         }
     }
 
-    /// The location of the resource that the client knows as `uri`. A resource that the endpoint
-    /// hides is unlisted.
+    /// The location of the resource that the client knows as `uri`. A resource of a server that
+    /// the endpoint does not have is unlisted.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
+            Place::At(backend, _) if !self.view.without_policy().shows(backend) => Place::Unlisted,
             Place::At(backend, original) if !self.shows(backend, uri, &original).await => {
-                Place::Unlisted
+                Place::Withheld
             }
             Place::At(backend, original) if self.withholds(backend, uri, &original).await => {
                 Place::Withheld
@@ -277,8 +283,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether the client's endpoint shows the resource that the server calls `original` and
-    /// clients call `uri`.
+    /// Whether the client's endpoint and the policy show the resource that the server calls
+    /// `original` and clients call `uri`.
     async fn shows(self, backend: BackendId, uri: &str, original: &str) -> bool {
         let Self {
             view,
@@ -605,7 +611,7 @@ impl<'a> Router<'a> {
         })
     }
 
-    async fn by_uri(&self, path: &[&str]) -> Result<Target, RpcError> {
+    async fn by_uri(&self, path: &[&str], action: PolicyAction) -> Result<Target, RpcError> {
         let (range, uri) = self.string_at(path)?;
         let view = self.lookup.view;
         let longest = LONGEST_URI;
@@ -640,7 +646,20 @@ impl<'a> Router<'a> {
             }
             Place::Withheld => return Err(fault::unknown_resource(&uri)),
             Place::Unlisted | Place::Unroutable if view.filters(Filtered::Resources) => {
-                return Err(fault::unknown_resource(&uri));
+                let permits = |one: &&Member| view.permits_unlisted(action, one.id, &uri);
+                match (view.backends().find(permits), view.topology().backends()) {
+                    (None, _) => return Err(fault::unknown_resource(&uri)),
+                    (Some(_), [only]) if self.lookup.may_have_unlisted(only.id).await => {
+                        Target::One(Routed {
+                            backend: only.id,
+                            params: self.params.clone(),
+                            asked: None,
+                            opens,
+                            rewritten: Rewritten::NONE,
+                        })
+                    }
+                    _ => Target::FirstThatHas(uri),
+                }
             }
             // Links in tool results need not be in any list (server/tools, Resource Links), so the
             // servers with resources are asked in turn. Asking is reading, which changes nothing.
@@ -650,8 +669,8 @@ impl<'a> Router<'a> {
 
     /// A subscription to an unlisted resource goes to all servers: the first one might accept any
     /// URI while another one has the resource.
-    async fn subscription(&self) -> Result<Target, RpcError> {
-        match self.by_uri(&["uri"]).await? {
+    async fn subscription(&self, action: PolicyAction) -> Result<Target, RpcError> {
+        match self.by_uri(&["uri"], action).await? {
             Target::FirstThatHas(uri) => {
                 for backend in self.lookup.view.ids() {
                     if !self.lookup.may_have_unlisted(backend).await {
@@ -681,7 +700,7 @@ impl<'a> Router<'a> {
         }
         match reference.as_str() {
             "ref/prompt" => self.by_name(ListKind::Prompts, &["ref", "name"]).await,
-            "ref/resource" => self.by_uri(&["ref", "uri"]).await,
+            "ref/resource" => self.by_uri(&["ref", "uri"], PolicyAction::Complete).await,
             other => Err(fault::invalid_params(format!(
                 "params.ref.type {other:?} is neither ref/prompt nor ref/resource"
             ))),

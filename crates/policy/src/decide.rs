@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Decision, Entities, Entity, EntityUid,
+    AuthorizationError, Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid,
     EvaluationError, Policy as CedarPolicy, PolicyId, PolicySet, PrincipalConstraint, Request,
     RestrictedExpression,
 };
@@ -327,8 +327,17 @@ struct KnownClient {
     endpoint: Option<Entity>,
     /// The positions of the rules that may concern the client.
     rules: Arc<[u32]>,
-    /// Whether the client might use anything of a server, by server name.
-    reached: Mutex<HashMap<Box<str>, bool, RandomState>>,
+    /// How much of each server the client may use, by server name.
+    reached: Mutex<HashMap<Box<str>, Reach, RandomState>>,
+}
+
+/// How much of a server a client may use.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// Whether the client might use anything.
+    any: bool,
+    /// Whether the client may use everything.
+    all: bool,
 }
 
 /// Rules by action, each made when it is first needed.
@@ -661,6 +670,62 @@ impl ClientRights {
         })
     }
 
+    /// Whether the client may do everything at a server. A policy that treats some of its items
+    /// differently counts as not met if it permits, and as met if it forbids.
+    fn may_do_all(&self, server: &str) -> bool {
+        let may = |action: PolicyAction, kind| {
+            let about = self
+                .about(action)
+                .filter(|rule| rule.is_about_server(server));
+            let mut whole = Vec::new();
+            for rule in about {
+                match rule.for_whole_servers() {
+                    Some(policy) => whole.push(policy.clone()),
+                    // A call with `@ask` waits even if another policy permits it.
+                    None if rule.forbids() || rule.ask.is_some() => return false,
+                    None => {}
+                }
+            }
+            // No policy need permit listing.
+            let needs_permit = action != PolicyAction::List;
+            if needs_permit && whole.iter().all(|policy| policy.effect() == Effect::Forbid) {
+                return false;
+            }
+            let Ok(whole) = PolicySet::from_policies(whole) else {
+                return false;
+            };
+            let any = PolicyItem {
+                kind,
+                server,
+                name: "".into(),
+                definition: None,
+            };
+            let said = self.say(action, &any, &whole, None);
+            said.decision == Decision::Allow || (!needs_permit && said.policies.is_empty())
+        };
+        PolicyAction::ALL
+            .into_iter()
+            .all(|action| kinds(action).iter().all(|kind| may(action, *kind)))
+    }
+
+    /// How much of a server the client may use, if its rights are lasting.
+    fn reach(&self, server: &str) -> Reach {
+        // Nothing that can panic runs under this lock.
+        let reached = || {
+            let reached = self.known.reached.lock();
+            reached.unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(known) = reached().get(server) {
+            return *known;
+        }
+        let reach = Reach {
+            any: self.may_reach(server),
+            all: self.may_do_all(server),
+        };
+        reached().insert(server.into(), reach);
+        reach
+    }
+
     /// The verdict about an action with an item that the client is shown.
     fn decided(
         &self,
@@ -917,6 +982,25 @@ impl ClientRights {
     }
 }
 
+/// The kinds of items that an action is about.
+fn kinds(action: PolicyAction) -> &'static [PolicyKind] {
+    match action {
+        PolicyAction::Call => &[PolicyKind::Tool],
+        PolicyAction::Get => &[PolicyKind::Prompt],
+        PolicyAction::Read => &[PolicyKind::Resource, PolicyKind::Template],
+        PolicyAction::GetSkill => &[PolicyKind::Skill],
+        PolicyAction::Complete => &[
+            PolicyKind::Prompt,
+            PolicyKind::Resource,
+            PolicyKind::Template,
+        ],
+        PolicyAction::Subscribe => &[PolicyKind::Resource],
+        PolicyAction::SignIn => &[PolicyKind::Server],
+        PolicyAction::Send => &[PolicyKind::Method],
+        PolicyAction::List => &PolicyKind::OF_SERVERS,
+    }
+}
+
 /// The arguments of one call.
 struct CallArguments<'a> {
     read: ReadArguments,
@@ -973,20 +1057,36 @@ impl Rights for ClientRights {
     }
 
     fn reaches(&self, server: &str) -> bool {
-        if !self.is_lasting() {
-            return self.may_reach(server);
+        if self.is_lasting() {
+            self.reach(server).any
+        } else {
+            self.may_reach(server)
         }
-        // Nothing that can panic runs under this lock.
-        let reached = || {
-            let reached = self.known.reached.lock();
-            reached.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_whole(&self, server: &str) -> bool {
+        self.is_lasting() && self.reach(server).all
+    }
+
+    fn sending(&self, server: &str, method: &str) -> Verdict {
+        let (action, kind) = (PolicyAction::Send, PolicyKind::Method);
+        let item = PolicyItem {
+            kind,
+            server,
+            name: method.into(),
+            definition: None,
         };
-        if let Some(known) = reached().get(server) {
-            return *known;
+        let (sets, is_whole) = (self.sets(), self.is_whole(server));
+        let said = self.say_without_arguments(self.rules(&sets, action), action, &item);
+        let mut deciding = said
+            .policies
+            .iter()
+            .filter_map(|at| self.shared.rules.get(*at));
+        let is_meant = is_whole || deciding.any(|rule| rule.names_actions());
+        match is_meant {
+            true => self.verdict(&said, PolicyOutcome::Hidden),
+            false => Verdict::of_nothing(PolicyOutcome::Hidden),
         }
-        let reaches = self.may_reach(server);
-        reached().insert(server.into(), reaches);
-        reaches
     }
 
     fn decide(

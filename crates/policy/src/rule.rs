@@ -55,8 +55,18 @@ impl Rule {
 
     /// Whether the policy forbids listing an item without forbidding all other actions too.
     pub(crate) fn hides(&self) -> bool {
-        self.forbids()
-            && (self.reads.action || self.policy.action_constraint() != ActionConstraint::Any)
+        self.forbids() && (self.reads.action || self.names_actions())
+    }
+
+    /// Whether the policy is for particular actions.
+    pub(crate) fn names_actions(&self) -> bool {
+        self.policy.action_constraint() != ActionConstraint::Any
+    }
+
+    /// The policy, if it treats all items and calls of a server alike.
+    pub(crate) fn for_whole_servers(&self) -> Option<&Policy> {
+        (self.item.is_none() && self.reads.server_alone() && self.ask.is_none())
+            .then_some(&self.policy)
     }
 
     /// Whether the policy may concern an item of a server.

@@ -64,6 +64,9 @@ entity Template in [Server] = { name: String, server: String, tags: Set<String> 
 // `name` is the URI of the skill.
 entity Skill in [Server] = { name: String, server: String, tags: Set<String> };
 
+// A method or notification that Fanlight does not know.
+entity Method in [Server] = { name: String, server: String, tags: Set<String> };
+
 type Request = {
     // The CLIENT's own statements about itself.
     clientName?: String,
@@ -104,6 +107,10 @@ action subscribe appliesTo { principal: User, resource: Resource, context: Reque
 
 // Signing in at a server that has credentials for each user, or depositing a key for it.
 action signIn appliesTo { principal: User, resource: Server, context: Request };
+
+// Sending a method that Fanlight does not know. It could name anything, so a policy for all actions permits it only to a
+// client that may do everything at the server; a policy that names this action permits it to others as well.
+action send appliesTo { principal: User, resource: Method, context: Request };
 
 // Listing. A client that may use an item is shown it, unless a policy forbids that; then it cannot use the item either.
 action list appliesTo { principal: User, resource: [Tool, Prompt, Resource, Template, Skill], context: Request };

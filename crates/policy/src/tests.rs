@@ -1115,3 +1115,37 @@ fn signing_in_is_an_action_on_a_server() {
     );
     assert!(!may("eve", &["dev"], "git") && !may("c", &[], "git"));
 }
+
+#[test]
+fn client_may_do_everything_at_a_server_only_if_no_item_or_call_can_differ() {
+    const ALL: &str = "permit(principal, action, resource);";
+    for (source, expected) in [
+        (ALL.to_owned(), true),
+        (String::new(), false),
+        (
+            r#"permit(principal in Group::"dev", action, resource) when { principal.scopes.contains("mcp:read") };"#.to_owned(),
+            true,
+        ),
+        (r#"permit(principal, action, resource in Server::"git");"#.to_owned(), true),
+        (r#"permit(principal, action, resource in Server::"crm");"#.to_owned(), false),
+        (r#"permit(principal, action, resource) when { resource.tags.contains("x") };"#.to_owned(), false),
+        (r#"permit(principal, action, resource is Tool);"#.to_owned(), false),
+        (r#"permit(principal, action, resource) unless { resource.name like "x*" };"#.to_owned(), false),
+        (r#"permit(principal, action == Action::"call", resource);"#.to_owned(), false),
+        (format!(r#"{ALL} forbid(principal, action, resource == Tool::"git/push");"#), false),
+        (format!(r#"{ALL} forbid(principal, action, resource == Tool::"crm/push");"#), true),
+        (format!(r#"{ALL} forbid(principal in Group::"ops", action, resource);"#), true),
+        (format!(r#"{ALL} forbid(principal, action, resource) when {{ action == Action::"get" }};"#), false),
+        (format!(r#"{ALL} forbid(principal, action == Action::"list", resource is Prompt);"#), false),
+        (format!(r#"{ALL} forbid(principal, action == Action::"signIn", resource);"#), false),
+        (format!(r#"{ALL} forbid(principal, action, resource) when {{ context has address && context.address.isLoopback() }};"#), false),
+        (format!(r#"{ALL} forbid(principal, action == Action::"call", resource) when {{ context.arguments has path }};"#), false),
+        (format!(r#"{ALL} @ask("?") permit(principal, action == Action::"call", resource == Tool::"git/push");"#), false),
+    ] {
+        let all = policies(&source);
+        let rights = rights(&all, "a", &["dev"]);
+        assert_eq!(rights.is_whole("git"), expected, "{source}");
+        let may_send = rights.sending("git", "acme/do").outcome == PolicyOutcome::Allowed;
+        assert_eq!(may_send, expected, "{source}");
+    }
+}

@@ -90,6 +90,9 @@ methods! {
 /// legacy era has it. Fanlight forwards it like an unknown notification.
 pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
 
+/// A legacy client's notification that its roots have changed. It names nothing.
+pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
+
 impl Method {
     /// Whether a server may answer this request with input requests (2026-07-28
     /// basic/patterns/mrtr, Supported Requests).

@@ -28,6 +28,9 @@ use crate::transport::http::{HttpTransport, MAX_REDIRECTS, too_many_redirects};
 use fanlight_canonical::{BackendError, ServerSession};
 use judge::{ProbeReply, Refusal, Verdict, judge_initialize, judge_probe};
 
+/// How much later than the answer to `initialize` a process may answer the probe before it.
+const LATE_ANSWER: Duration = Duration::from_millis(250);
+
 /// The inputs of a handshake.
 pub(crate) struct Handshake<'a> {
     pub(crate) context: &'a TransportContext,
@@ -120,8 +123,22 @@ impl Handshake<'_> {
     where
         O: Future<Output = Result<Transport, BackendError>>,
     {
-        match self.probe(&transport).await {
+        // A process that was modern may start slowly again.
+        let was_modern = self
+            .remembered
+            .is_some_and(|known| known.era == Era::Modern);
+        let is_patient = was_modern && transport.http().is_none();
+        match self.probe(&transport, is_patient).await {
             Ok(Probed::Agreed(opened)) => self.finish(transport, opened).await,
+            Ok(Probed::Late) => {
+                drop(transport);
+                let transport = open().await?;
+                match self.probe(&transport, true).await {
+                    Ok(Probed::Agreed(opened)) => self.finish(transport, opened).await,
+                    Ok(Probed::Late | Probed::Crashed(_)) => Err(BackendError::ClosedEarly),
+                    Err(refusal) => Err(refusal.into_error()),
+                }
+            }
             Ok(Probed::Crashed(revision)) => {
                 // Some legacy servers exit on a request before `initialize`.
                 drop(transport);
@@ -173,18 +190,17 @@ impl Handshake<'_> {
         self.finish(transport, opened).await.map(Some)
     }
 
-    async fn probe(&self, transport: &Transport) -> Result<Probed, Refusal> {
+    /// Probes the server; `is_patient` if it is known to be modern.
+    async fn probe(&self, transport: &Transport, is_patient: bool) -> Result<Probed, Refusal> {
         let mut asked = Revision::NEWEST_MODERN;
         let mut retried = false;
         loop {
             let mut probe = pin!(self.discover(transport, asked));
-            let reply = match self.choice {
-                // There is no other era to try, so a slow start may take all the time that the
-                // caller allows.
-                EraChoice::Modern => Ok(probe.as_mut().await),
-                EraChoice::Auto | EraChoice::Legacy => {
-                    tokio::time::timeout(self.probe_timeout, probe.as_mut()).await
-                }
+            // There is no other era to try, so a slow start may take all the time that the caller
+            // allows.
+            let reply = match is_patient || self.choice == EraChoice::Modern {
+                true => Ok(probe.as_mut().await),
+                false => tokio::time::timeout(self.probe_timeout, probe.as_mut()).await,
             };
             let silent = reply.is_err();
             let reply = reply.unwrap_or(ProbeReply::Silent {
@@ -205,27 +221,36 @@ impl Handshake<'_> {
                 Verdict::Retry(revision) => (asked, retried) = (revision, true),
                 Verdict::Legacy(revision) if crashed => return Ok(Probed::Crashed(revision)),
                 Verdict::Legacy(revision) => {
-                    return match self.initialize(transport, revision).await {
-                        Ok(opened) => Ok(Probed::Agreed(opened)),
-                        // A slow modern server answers the probe late, and refuses `initialize`.
-                        Err(refusal @ (Refusal::Era(_) | Refusal::NotHere(_))) if silent => {
-                            match tokio::time::timeout(Duration::ZERO, probe.as_mut()).await {
-                                Ok(late) => match judge_probe(late, self.choice, retried)
-                                    .map_err(Refusal::Other)?
-                                {
-                                    Verdict::Modern {
-                                        revision,
-                                        description,
-                                    } => Ok(Probed::Agreed(Opened {
-                                        revision,
-                                        session: None,
-                                        description,
-                                    })),
-                                    Verdict::Retry(_) | Verdict::Legacy(_) => Err(refusal),
-                                },
-                                Err(_) => Err(refusal),
-                            }
+                    let opened = self.initialize(transport, revision).await;
+                    // A slow modern server answers the probe late, and may refuse `initialize`.
+                    let is_refused = matches!(opened, Err(Refusal::Era(_) | Refusal::NotHere(_)));
+                    if silent && (opened.is_ok() || is_refused) {
+                        let grace = match transport.http() {
+                            None if !is_refused => LATE_ANSWER,
+                            _ => Duration::ZERO,
+                        };
+                        let late = tokio::time::timeout(grace, probe.as_mut()).await;
+                        let late = late.map(|late| judge_probe(late, self.choice, retried));
+                        if let Ok(Ok(Verdict::Modern {
+                            revision,
+                            description,
+                        })) = late
+                        {
+                            // `initialize` selects the legacy era for a process (2026-07-28
+                            // basic/versioning, Backward Compatibility with Initialization-Based
+                            // Versions).
+                            return Ok(match transport.http() {
+                                None if !is_refused => Probed::Late,
+                                _ => Probed::Agreed(Opened {
+                                    revision,
+                                    session: None,
+                                    description,
+                                }),
+                            });
                         }
+                    }
+                    return match opened {
+                        Ok(opened) => Ok(Probed::Agreed(opened)),
                         // A legacy server that starts slowly reads the probe late, and exits on it.
                         Err(Refusal::Other(BackendError::Exited { .. }))
                             if silent && has_read(transport) =>
@@ -441,6 +466,9 @@ enum Probed {
     Agreed(Opened),
     /// The process ended on the probe: it is legacy, and must be started again.
     Crashed(Revision),
+    /// The process has answered the probe as a modern server, but `initialize` too: it must be
+    /// started again.
+    Late,
 }
 
 fn initialized_text() -> Bytes {

@@ -369,3 +369,34 @@ async fn process_of_a_client_may_take_longer_to_start_than_the_era_takes_to_find
     );
     backend.stop().await;
 }
+
+/// Both eras are offered by a process that starts more slowly than the probe waits.
+#[tokio::test]
+async fn process_of_both_eras_that_starts_slowly_is_modern() {
+    const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"private"}"#;
+    let child = Child::modern().await;
+    let gate = scripted::Gate::new();
+    child.on(
+        "server/discover",
+        scripted::Reply::result(DISCOVERED).gated(&gate),
+    );
+    child.on("initialize", scripted::Reply::result(LEGACY).gated(&gate));
+    child.on("x/y", scripted::Reply::result("{}"));
+    let mut settings = settings(child.transport());
+    settings.timeouts.probe = Duration::from_millis(300);
+    let backend = start(settings);
+    let starting = async {
+        child.wait_for("initialize", 1).await;
+        gate.open();
+    };
+    tokio::join!(
+        send(&backend, listening(call("x/y", ""), of_session(1, "{}")).0),
+        starting
+    )
+    .0
+    .unwrap();
+    let asked = child.received("x/y")[0].member("params._meta");
+    assert!(asked.is_some(), "in the modern era");
+    assert_eq!((child.started().len(), child.count("initialize")), (2, 1));
+    backend.stop().await;
+}

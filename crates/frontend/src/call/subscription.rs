@@ -19,6 +19,7 @@ use fanlight_protocol::capability::{
 };
 use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
 use fanlight_protocol::message::notification_text;
+use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -369,8 +370,9 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
 }
 
 /// Whether the client asked for this notification: "The server MUST NOT send notification types the
-/// client has not explicitly requested." A type that this specification does not define passes,
-/// since no filter can name it.
+/// client has not explicitly requested." Types that this specification does not define pass only
+/// to a client whose filter has members that it does not define either, since nothing tells which
+/// member names which type (2026-07-28 basic/patterns/subscriptions, Opening a Stream).
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
     match &notification.method {
         Method::ToolsChanged => honoured.tools,
@@ -385,7 +387,11 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
             let named = named.as_ref().and_then(Json::as_str);
             named.is_some_and(|named| honoured.tasks.iter().any(|task| **task == *named))
         }
-        Method::Other(name) => name.starts_with("notifications/"),
+        Method::Other(name) => {
+            honoured.unknown.is_some()
+                && name.starts_with("notifications/")
+                && **name != *ELICITATION_COMPLETE
+        }
         // Notifications of a request, of this subscription, and of the other era.
         _ => false,
     }

@@ -100,7 +100,6 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
             return Some(message);
         };
         let is_shown = match &notification.method {
-            Method::Other(_) => false,
             method if Change::of(method).is_some() => false,
             // The channel does not tell which server sent it, so the view must permit it for every
             // server.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::{
     AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
-    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
-    Verdict,
+    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights,
+    Unresolved, Verdict,
 };
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
@@ -106,6 +106,10 @@ impl Gateway {
             // Boxed: most gateways have no policy.
             Box::pin(self.apply_policy(&mut operation, action)).await;
         }
+        if let Some(all) = operation.view.all_rights() {
+            operation.verdict = self.verdict_on_all(all, &operation);
+            told(&operation.request.context, operation.verdict.as_ref());
+        }
         operation
     }
 
@@ -163,6 +167,31 @@ impl Gateway {
         }
     }
 
+    /// The verdict about a request of a client that may do everything, if its server is known.
+    fn verdict_on_all(&self, all: &Arc<dyn Rights>, operation: &Operation) -> Option<Verdict> {
+        let Operation { view, request, .. } = operation;
+        let action = action(&request.method)?;
+        let backend = match view.topology().backends() {
+            [only] => only.id,
+            _ => match self
+                .lookup(view, &request.context)
+                .known_target(&request.method, request.params.as_ref())?
+            {
+                Ok(Target::One(routed)) => routed.backend,
+                _ => return None,
+            },
+        };
+        let (kind, _) = named(&request.method, request.params.as_ref()?)?;
+        // All items of the server have the same verdict.
+        let item = PolicyItem {
+            kind,
+            server: view.name(backend),
+            name: "".into(),
+            definition: Some(&Json::empty_object()),
+        };
+        all.decide(action, &item, None).ok()
+    }
+
     /// The verdict about an entry that is hidden from the client, if a list has it.
     fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
         let (kind, name) = named(&request.method, request.params.as_ref()?)?;
@@ -171,7 +200,7 @@ impl Gateway {
             PolicyKind::Prompt => ListKind::Prompts,
             PolicyKind::Skill => ListKind::Skills,
             PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
-            PolicyKind::Server => return None,
+            PolicyKind::Method | PolicyKind::Server => return None,
         };
         let everything = view.without_policy();
         let list = self
@@ -312,7 +341,7 @@ fn told(context: &CallContext, verdict: Option<&Verdict>) {
 }
 
 /// The action of a request, as policies name it.
-fn action(method: &Method) -> Option<PolicyAction> {
+pub(super) fn action(method: &Method) -> Option<PolicyAction> {
     Some(match method {
         Method::CallTool => PolicyAction::Call,
         Method::GetPrompt => PolicyAction::Get,
@@ -517,23 +546,21 @@ impl Operation {
     /// concerned.
     #[must_use]
     pub fn policy_subject(&self) -> Option<PolicySubject> {
-        let Some(Ok(Target::One(routed))) = self.target.as_deref() else {
-            return None;
-        };
+        self.view.rights().or(self.view.all_rights())?;
+        let (backend, sent) = self.sent()?;
         let (method, params) = (&self.request.method, self.request.params.as_ref());
-        self.view.rights()?;
-        let (kind, name) = named(method, &routed.params)?;
+        let (kind, name) = named(method, sent?)?;
         let (_, visible) = params
             .and_then(|params| named(method, params))
             .unwrap_or((kind, String::new()));
         Some(PolicySubject {
             action: action(method)?,
             kind,
-            server: self.view.name(routed.backend).into(),
-            definition: definition_of(self.listed.as_ref(), routed.backend, &name).cloned(),
+            server: self.view.name(backend).into(),
+            definition: definition_of(self.listed.as_ref(), backend, &name).cloned(),
             name: name.into(),
             visible: visible.into(),
-            arguments: routed.params.get("arguments"),
+            arguments: sent?.get("arguments"),
         })
     }
 

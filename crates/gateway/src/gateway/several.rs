@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{Call, CallContext};
+use fanlight_canonical::{Call, CallContext, PolicyAction};
 use fanlight_protocol::json::Json;
 use fanlight_protocol::{Method, Response, RpcError, code};
 use futures_util::StreamExt as _;
@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::answers::Given;
-use super::{Gateway, describe, sent};
+use super::{Gateway, describe, operation, sent};
 use crate::catalogue::{ListKind, describe_all};
 use crate::tasks::{self, Tasks};
 use crate::topology::{BackendId, Member, View};
@@ -60,7 +60,7 @@ impl Gateway {
         let Method::Other(method) = &call.method else {
             return Err(unknown);
         };
-        let takes = |backend: &Member| backend.takes_unknown(view.has_filters());
+        let takes = |backend: &Member| view.passes_unknown(backend, method);
         if !view.backends().any(takes) {
             return Err(unknown);
         }
@@ -91,7 +91,9 @@ impl Gateway {
                 return Ok(response);
             }
         }
-        if let ([_], Some(only)) = (view.topology().backends(), view.only()) {
+        if let [only] = view.topology().backends()
+            && view.shows(only.id)
+        {
             sent(&call.context, &call.method, None, Some(only));
             return view.send(only.id, call).await;
         }
@@ -182,10 +184,11 @@ impl Gateway {
         backend: &Member,
         call: Call,
     ) -> Option<(BackendId, Result<Response, RpcError>)> {
-        if !self
-            .lookup(view, &call.context)
-            .may_have_unlisted(backend.id)
-            .await
+        if !permits_unlisted(view, &call, backend.id)
+            || !self
+                .lookup(view, &call.context)
+                .may_have_unlisted(backend.id)
+                .await
         {
             return None;
         }
@@ -206,13 +209,27 @@ impl Gateway {
     }
 }
 
+/// Whether a server may get a request for an unlisted resource.
+fn permits_unlisted(view: &View, call: &Call, backend: BackendId) -> bool {
+    let params = call.params.as_ref();
+    params
+        .and_then(|params| operation::named(&call.method, params))
+        .is_none_or(|(_, uri)| {
+            let action = operation::action(&call.method).unwrap_or(PolicyAction::Read);
+            view.permits_unlisted(action, backend, &uri)
+        })
+}
+
 /// Sends to every server with the capability; succeeds if any of them does.
 pub(super) async fn send_to_all_with(
     view: &View,
     capability: &str,
     call: &Call,
 ) -> Result<Response, RpcError> {
-    let answers = join_all(view.ids().map(|backend| async move {
+    let asked = view
+        .ids()
+        .filter(|backend| permits_unlisted(view, call, *backend));
+    let answers = join_all(asked.map(|backend| async move {
         match view.has_capability(backend, capability).await {
             true => {
                 let answer = view.briefly(view.request(backend, call.clone())).await;

@@ -309,3 +309,196 @@ async fn links_are_the_same_whatever_hidden_servers_have() {
             .contains("file://fanlight--b//x/1")
     );
 }
+
+/// A server with unlisted resources and a method that Fanlight does not know.
+const UNLISTED: [(&str, &str); 8] = [
+    (
+        "tools/list",
+        r#""result":{"tools":[{"name":"t"}],"nextCursor":"c"}"#,
+    ),
+    ("tools/call", r#""result":{"content":[]}"#),
+    ("resources/list", r#""result":{"resources":[]}"#),
+    ("resources/read", r#""result":{"contents":[]}"#),
+    ("resources/subscribe", r#""result":{}"#),
+    (
+        "skills/get",
+        r#""error":{"code":-32002,"message":"no such skill"}"#,
+    ),
+    ("resources/directory/read", r#""result":{"resources":[]}"#),
+    ("acme/do", r#""result":{"done":true}"#),
+];
+
+/// A gateway before one or two servers with [`UNLISTED`], under a policy if one is given.
+async fn unlisted_under(policy: Option<&str>, servers: &[&'static str]) -> Scene {
+    const DESCRIPTION: &str = r#"{"capabilities":{"tools":{},"resources":{"subscribe":true},"extensions":{"x/acme":{},"io.modelcontextprotocol/skills":{"directoryRead":true}}},"serverInfo":{"name":"x"}}"#;
+    let all = servers.iter().map(|name| {
+        let fake = fake(name, &UNLISTED);
+        fake.describe_as(Ok(DESCRIPTION));
+        fake
+    });
+    let scene = scene(all.collect());
+    let Some(text) = policy else { return scene };
+    let texts = vec![PolicyText {
+        name: "p".into(),
+        text: text.to_owned(),
+    }];
+    let policies = Policies::new(PolicySettings {
+        texts,
+        ..PolicySettings::default()
+    });
+    let entries = scene
+        .ids
+        .iter()
+        .zip(&scene.backends)
+        .map(|(id, fake)| entry(*id, fake, None));
+    let (naming, endpoints) = (NamingPolicy::default(), no_endpoints());
+    scene
+        .gateway
+        .replace(
+            entries.collect(),
+            &naming,
+            limits(1000),
+            endpoints,
+            Some(Arc::new(policies.unwrap())),
+        )
+        .await;
+    scene
+}
+
+const REQUESTS: [(&str, Option<&str>); 9] = [
+    ("tools/list", None),
+    ("tools/call", Some(r#"{"name":"unlisted","arguments":{}}"#)),
+    ("resources/read", Some(r#"{"uri":"file:///made/1"}"#)),
+    (
+        "resources/read",
+        Some(r#"{"uri":"FILE://made/%41/../1#x"}"#),
+    ),
+    ("resources/subscribe", Some(r#"{"uri":"file:///made/1"}"#)),
+    ("skills/get", Some(r#"{"uri":"skill://none/SKILL.md"}"#)),
+    ("resources/directory/read", Some(r#"{"uri":"skill://a"}"#)),
+    ("acme/do", Some(r#"{"with":"t"}"#)),
+    ("server/discover", None),
+];
+
+#[tokio::test]
+async fn policy_that_permits_everything_changes_nothing() {
+    let ann = client("ann", &["dev"]);
+    for servers in [&["a"][..], &["a", "b"]] {
+        for policy in [
+            "permit(principal, action, resource);",
+            r#"permit(principal in Group::"dev", action, resource) unless { principal.name == "eve" };"#,
+            r#"permit(principal, action, resource) when { resource in [Server::"a", Server::"b"] };
+               forbid(principal in Group::"ops", action, resource);"#,
+        ] {
+            let without = unlisted_under(None, servers).await;
+            let under = unlisted_under(Some(policy), servers).await;
+            for (method, params) in REQUESTS {
+                assert_eq!(
+                    ask(&under, &ann, method, params).await,
+                    ask(&without, &ann, method, params).await,
+                    "{method} {params:?} under {policy}"
+                );
+            }
+            for backend in 0..servers.len() {
+                let (under, without) = (under.received(backend), without.received(backend));
+                assert_eq!(under, without, "under {policy}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn unlisted_resource_is_read_where_the_policy_permits_it() {
+    const POLICY: &str = r#"permit(principal, action in [Action::"read", Action::"getSkill", Action::"subscribe"], resource);
+        forbid(principal, action, resource in Server::"a") when { resource.name like "file:///secret/*" };
+        forbid(principal, action == Action::"subscribe", resource in Server::"b");"#;
+    let ann = client("ann", &[]);
+    let one = unlisted_under(Some(POLICY), &["a"]).await;
+    let two = unlisted_under(Some(POLICY), &["a", "b"]).await;
+    let read = async |scene: &Scene, method: &str, uri: &str| {
+        scene.forget();
+        let answer = ask(scene, &ann, method, Some(&format!(r#"{{"uri":"{uri}"}}"#))).await;
+        let asked: Vec<_> = (0..scene.backends.len())
+            .map(|at| {
+                scene
+                    .received(at)
+                    .iter()
+                    .any(|request| request.starts_with(method))
+            })
+            .collect();
+        (answer.get("code").and_then(|code| code.as_i64()), asked)
+    };
+    for method in ["resources/read", "resources/directory/read"] {
+        assert_eq!(
+            read(&one, method, "file:///made/1").await,
+            (None, vec![true])
+        );
+        for hidden in ["file:///secret/1", "file:///made/%2e%2e/secret/1"] {
+            let (code, asked) = read(&one, method, hidden).await;
+            assert!(code.is_some() && asked == [false], "{method} {hidden}");
+        }
+        assert_eq!(
+            read(&two, method, "file:///secret/1").await,
+            (None, vec![false, true]),
+            "only the other server may be asked"
+        );
+    }
+    assert_eq!(
+        read(&one, "skills/get", "skill://none").await,
+        (Some(-32002), vec![true]),
+        "the server's own error"
+    );
+    assert_eq!(
+        read(&two, "resources/subscribe", "file:///made/1").await,
+        (None, vec![true, false])
+    );
+    assert_eq!(
+        read(&two, "resources/subscribe", "file:///secret/1").await,
+        (Some(-32002), vec![false, false])
+    );
+}
+
+#[tokio::test]
+async fn unknown_method_reaches_servers_where_the_policy_permits_everything_or_names_it() {
+    let ann = client("ann", &["dev"]);
+    for (policy, servers, passes) in [
+        ("permit(principal, action, resource);", &["a"][..], true),
+        (
+            r#"permit(principal, action == Action::"call", resource);"#,
+            &["a"],
+            false,
+        ),
+        (
+            r#"permit(principal, action, resource); forbid(principal, action, resource == Tool::"a/t");"#,
+            &["a"],
+            false,
+        ),
+        (
+            r#"permit(principal, action, resource); forbid(principal, action, resource == Tool::"b/t");"#,
+            &["a"],
+            true,
+        ),
+        (
+            r#"permit(principal, action == Action::"call", resource);
+               permit(principal, action == Action::"send", resource == Method::"a/acme/do");"#,
+            &["a"],
+            true,
+        ),
+        (
+            r#"permit(principal, action == Action::"send", resource) when { resource.name like "other/*" };"#,
+            &["a"],
+            false,
+        ),
+        (
+            r#"permit(principal, action, resource); forbid(principal, action == Action::"send", resource);"#,
+            &["a"],
+            false,
+        ),
+    ] {
+        let scene = unlisted_under(Some(policy), servers).await;
+        let answer = ask(&scene, &ann, "acme/do", None).await;
+        assert_eq!(answer.get("done").is_some(), passes, "{policy}: {answer:?}");
+        let is_sent = scene.received(0).iter().any(|it| it.starts_with("acme/do"));
+        assert_eq!(is_sent, passes, "{policy}");
+    }
+}

@@ -353,12 +353,6 @@ impl Member {
         self.has_listed_tools_only
     }
 
-    /// Whether the server may get a method or notification that Fanlight does not know. Its
-    /// parameters could name anything in any form, so no filter or rule about arguments would hold.
-    pub(crate) fn takes_unknown(&self, is_filtered: bool) -> bool {
-        !(is_filtered || self.has_listed_tools_only)
-    }
-
     /// Whether clients must not reach the tool or prompt `original` by this name, or only after a
     /// check of the arguments.
     pub(crate) fn withholds(&self, original: &str) -> bool {

@@ -24,8 +24,11 @@ pub(crate) struct View {
     rules: Option<usize>,
     /// The reader whose lists it shows; `None` for the common lists.
     reader: Option<Reader>,
-    /// The client's rights under the policy; `None` without a policy.
+    /// The client's rights under the policy; `None` without a policy, or if it permits the client
+    /// everything.
     rights: Option<Arc<dyn Rights>>,
+    /// The rights of a client that the policy permits everything.
+    all_rights: Option<Arc<dyn Rights>>,
 }
 
 impl View {
@@ -37,9 +40,19 @@ impl View {
             .policy
             .as_ref()
             .and_then(|policy| policy.rights_of(client));
+        let may_do_all = |rights: &Arc<dyn Rights>| {
+            let mut servers = topology.backends().iter().map(Member::name);
+            servers.all(|server| rights.is_whole(server))
+        };
+        // A policy that permits everything changes nothing.
+        let (all_rights, rights) = match rights {
+            Some(rights) if may_do_all(&rights) => (Some(rights), None),
+            rights => (None, rights),
+        };
         Self {
             reader,
             rights,
+            all_rights,
             ..Self::at(topology, caller.endpoint())
         }
     }
@@ -53,6 +66,7 @@ impl View {
             rules,
             reader: None,
             rights: None,
+            all_rights: None,
         }
     }
 
@@ -68,6 +82,7 @@ impl View {
             rules: None,
             reader: reader.cloned(),
             rights: None,
+            all_rights: None,
         }
     }
 
@@ -84,9 +99,15 @@ impl View {
         self.reader.as_ref()
     }
 
-    /// The client's rights under the policy; `None` without a policy.
+    /// The client's rights under the policy; `None` without a policy, or if it permits the client
+    /// everything.
     pub(crate) fn rights(&self) -> Option<&Arc<dyn Rights>> {
         self.rights.as_ref()
+    }
+
+    /// The rights of a client that the policy permits everything.
+    pub(crate) fn all_rights(&self) -> Option<&Arc<dyn Rights>> {
+        self.all_rights.as_ref()
     }
 
     /// The same view without the policy.
@@ -208,18 +229,38 @@ impl View {
         backends.next().is_none().then_some(only)
     }
 
-    /// Whether entries of visible servers are hidden. Then unknown methods and notifications do not
-    /// pass, because they could name anything.
+    /// Whether entries of visible servers are hidden.
     pub(crate) fn has_filters(&self) -> bool {
         self.rights.is_some() || self.rules().is_some_and(Rules::has_filters)
     }
 
+    /// Whether everything of a server passes, also what Fanlight does not know: such a method or
+    /// notification could name anything.
+    pub(crate) fn passes_all_of(&self, backend: BackendId) -> bool {
+        let is_whole = |rights: &Arc<dyn Rights>| rights.is_whole(self.topology.name(backend));
+        !self.rules().is_some_and(Rules::has_filters) && self.rights.as_ref().is_none_or(is_whole)
+    }
+
+    /// Whether a server may get this method or notification, which Fanlight does not know. No filter
+    /// or rule about arguments would hold for it.
+    pub(crate) fn passes_unknown(&self, backend: &Member, method: &str) -> bool {
+        let is_sent = |rights: &Arc<dyn Rights>| {
+            rights.sending(backend.name(), method).outcome == PolicyOutcome::Allowed
+        };
+        !backend.has_listed_tools_only()
+            && !self.rules().is_some_and(Rules::has_filters)
+            && self.rights.as_ref().is_none_or(is_sent)
+    }
+
     /// Whether entries of this kind are hidden.
     pub(crate) fn filters(&self, kind: Filtered) -> bool {
-        self.rights.is_some()
-            || self
-                .rules()
-                .is_some_and(|rules| rules.filter(kind).is_some())
+        self.rights.is_some() || self.filters_by_rules(kind)
+    }
+
+    /// Whether the endpoint itself hides entries of this kind.
+    fn filters_by_rules(&self, kind: Filtered) -> bool {
+        self.rules()
+            .is_some_and(|rules| rules.filter(kind).is_some())
     }
 
     /// Whether no entry of this kind is visible.
@@ -361,7 +402,34 @@ impl View {
     /// URI that has a single reading exists, because the server may read others in another way than
     /// the pattern.
     pub(crate) fn permits_unlisted_uri(&self, backend: BackendId, uri: &str) -> bool {
-        !self.filters(Filtered::Resources) || (is_plain(uri) && self.permits_uri(backend, uri))
+        self.passes_all_of(backend)
+            || !self.filters(Filtered::Resources)
+            || (is_plain(uri) && self.permits_uri(backend, uri))
+    }
+
+    /// Whether the client may do `action` with the unlisted resource with the server's URI `uri`. An
+    /// endpoint with a filter on resources has none.
+    pub(crate) fn permits_unlisted(
+        &self,
+        action: PolicyAction,
+        backend: BackendId,
+        uri: &str,
+    ) -> bool {
+        let item = PolicyItem {
+            kind: match action {
+                PolicyAction::GetSkill => PolicyKind::Skill,
+                _ => PolicyKind::of_uri(uri),
+            },
+            ..self.resource(backend, uri)
+        };
+        let is_permitted = || {
+            let verdict = self.verdict(action, &item, None);
+            verdict.is_none_or(|verdict| verdict.is_ok_and(|it| !it.outcome.is_denial()))
+        };
+        !self.filters_by_rules(Filtered::Resources)
+            && self.permits_unlisted_uri(backend, uri)
+            && self.may_use(&item)
+            && is_permitted()
     }
 
     /// The endpoint's own instructions, if it has any.
