@@ -189,11 +189,9 @@ impl Lookup<'_> {
         }
     }
 
-    /// The location of the resource that the client knows as `uri`. A resource of a server that
-    /// the endpoint does not have is unlisted.
+    /// The location of the resource that the client knows as `uri`.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
-            Place::At(backend, _) if !self.view.without_policy().shows(backend) => Place::Unlisted,
             Place::At(backend, original) if !self.shows(backend, uri, &original).await => {
                 Place::Withheld
             }

@@ -242,9 +242,10 @@ async fn messages_wait_while_the_client_has_no_stream() {
     assert_eq!(member(&message, "params.data"), Some("1.0"), "{message}");
 }
 
-/// Output of a modern server outside of requests and subscriptions is for all of its clients.
+/// Output of a modern server outside of requests and subscriptions is for legacy clients, and for
+/// modern ones whose filter has something unknown.
 #[tokio::test]
-async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
+async fn unknown_notification_of_a_modern_process_reaches_all_that_may_have_asked_for_it() {
     for several in [false, true] {
         let announcer = Announcer::start((Era::Modern, Transport::Stdio), "alpha").await;
         let other = Announcer::start((Era::Legacy, Transport::Http), "beta").await;
@@ -262,6 +263,7 @@ async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
             .messages()
             .await;
         let mut streams = vec![legacy];
+        let mut others = Vec::new();
         let resource = filter(&[announcer.uri()]);
         for wanted in [
             r#"{"toolsListChanged":true}"#,
@@ -270,7 +272,10 @@ async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
         ] {
             let mut stream = listen(gateway.mcp, ID, wanted).await;
             stream.event().await.unwrap().expect("an acknowledgement");
-            streams.push(stream);
+            match wanted.contains("newThings") {
+                true => streams.push(stream),
+                false => others.push(stream),
+            }
         }
         let process = announcer.backend.stream(0).await;
         for number in 0..2 {
@@ -299,6 +304,10 @@ async fn unknown_notification_of_a_modern_process_reaches_all_that_listen() {
                     "{several} {listener}: {message}"
                 );
             }
+        }
+        for stream in &mut others {
+            let more = tokio::time::timeout(Duration::from_millis(100), stream.event()).await;
+            assert!(more.is_err(), "{several}: {more:?}");
         }
     }
 }

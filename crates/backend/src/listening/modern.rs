@@ -1,6 +1,7 @@
 //! One subscription at a modern server for all listeners together.
 //!
-//! When the demand grows, a new subscription is acknowledged before the old one ends. So nothing is
+//! When the demand grows, a new subscription is acknowledged before the old one ends. A subscription
+//! that is not acknowledged delays no other. So nothing is
 //! lost between them, though a notification may arrive on both. When the demand shrinks, the same
 //! happens after a delay. Without demand the subscription ends at once.
 
@@ -33,6 +34,9 @@ pub(super) struct SharedSubscription<'a> {
     current: Option<(BackendSubscription, Filter)>,
     /// The unacknowledged subscription, with its deadline and the generation of its demand.
     next: Option<(BackendSubscription, Instant, u64)>,
+    /// An unacknowledged subscription that does not cover the demand any more. The server may be
+    /// slow to acknowledge it, which must not delay others.
+    earlier: Option<(BackendSubscription, Instant, u64)>,
     /// The time since which `current` covers more than the demand.
     excess_since: Option<Instant>,
     /// The earliest time of the next attempt.
@@ -65,6 +69,7 @@ impl<'a> SharedSubscription<'a> {
             generation: 0,
             current: None,
             next: None,
+            earlier: None,
             excess_since: None,
             retry_at: None,
             backoff: Backoff::new(connection.retry_delays()),
@@ -84,6 +89,11 @@ impl<'a> SharedSubscription<'a> {
             let wake = self.next_timeout();
             tokio::select! {
                 event = next_of(self.next.as_mut().map(|(next, _, _)| next)) => self.on_next(event),
+                event = next_of(self.earlier.as_mut().map(|(earlier, _, _)| earlier)) => {
+                    std::mem::swap(&mut self.next, &mut self.earlier);
+                    self.on_next(event);
+                    std::mem::swap(&mut self.next, &mut self.earlier);
+                }
                 event = next_of(self.current.as_mut().map(|(current, _)| current)) => self.on_current(event),
                 _ = changed.changed() => {}
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => self.on_timeout(),
@@ -102,7 +112,8 @@ impl<'a> SharedSubscription<'a> {
         self.retry_at = self.retry_at.filter(|until| *until > Instant::now());
         let wanted = self.wanted();
         if wanted.is_empty() || self.unsupported {
-            (self.current, self.next, self.excess_since) = (None, None, None);
+            (self.current, self.excess_since) = (None, None);
+            (self.next, self.earlier) = (None, None);
             return self
                 .registry
                 .acknowledge(self.generation, &self.demand, &Filter::default());
@@ -118,14 +129,18 @@ impl<'a> SharedSubscription<'a> {
             self.registry
                 .acknowledge(self.generation, &self.demand, honoured);
             if given_up || current.is_some_and(|(current, _)| current.asked == wanted) {
-                (self.excess_since, self.next) = (None, None);
+                self.excess_since = None;
+                (self.next, self.earlier) = (None, None);
                 return;
             }
             if self.excess_since.get_or_insert_with(Instant::now).elapsed() < SHRINK_DELAY {
                 return;
             }
         }
-        if self.next.is_none() && self.retry_at.is_none() {
+        let is_asked = |(next, _, _): &(BackendSubscription, _, _)| next.asked.covers(&wanted);
+        if self.retry_at.is_none() && !self.next.as_ref().is_some_and(is_asked) {
+            let unfit = self.next.take();
+            self.earlier = self.earlier.take().or(unfit);
             let next = BackendSubscription::begin(self.connection, wanted, None);
             self.next = Some((next, Instant::now() + self.patience, self.generation));
         }
@@ -160,8 +175,9 @@ impl<'a> SharedSubscription<'a> {
 
     /// The time at which to reconcile without an event.
     fn next_timeout(&self) -> Option<Instant> {
-        match (&self.next, self.retry_at) {
-            (Some((_, late, _)), _) => Some(*late),
+        let pending = [&self.earlier, &self.next].into_iter().flatten();
+        match (pending.map(|(_, late, _)| *late).min(), self.retry_at) {
+            (Some(late), _) => Some(late),
             (None, Some(until)) => Some(until),
             (None, None) => self.excess_since.map(|since| since + SHRINK_DELAY),
         }
@@ -169,16 +185,13 @@ impl<'a> SharedSubscription<'a> {
 
     fn on_timeout(&mut self) {
         self.is_stale = true;
-        if self
-            .next
-            .as_ref()
-            .is_some_and(|(_, late, _)| *late <= Instant::now())
-        {
+        let is_late = |(_, late, _): &mut (_, Instant, _)| *late <= Instant::now();
+        let late = [&mut self.earlier, &mut self.next].map(|pending| pending.take_if(is_late));
+        if late.iter().any(Option::is_some) {
             tracing::warn!(
                 backend = self.backend,
                 "subscription not acknowledged in time"
             );
-            self.next = None;
             self.back_off();
         }
     }
@@ -189,6 +202,10 @@ impl<'a> SharedSubscription<'a> {
                 let Some((next, _, _)) = self.next.take() else {
                     return;
                 };
+                let is_covered = |(other, _, _): &mut (BackendSubscription, _, _)| {
+                    next.asked.covers(&other.asked)
+                };
+                drop(self.earlier.take_if(is_covered));
                 let honoured = Filter::acknowledged(&agreed);
                 let lists = honoured.lists;
                 self.registry.acknowledge_part(&next.asked, &honoured);

@@ -109,6 +109,29 @@ async fn listeners_share_one_subscription_that_grows_without_loss() {
 }
 
 #[tokio::test]
+async fn listener_does_not_wait_for_the_acknowledgement_of_another() {
+    let (_server, mut feeds, backend) = subscribing().await;
+    let first = async { listen(&backend, tools(), without_session).await.unwrap() };
+    let others = async {
+        let unanswered = feeds.next().await;
+        let second = async { listen(&backend, prompts(), without_session).await.unwrap() };
+        let ((second, _inbox), both) = tokio::join!(second, async {
+            let feed = feeds.next().await;
+            agree(&feed);
+            feed
+        });
+        assert_eq!(second.honoured, prompts());
+        unanswered.closed().await;
+        (second, both)
+    };
+    let ((first, mut inbox), (_second, both)) = tokio::join!(first, others);
+    assert_eq!(first.honoured, tools());
+    both.send(TOOLS);
+    assert_eq!(heard(&mut inbox).await, TOOLS);
+    backend.stop().await;
+}
+
+#[tokio::test]
 async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {

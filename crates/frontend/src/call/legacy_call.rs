@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use fanlight_canonical::{ServerMessage, ServerRequest};
 use fanlight_protocol::json::Chunks;
+use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Response, RpcError};
 use tokio::sync::oneshot;
 
@@ -34,13 +35,20 @@ pub(crate) struct LegacyCall {
     may_go_on: Option<MayGoOn>,
     /// Client answers that wait for that decision.
     held: Vec<HeldAnswer>,
-    /// The resource that the session has already recorded as subscribed. A refusal of the call
-    /// undoes that.
-    noted: Option<Box<str>>,
+    /// The session's change for this call, which a refusal undoes.
+    noted: Option<Noted>,
     /// Messages to send before anything else of the call.
     outbox: VecDeque<Chunks>,
     /// The last item, once known.
     end: Option<Option<Item>>,
+}
+
+/// A change of a session that is made before the server has answered.
+pub(crate) enum Noted {
+    /// The session has subscribed to this resource.
+    Subscription(Box<str>),
+    /// The session's log level has changed; this was the former one.
+    LogLevel(Option<LogLevel>),
 }
 
 /// Decides by the current policy whether a call may go on.
@@ -77,8 +85,8 @@ impl LegacyCall {
         self
     }
 
-    /// Makes the session forget the subscription to this resource if the call is refused.
-    pub(crate) fn subscribing_to(mut self, noted: Option<Box<str>>) -> Self {
+    /// Makes the session undo this change if the call is refused.
+    pub(crate) fn noting(mut self, noted: Option<Noted>) -> Self {
         self.noted = noted;
         self
     }
@@ -186,9 +194,12 @@ impl ResponseStream<Response> for LegacyCall {
             let polled = self.call.poll_next(cx);
             if let Poll::Ready(Some(ResponseItem::Response(response))) = &polled
                 && response.is_error()
-                && let Some(uri) = self.noted.take()
+                && let Some(noted) = self.noted.take()
             {
-                self.session.forget_subscription(&uri);
+                match noted {
+                    Noted::Subscription(uri) => self.session.forget_subscription(&uri),
+                    Noted::LogLevel(former) => self.session.set_log_level(former),
+                }
             }
             match polled {
                 Poll::Ready(Some(ResponseItem::Message(ServerMessage::Notification(

@@ -16,7 +16,7 @@ use fanlight_protocol::json::Chunks;
 
 pub(crate) use self::core_call::{BeforeRun, CoreCall, CoreRequest, RequestEnds};
 pub(crate) use self::detached::DetachedCalls;
-pub(crate) use self::legacy_call::{LegacyCall, MayGoOn};
+pub(crate) use self::legacy_call::{LegacyCall, MayGoOn, Noted};
 pub(crate) use self::rendered::{Answer, RenderedCall, Responses};
 
 /// The items of a response stream, in order. `M` is the type of messages before the response, `R`

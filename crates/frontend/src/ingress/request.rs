@@ -24,8 +24,8 @@ use super::{
 use crate::approval::CallBeforeApproval;
 use crate::call::subscription::{SubscriptionBegins, SubscriptionEnds};
 use crate::call::{
-    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, RenderedCall, RequestEnds,
-    ResponseStream, input_rounds,
+    Answered, BeforeRun, CoreCall, CoreRequest, LegacyCall, MayGoOn, Noted, RenderedCall,
+    RequestEnds, ResponseStream, input_rounds,
 };
 use crate::decision::{self, LastingDecision, OwnRequest};
 use crate::eras::notifications::NotificationFilter;
@@ -611,10 +611,15 @@ impl Ingress {
                 let Admitted { permit, turn } =
                     self.admit_request(transport, origin, &operation).await?;
                 let admitted = self.admitted(operation, turn);
-                let noted = note_subscription(&session.session, parsed, size)?;
+                let noted = match parsed.request.method {
+                    Method::SetLogLevel => Some(Noted::LogLevel(session.session.log_level())),
+                    _ => {
+                        note_subscription(&session.session, parsed, size)?.map(Noted::Subscription)
+                    }
+                };
                 let call = self
                     .legacy_call(transport, origin, session, parsed, named, admitted)
-                    .subscribing_to(noted);
+                    .noting(noted);
                 if matches!(
                     parsed.request.method,
                     Method::SetLogLevel | Method::Subscribe | Method::Unsubscribe

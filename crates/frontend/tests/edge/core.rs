@@ -151,6 +151,14 @@ impl TestCore {
                 answer(answered.unwrap().body().as_text())
             }
             Method::ListTools => Response::from_result(&Json::literal("{\n\"tools\":[]}")),
+            Method::SetLogLevel
+                if call
+                    .params
+                    .as_ref()
+                    .is_some_and(|it| it.as_text().contains("emergency")) =>
+            {
+                Response::from_error(&RpcError::new(-32602, "no such level".to_owned()))
+            }
             Method::SetLogLevel | Method::Subscribe => Response::from_result(&Json::empty_object()),
             other => Response::from_error(&RpcError::new(-32601, format!("no {other}"))),
         };

@@ -190,6 +190,8 @@ async fn log_level_belongs_to_its_session() {
         client.post(&quiet, &set("error")).await.json()["result"],
         serde_json::json!({})
     );
+    // The server refuses this level, so the session keeps its own.
+    assert_eq!(client.post(&quiet, &set("emergency")).await.code(), -32602);
     let logged = async |client: &mut Client, session: &[(&str, &str)]| {
         let events = client
             .post(session, &legacy_call("1", "notify", ""))
@@ -202,8 +204,8 @@ async fn log_level_belongs_to_its_session() {
     };
     assert_eq!(logged(&mut client, &quiet).await, 1);
     assert_eq!(logged(&mut client, &loud).await, 3);
-    // Two descriptions, the level, and the call that it applies to.
-    for _ in 0..3 {
+    // Two descriptions, two levels, and the call that the first applies to.
+    for _ in 0..4 {
         server.log.began().await;
     }
     assert_eq!(told(&server.log.began().await.context).2, Some("error"));

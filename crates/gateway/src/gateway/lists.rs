@@ -113,7 +113,11 @@ impl Gateway {
             taking_tasks,
             lacking,
         };
-        Ok(list.page(page, next_cursor))
+        let page = list.page(page, next_cursor);
+        Ok(match view.topology().backends() {
+            [_] => page,
+            _ => page.from_server(Arc::clone(&self.identity)),
+        })
     }
 
     /// The merged list as an endpoint shows it, after asking every server.

@@ -84,7 +84,7 @@ pub struct Gateway {
     listeners: Arc<Listeners>,
     subscribed: Arc<SessionSubscriptions>,
     seal: CursorSeal,
-    identity: Json,
+    identity: Arc<Json>,
     _ends_tasks: DropGuard,
 }
 
@@ -120,7 +120,7 @@ impl Gateway {
         let notices = Notices::new(&lists, &handed_out, &tasks);
         let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
         let subscribed = Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS));
-        let identity = settings.identity;
+        let identity = Arc::new(settings.identity);
         Ok(Self {
             topology,
             lists,

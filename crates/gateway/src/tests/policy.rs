@@ -238,9 +238,17 @@ proptest! {
         runtime.block_on(async {
             let Some((scene, compiled)) = scene_under(&policies).await else { return Ok(()) };
             for context in [client("ann", &["dev"]), client("bob", &["ops"]), client("eve", &[])] {
-                for Found { what, is_listed, is_usable, is_shown } in
-                    listed_and_usable(&scene, &compiled, &context).await
-                {
+                let found = listed_and_usable(&scene, &compiled, &context).await;
+                // The other server may have the same URI, which lists show as an alias.
+                let others: Vec<_> = found
+                    .iter()
+                    .filter(|found| found.is_usable)
+                    .map(|found| found.what.replace("fanlight--b/", ""))
+                    .collect();
+                for Found { what, is_listed, is_usable, is_shown } in found {
+                    if what.contains("file:") && !is_shown && others.iter().filter(|it| **it == what).count() > 1 {
+                        continue;
+                    }
                     prop_assert_eq!(is_listed, is_usable, "{} under {:?}", what, policies);
                     prop_assert_eq!(is_listed, is_shown, "{} under {:?}", what, policies);
                 }

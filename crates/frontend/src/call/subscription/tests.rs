@@ -91,10 +91,16 @@ fn only_requested_notifications_are_wanted() {
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#,
             false,
         ),
-        (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, true),
+        (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, false),
         (r#"{"jsonrpc":"2.0","method":"x"}"#, false),
     ] {
         assert_eq!(is_wanted(&honoured, &notification(text)), wanted, "{text}");
+    }
+    let unknown = asked(r#"{"x/y":{}}"#).unwrap();
+    for (method, wanted) in [("x", true), ("elicitation/complete", false)] {
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{method}"}}"#);
+        let is_wanted = is_wanted(&unknown, &notification(text.leak()));
+        assert_eq!(is_wanted, wanted, "{method}");
     }
 }
 
