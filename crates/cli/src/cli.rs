@@ -6,6 +6,7 @@
 )]
 
 mod audit;
+mod groups;
 mod policy;
 mod trace_filters;
 
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fanlight_config::ListenAddress;
 
 pub use audit::{AuditCommand, AuditFilterArgs, AuditQueryArgs};
+pub use groups::{GROUPS, command};
 pub use policy::{ExplainArgs, PolicyCommand};
 pub use trace_filters::TraceFilters;
 
@@ -84,6 +86,8 @@ pub enum Command {
     Diff(CallArgs),
     /// Call a tool with a known `traceparent`, and show at which hops it arrived
     TraceTest(TraceTestArgs),
+    /// Add a server to the configuration: `add NAME -- COMMAND` or `add NAME --url URL`
+    Add(AddArgs),
     /// Add this gateway to a client's file, such as cursor's or claude-code's; without a
     /// client, list the clients on this machine
     Connect(ConnectArgs),
@@ -187,6 +191,24 @@ pub struct ValidateArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// The server's name
+    pub name: String,
+    /// The URL of the server
+    #[arg(long, value_name = "URL", required_unless_present = "command")]
+    pub url: Option<String>,
+    /// A header to send to that URL, such as 'Authorization: Bearer ${TOKEN}'
+    #[arg(long, value_name = "HEADER", requires = "url")]
+    pub header: Vec<String>,
+    /// An environment variable for the command
+    #[arg(long, value_name = "NAME=VALUE", requires = "command")]
+    pub env: Vec<String>,
+    /// The command that starts the server, such as `-- npx -y PACKAGE`
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "url")]
+    pub command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -466,9 +488,10 @@ pub struct CallCommand {
 pub struct CallArgs {
     /// The tool, by the name that clients see
     pub tool: String,
-    /// The tool's arguments, a JSON object
-    #[arg(default_value = "{}")]
-    pub arguments: String,
+    /// The tool's arguments: `key=value` pairs, with values of the types that the tool declares, or
+    /// a JSON object
+    #[arg(value_name = "KEY=VALUE|JSON")]
+    pub arguments: Vec<String>,
     /// Print JSON, also on a terminal
     #[arg(long)]
     pub json: bool,
@@ -717,6 +740,13 @@ impl std::str::FromStr for ListTarget {
 }
 
 impl Cli {
+    /// Reads the command line; ends the process if it is wrong or asks for help.
+    pub fn read() -> Self {
+        let matches = command().get_matches();
+        <Self as clap::FromArgMatches>::from_arg_matches(&matches)
+            .unwrap_or_else(|error| error.exit())
+    }
+
     /// Moves a configuration file that was named without `--config` to the front of `--config`'s
     /// list.
     pub fn take_file(&mut self) {

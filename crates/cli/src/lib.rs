@@ -1,6 +1,7 @@
 //! The commands of `fanlight`, and their common parts: the command line, the configuration, the log,
 //! secrets, messages and errors. Nothing here starts a gateway.
 
+pub mod add;
 pub mod audit_command;
 pub mod cli;
 pub mod configuration;

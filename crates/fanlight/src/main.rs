@@ -20,7 +20,6 @@ mod workers;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
 use fanlight_cli::cli::{
     CallCommand, Cli, Command, EndpointArgs, ListTarget, LoginArgs, LogoutArgs, RunCommand,
 };
@@ -31,8 +30,8 @@ use fanlight_cli::login::{self, Browser};
 use fanlight_cli::observe::Admin;
 use fanlight_cli::out::{complain, say};
 use fanlight_cli::{
-    audit_command, configuration, connect, demo, import, inspect, judge_command, keys, log, manual,
-    observe, pin_command, policy_command,
+    add, audit_command, configuration, connect, demo, import, inspect, judge_command, keys, log,
+    manual, observe, pin_command, policy_command,
 };
 use fanlight_telemetry::Telemetry;
 use short_lived::with_assembly;
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
     if let Some(end) = guard::run() {
         return end;
     }
-    let mut cli = Cli::parse();
+    let mut cli = Cli::read();
     cli.take_file();
     cli.common.demo |= matches!(cli.command, Some(Command::Demo(_)));
     let serves = matches!(
@@ -80,6 +79,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         }
         Some(Command::Completions { shell }) => return manual::completions(*shell),
         Some(Command::Man { out }) => return manual::pages(out.as_deref()),
+        Some(Command::Add(args)) => return add::add(args, common),
         Some(Command::Connect(args)) => return connect::connect(args, common),
         Some(Command::Import(args)) => return import::import(args),
         Some(Command::Keys { command }) => return keys::keys(command, common),

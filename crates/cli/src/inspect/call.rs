@@ -1,30 +1,61 @@
 //! `fanlight call`: one tool call through the gateway.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
-use fanlight_canonical::{Detail, ServerMessages};
+use bytes::Bytes;
+use fanlight_canonical::{CallContext, Detail, ServerMessage, ServerMessages, Unresolved};
 use fanlight_gateway::Gateway;
+use fanlight_gateway::catalogue::ListKind;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::result::CallToolResult;
-use fanlight_protocol::{Json, Response};
+use fanlight_protocol::sse::EventDecoder;
+use fanlight_protocol::visible::{escaped, plain};
+use fanlight_protocol::{Json, Notification, Response};
 
-use super::list::incomplete;
-use super::{arguments, no_such_tool, tool_call, tools};
+use super::list::{incomplete, of_running};
+use super::{arguments, has_pairs, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
 use crate::failure::Failure;
 use crate::observe::Admin;
-use crate::out::{self, say};
+use crate::out::{self, complain, say};
 use crate::show;
 
-/// Calls a tool of this gateway and prints the result: indented on a terminal, otherwise with the server's bytes. Fails if it is a
-/// JSON-RPC error or a result with `isError`.
+/// The most messages of a call that wait to be shown.
+const MESSAGES: usize = 64;
+/// The size limit of an answer in a stream, in bytes.
+const LONGEST: usize = 256 * 1024 * 1024;
+
+/// Calls a tool of this gateway and prints the result: as text on a terminal, otherwise with the
+/// server's bytes. Fails if it is a JSON-RPC error or a result with `isError`.
 pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result<(), Failure> {
-    let arguments = arguments(&args.arguments)?;
     let endpoint = find_named(&args.endpoint, gateway)?;
+    let schema = if has_pairs(&args.arguments) {
+        let tools = tools(gateway, &endpoint).await;
+        let tool = tools.find(&args.tool);
+        tool.and_then(|tool| tool.visible.get("inputSchema"))
+    } else {
+        None
+    };
+    let arguments = arguments(&args.arguments, schema.as_ref())?;
     let call = tool_call(&Json::string(&args.tool), &arguments, endpoint.clone());
-    let mut operation = gateway.resolve(call, Detail::Known).await;
-    let response = gateway.run(&mut operation, ServerMessages::discard()).await;
+    let context = Arc::new(CallContext {
+        wants_progress: true,
+        ..(*call.context).clone()
+    });
+    let mut operation = gateway
+        .resolve(Unresolved { context, ..call }, Detail::Known)
+        .await;
+    let (messages, mut received) = ServerMessages::channel(MESSAGES);
+    let shown = async {
+        while let Some(message) = received.recv().await {
+            if let ServerMessage::Notification(notification) = message {
+                progress(&notification);
+            }
+        }
+    };
+    let (response, ()) = tokio::join!(gateway.run(&mut operation, messages), shown);
     let outcome = print_response(&response, args.json);
     if response.is_error() {
         let tools = tools(gateway, &endpoint).await;
@@ -33,7 +64,8 @@ pub async fn call(gateway: &Gateway, args: &CallArgs) -> Result<(), Failure> {
             || tools.find(&args.tool).is_some()
             || incomplete(&tools).next().is_some();
         if !is_known {
-            return Err(no_such_tool(&args.tool, &tools));
+            let names = names(&tools);
+            return Err(no_such_tool(&args.tool, names.iter().map(String::as_str)));
         }
     }
     outcome
@@ -53,7 +85,16 @@ pub(super) fn print_response(response: &Response, json: bool) -> Result<(), Fail
 
 /// [`call`] through a running gateway.
 pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure> {
-    let arguments = arguments(&args.arguments)?;
+    let list = async || of_running(admin, ListKind::Tools, &args.endpoint).await;
+    let schema = if has_pairs(&args.arguments) {
+        list()
+            .await?
+            .find(&args.tool)
+            .and_then(|tool| tool.get("inputSchema"))
+    } else {
+        None
+    };
+    let arguments = arguments(&args.arguments, schema.as_ref())?;
     let (mut params, mut request) = (ObjectBuilder::new(), ObjectBuilder::new());
     params
         .string("name", &args.tool)
@@ -64,9 +105,12 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
     if let Some(path) = args.endpoint.path() {
         request.string("endpoint", path);
     }
-    let answer = admin
-        .post_json("/api/call", request.finish().as_text().to_owned())
-        .await?;
+    let request = request.finish().as_text().to_owned();
+    let answer = if std::io::stderr().is_terminal() {
+        attended(admin, request).await?
+    } else {
+        admin.post_json("/api/call", request).await?
+    };
     let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
     let (result, error) = (answer.get("result"), answer.get("error"));
     let is_failed = result
@@ -75,15 +119,122 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
         .is_some_and(|flag| flag.is_true());
     let is_error = error.is_some();
     print(&result.or(error).unwrap_or_else(Json::null), args.json);
+    if is_error {
+        let tools = list().await?;
+        if tools.find(&args.tool).is_none() && !tools.is_incomplete() {
+            return Err(no_such_tool(&args.tool, tools.names()));
+        }
+    }
     outcome(is_error, is_failed)
 }
 
-fn print(body: &Json, json: bool) {
-    if std::io::stdout().is_terminal() && !json {
-        say!("{}", show::indented(body));
-    } else {
-        out::json(body.as_text());
+/// The answer to a call with its progress. What the server asks is declined.
+async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
+    let mut stream = admin.post_followed("/api/call", request).await?;
+    let mut events = EventDecoder::new(LONGEST);
+    let mut call = Json::null();
+    while let Some(chunk) = stream.chunk().await.map_err(|error| admin.broken(&error))? {
+        events.push(&chunk);
+        while let Some(event) = events.next_event().map_err(Failure::other)? {
+            if event.name.as_ref() == b"answer" {
+                return Ok(event.data);
+            }
+            let data = Json::parse(event.data, MAX_NESTING).map_err(Failure::other)?;
+            match event.name.as_ref() {
+                b"call" => call = data.get("call").unwrap_or_else(Json::null),
+                b"progress" => show_progress(&data),
+                b"question" => {
+                    let message = data.get("params").and_then(|params| params.get("message"));
+                    let message = message.and_then(|text| Some(plain(&text.as_str()?, 300)));
+                    complain(&format!(
+                        "declined what the server asks ({}); the page can answer it\n",
+                        message.unwrap_or_default()
+                    ));
+                    let mut answer = ObjectBuilder::new();
+                    answer
+                        .member("call", &call)
+                        .member("question", &data.get("question").unwrap_or_else(Json::null))
+                        .member("result", &Json::literal(r#"{"action": "decline"}"#));
+                    admin
+                        .post_json("/api/call/answer", answer.finish().as_text().to_owned())
+                        .await?;
+                }
+                b"cancelled" => return Err(Failure::other("the call was cancelled")),
+                _ => {}
+            }
+        }
     }
+    Err(Failure::other(
+        "the gateway ended the call without an answer",
+    ))
+}
+
+fn print(body: &Json, json: bool) {
+    if !std::io::stdout().is_terminal() || json {
+        out::json(body.as_text());
+        return;
+    }
+    let content = body.get("content").unwrap_or_else(Json::null);
+    let mut blocks = content
+        .elements()
+        .map(|place| content.slice(place))
+        .peekable();
+    if blocks.peek().is_none() {
+        say!("{}", show::indented(body));
+    }
+    for block in blocks {
+        // Colours are the terminal's owner's choice, not the server's.
+        let text = block_text(&block);
+        let lines: Vec<_> = text.split('\n').map(escaped).collect();
+        say!("{}", lines.join("\n"));
+    }
+}
+
+/// A block of content for people: its text, or what it is.
+fn block_text(block: &Json) -> String {
+    let text = |of: &Json, key: &str| Some(of.get(key)?.as_str()?.into_owned());
+    let inner = block.get("resource");
+    let shown = text(block, "text").or_else(|| text(inner.as_ref()?, "text"));
+    shown.unwrap_or_else(|| {
+        let kind = text(block, "type").unwrap_or_default();
+        let about = ["mimeType", "uri", "name"]
+            .iter()
+            .filter_map(|key| text(block, key).or_else(|| text(inner.as_ref()?, key)));
+        let about: Vec<_> = std::iter::once(kind).chain(about).collect();
+        let bytes =
+            text(block, "data").map(|data| format!(", {} characters of base64", data.len()));
+        format!(
+            "[{}{}; --json shows all]",
+            about.join(" "),
+            bytes.unwrap_or_default()
+        )
+    })
+}
+
+/// Shows the progress of a call on standard error, if that is a terminal.
+pub(super) fn progress(notification: &Notification) {
+    let params = notification
+        .params()
+        .filter(|_| notification.method.as_str() == "notifications/progress");
+    params.iter().for_each(show_progress);
+}
+
+/// [`progress`] with the notification's params.
+fn show_progress(params: &Json) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let number = |key: &str| params.get(key).map(|number| plain(number.as_text(), 20));
+    let total = number("total").map(|total| format!(" of {total}"));
+    let message = params
+        .get("message")
+        .and_then(|message| Some(plain(&message.as_str()?, 200)));
+    complain(&format!(
+        "progress {}{}{}\n",
+        number("progress").unwrap_or_default(),
+        total.unwrap_or_default(),
+        message.map(|text| format!(": {text}")).unwrap_or_default()
+    ));
 }
 
 fn outcome(is_error: bool, is_failed: bool) -> Result<(), Failure> {

@@ -11,10 +11,13 @@ use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 use fanlight_protocol::message::request_text;
 use fanlight_protocol::param_header::ParamHeader;
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Era, Json, Message, Response, Revision, code, header, meta};
+use fanlight_protocol::{
+    Era, Json, Message, Method as Asks, Response, Revision, code, header, meta,
+};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
+use super::call::progress;
 use super::check::sign_in::wanted_at;
 use crate::failure::Failure;
 use crate::judge::peer::http::{EventStream, Http, media_type, read, send};
@@ -292,7 +295,8 @@ impl Client {
                 let event = event
                     .ok_or_else(|| Failure::other("the event stream ended without the response"))?;
                 match Message::parse(event.data, MAX_NESTING) {
-                    Ok(Message::Request(_) | Message::Notification(_)) => {}
+                    Ok(Message::Notification(notification)) => progress(&notification),
+                    Ok(Message::Request(_)) => {}
                     message => break message,
                 }
             }
@@ -352,6 +356,9 @@ fn modern_request(
     let mut own = ObjectBuilder::new();
     own.string(meta::PROTOCOL_VERSION, revision)
         .member(meta::CLIENT_CAPABILITIES, &Json::empty_object());
+    if method == Asks::CallTool.as_str() {
+        own.string("progressToken", "1");
+    }
     if let Some(trace) = trace {
         own.string("traceparent", trace.meta);
         headers.push(("traceparent".to_owned(), trace.header.to_owned()));

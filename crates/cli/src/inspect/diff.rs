@@ -10,7 +10,7 @@ use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::visible::plain;
 use fanlight_protocol::{Era, Json, Response};
 
-use super::{arguments, no_such_tool, tool_call, tools};
+use super::{arguments, names, no_such_tool, tool_call, tools};
 use crate::cli::CallArgs;
 use crate::endpoints::find_named;
 use crate::failure::Failure;
@@ -34,12 +34,13 @@ impl DirectCall {
         mut backends: impl Iterator<Item = (BackendId, Arc<dyn BackendClient>)>,
         args: &CallArgs,
     ) -> Result<Self, Failure> {
-        let arguments = arguments(&args.arguments)?;
         let endpoint = find_named(&args.endpoint, gateway)?;
         let snapshot = tools(gateway, &endpoint).await;
         let tool = snapshot
             .find(&args.tool)
-            .ok_or_else(|| no_such_tool(&args.tool, &snapshot))?;
+            .ok_or_else(|| no_such_tool(&args.tool, names(&snapshot).iter().map(String::as_str)))?;
+        let schema = tool.visible.get("inputSchema");
+        let arguments = arguments(&args.arguments, schema.as_ref())?;
         let backend = backends.find(|(id, _)| *id == tool.backend);
         let (Some((_, backend)), Some(original)) = (backend, &tool.original) else {
             return Err(Failure::other("no server has this tool"));

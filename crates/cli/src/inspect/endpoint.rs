@@ -35,9 +35,9 @@ pub async fn list_at(
 
 /// Calls a tool and prints the result.
 pub async fn call_at(url: &str, args: &CallArgs, browser: Option<Browser>) -> Result<(), Failure> {
-    let arguments = arguments(&args.arguments)?;
     let response = as_client(url, Timeouts::default().call, browser, async |client| {
-        let (tool, mirrored) = trace_test::find(client, Some(&args.tool)).await?;
+        let (tool, mirrored, schema) = trace_test::find(client, Some(&args.tool)).await?;
+        let arguments = arguments(&args.arguments, Some(&schema))?;
         client.call_modern(&tool, &mirrored, &arguments, None).await
     })
     .await?;

@@ -53,21 +53,24 @@ pub async fn list(gateway: &Gateway, wanted: &Wanted<'_>) -> Result<(), Failure>
 pub async fn list_of_running(admin: &Admin, wanted: &Wanted<'_>) -> Result<(), Failure> {
     let mut lists = Vec::new();
     for kind in wanted.kinds() {
-        let mut query = vec![("kind", kind.member().to_owned())];
-        query.extend(
-            wanted
-                .endpoint
-                .path()
-                .map(|path| ("endpoint", path.to_owned())),
-        );
-        let answer = admin.get("/api/catalogue", &query).await?;
-        let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
-        lists.push((
-            *kind,
-            List::read(&answer.get(kind.member()).unwrap_or_else(Json::null)),
-        ));
+        lists.push((*kind, of_running(admin, *kind, wanted.endpoint).await?));
     }
     print_all(&lists, wanted.json)
+}
+
+/// A list of a running gateway.
+pub(super) async fn of_running(
+    admin: &Admin,
+    kind: ListKind,
+    endpoint: &EndpointArgs,
+) -> Result<List, Failure> {
+    let mut query = vec![("kind", kind.member().to_owned())];
+    query.extend(endpoint.path().map(|path| ("endpoint", path.to_owned())));
+    let answer = admin.get("/api/catalogue", &query).await?;
+    let answer = Json::parse(answer, MAX_NESTING).map_err(Failure::other)?;
+    Ok(List::read(
+        &answer.get(kind.member()).unwrap_or_else(Json::null),
+    ))
 }
 
 pub(super) fn print_all(lists: &[(ListKind, List)], json: bool) -> Result<(), Failure> {
@@ -152,6 +155,22 @@ impl List {
             collisions: collisions.collect(),
             missing: incomplete(snapshot).collect(),
         }
+    }
+
+    /// The entry of this name, as a client gets it.
+    pub(super) fn find(&self, name: &str) -> Option<&Json> {
+        let is_it = |entry: &&Shown| entry.key == name;
+        self.entries.iter().find(is_it).map(|entry| &*entry.visible)
+    }
+
+    /// The names of the entries.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.key.as_str())
+    }
+
+    /// Whether servers are missing.
+    pub(super) fn is_incomplete(&self) -> bool {
+        !self.missing.is_empty()
     }
 
     /// A list with these entries, as a client gets them.

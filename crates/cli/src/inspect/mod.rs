@@ -36,21 +36,76 @@ pub use list::{Wanted, list, list_of_running};
 pub use trace_test::{trace_test, trace_test_at};
 pub use validate::validate;
 
-/// The failure for a tool that is not in the catalogue.
-fn no_such_tool(name: &str, snapshot: &ListView) -> Failure {
-    let keys: Vec<_> = snapshot
-        .entries()
-        .filter_map(|entry| entry.key.as_ref()?.as_str())
-        .collect();
-    let meant = match did_you_mean(name, keys.iter().map(|key| &**key)) {
+/// The failure for a tool that is not among the known ones.
+fn no_such_tool<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+    let meant = match did_you_mean(name, known) {
         meant if meant.is_empty() => "; `fanlight list tools` lists the tools".to_owned(),
         meant => meant,
     };
     Failure::usage(format!("no tool is called {name:?}{meant}"))
 }
 
-/// A tool's arguments from the command line.
-fn arguments(text: &str) -> Result<Json, Failure> {
+/// A tool's arguments from the command line: a JSON object, or `key=value` pairs. The tool's
+/// `schema` says whether the text of a value is JSON.
+fn arguments(given: &[String], schema: Option<&Json>) -> Result<Json, Failure> {
+    if !has_pairs(given) {
+        return given
+            .first()
+            .map_or_else(|| Ok(Json::empty_object()), |text| object(text));
+    }
+    let properties = schema.and_then(|schema| schema.get("properties"));
+    let mut all = ObjectBuilder::new();
+    let mut names: Vec<&str> = Vec::new();
+    for pair in given {
+        let (name, text) = pair.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("write each argument as key=value, not {pair:?}"))
+        })?;
+        if names.contains(&name) {
+            return Err(Failure::usage(format!(
+                "the argument {name:?} is given twice"
+            )));
+        }
+        names.push(name);
+        let property = properties.as_ref().and_then(|all| all.get(name));
+        all.member(name, &typed(name, text, property.as_ref())?);
+    }
+    Ok(all.finish())
+}
+
+/// Whether arguments are `key=value` pairs, which the tool's schema is needed for.
+fn has_pairs(given: &[String]) -> bool {
+    given.len() > 1
+        || given
+            .first()
+            .is_some_and(|text| text.contains('=') && !text.trim_start().starts_with('{'))
+}
+
+/// The value of an argument: text if its schema allows a string, else JSON.
+fn typed(name: &str, text: &str, schema: Option<&Json>) -> Result<Json, Failure> {
+    let kind = schema.and_then(|schema| schema.get("type"));
+    let kinds: Vec<String> = match &kind {
+        Some(kind) => kind
+            .elements()
+            .map(|place| kind.slice(place))
+            .chain(std::iter::once(kind.clone()))
+            .filter_map(|kind| Some(kind.as_str()?.into_owned()))
+            .collect(),
+        None => Vec::new(),
+    };
+    if kinds.iter().any(|kind| kind == "string") {
+        return Ok(Json::string(text));
+    }
+    match Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING) {
+        Ok(json) => Ok(json),
+        Err(_) if kinds.is_empty() => Ok(Json::string(text)),
+        Err(_) => Err(Failure::usage(format!(
+            "the argument {name:?} must be JSON of the type {}, not {text}",
+            kinds.join(" or ")
+        ))),
+    }
+}
+
+fn object(text: &str) -> Result<Json, Failure> {
     let json =
         Json::parse(Bytes::copy_from_slice(text.as_bytes()), DEFAULT_NESTING).map_err(|error| {
             Failure::usage(format!(
@@ -84,7 +139,47 @@ fn tool_call(tool: &Json, arguments: &Json, endpoint: Endpoint) -> Unresolved {
     }
 }
 
+/// The names of the tools in a list.
+fn names(tools: &ListView) -> Vec<String> {
+    tools
+        .entries()
+        .filter_map(|entry| Some(entry.key.as_ref()?.as_str()?.into_owned()))
+        .collect()
+}
+
 /// Reads the merged list of tools.
 async fn tools(gateway: &Gateway, endpoint: &Endpoint) -> ListView {
     gateway.catalogue(ListKind::Tools, endpoint).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_get_the_types_of_the_tool() {
+        let schema = Json::literal(
+            r#"{"properties": {"id": {"type": "string"}, "n": {"type": "integer"}, "tags": {"type": ["array", "null"]}}}"#,
+        );
+        let of = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
+            arguments(&given, Some(&schema)).map(|json| json.as_text().to_owned())
+        };
+        let pairs = of(&["id=12", "n=12", "tags=[\"a\"]", "other=1.0", "more=a=b"]).unwrap();
+        assert_eq!(
+            pairs,
+            r#"{"id":"12","n":12,"tags":["a"],"other":1.0,"more":"a=b"}"#
+        );
+        assert_eq!(of(&[]).unwrap(), "{}");
+        assert_eq!(of(&[r#"{"x":1.0}"#]).unwrap(), r#"{"x":1.0}"#);
+        for wrong in [
+            &["n=many"][..],
+            &["id=1", "n"],
+            &["id=1", "id=2"],
+            &["[1]"],
+            &["{x"],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

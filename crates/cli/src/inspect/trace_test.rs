@@ -19,16 +19,15 @@ use fanlight_telemetry::{Telemetry, otlp_json};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::arguments;
 use super::client::{Client, TraceParents};
 use super::hops::{Hop, Sent, judge};
+use super::{arguments, no_such_tool};
 use crate::cli::{CommonArgs, TraceTestArgs};
 use crate::failure::Failure;
 use crate::observe::spans::{self, Kind, Span};
 use crate::observe::style::{Style, duration};
 use crate::observe::{Admin, waterfall};
 use crate::out::say;
-use crate::suggestions::did_you_mean;
 
 /// How long to wait for the last span after the answer.
 const LAST_SPAN: Duration = Duration::from_secs(2);
@@ -108,9 +107,9 @@ impl Ids {
 
 /// Calls the tool.
 async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Response, Failure> {
-    let arguments = arguments(args.arguments())?;
+    let arguments = arguments(&[args.arguments().to_owned()], None)?;
     let (meta, header) = (ids.traceparent(&ids.meta), ids.traceparent(&ids.header));
-    let (tool, mirrored) = find(client, args.tool.as_deref()).await?;
+    let (tool, mirrored, _) = find(client, args.tool.as_deref()).await?;
     client
         .call_modern(
             &tool,
@@ -124,12 +123,12 @@ async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Respon
         .await
 }
 
-/// Finds the tool in the list, with its parameters that are mirrored into headers. Without a name
-/// it finds the first tool that has `readOnlyHint` and requires no arguments.
+/// Finds the tool in the list, with its parameters that are mirrored into headers and its
+/// `inputSchema`. Without a name it finds the first tool that has `readOnlyHint` and requires no arguments.
 pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
-) -> Result<(String, Vec<ParamHeader>), Failure> {
+) -> Result<(String, Vec<ParamHeader>, Json), Failure> {
     let mut names = Vec::new();
     let mut reader_with_arguments = None;
     for entry in client.entries(ListKind::Tools).await? {
@@ -145,24 +144,20 @@ pub(super) async fn find(
             None => only_reads(&entry) && needs_nothing(&schema),
         };
         if fits {
-            return Ok((
-                name,
-                param_header::annotations(&schema, MAX_MIRRORED).map_err(Failure::other)?,
-            ));
+            let mirrored =
+                param_header::annotations(&schema, MAX_MIRRORED).map_err(Failure::other)?;
+            return Ok((name, mirrored, schema));
         }
         if only_reads(&entry) {
             reader_with_arguments.get_or_insert_with(|| (name.clone(), required(&schema)));
         }
         names.push(name);
     }
-    Err(Failure::usage(match (wanted, reader_with_arguments) {
-        (Some(tool), _) => match did_you_mean(tool, names.iter().map(String::as_str)) {
-            meant if meant.is_empty() => {
-                format!("no tool is called {tool:?}; `fanlight list tools` lists the tools")
-            }
-            meant => format!("no tool is called {tool:?}{meant}"),
-        },
-        (None, Some((name, required))) => {
+    if let Some(tool) = wanted {
+        return Err(no_such_tool(tool, names.iter().map(String::as_str)));
+    }
+    Err(Failure::usage(match reader_with_arguments {
+        Some((name, required)) => {
             let arguments = required.iter().map(|name| format!("{}: …", Json::string(name))).collect::<Vec<_>>();
             format!(
                 "each tool that only reads (`readOnlyHint`) needs arguments; give some:\n  \
@@ -171,7 +166,7 @@ pub(super) async fn find(
                 plain(&arguments.join(", "), 300)
             )
         }
-        (None, None) => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \
+        None => "no tool says that it only reads (`readOnlyHint`), and others may change something; name the \
                          one to call:\n  fanlight trace-test TOOL --args JSON\n`fanlight list tools` lists the tools"
             .to_owned(),
     }))

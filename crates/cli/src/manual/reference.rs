@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, GROUPS};
 use crate::failure::STATUSES;
 
 const HEAD: &str = "\
@@ -25,13 +25,16 @@ fn page() -> String {
     text += "Colours appear on terminals only; `NO_COLOR` switches them off. With `--json`, standard output is one \
              JSON value, and text for people goes to standard error.\n\n";
     text += "| command | |\n|---|---|\n";
-    for command in visible(&all) {
-        let name = command.get_name();
-        let _ = writeln!(
-            text,
-            "| [`{name}`](#fanlight-{name}) | {} |",
-            first_line(&about(command))
-        );
+    for (title, names) in GROUPS {
+        let _ = writeln!(text, "| **{title}** | |");
+        for command in names.iter().filter_map(|name| all.find_subcommand(name)) {
+            let name = command.get_name();
+            let _ = writeln!(
+                text,
+                "| [`{name}`](#fanlight-{name}) | {} |",
+                first_line(&about(command))
+            );
+        }
     }
     text += "\n## Options of every command\n\n";
     options(

@@ -171,7 +171,28 @@ impl Admin {
     pub async fn follow(&self, path: &[&str]) -> Result<reqwest::Response, Failure> {
         let mut url = self.url_of(path)?;
         url.set_query(Some("follow"));
-        let request = self.authorized(self.http.get(url)).timeout(FOLLOWED);
+        self.stream(self.http.get(url)).await
+    }
+
+    /// Posts JSON to `path`, and returns the event stream that answers it.
+    pub async fn post_followed(
+        &self,
+        path: &str,
+        body: String,
+    ) -> Result<reqwest::Response, Failure> {
+        let mut url = self.place.base.clone();
+        url.set_path(path);
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/json")
+            .header("accept", "text/event-stream")
+            .body(body);
+        self.stream(request).await
+    }
+
+    async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Failure> {
+        let request = self.authorized(request).timeout(FOLLOWED);
         let mut answer = request
             .send()
             .await

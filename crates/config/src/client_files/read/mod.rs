@@ -21,6 +21,9 @@ pub(crate) use build::{expressions, is_comment};
 pub use inputs::Input;
 use program::Program;
 
+/// Settings of Claude Desktop beside the servers.
+const OF_CLIENTS: [&str; 3] = ["globalShortcut", "isUsingBuiltInNodeForMcp", "preferences"];
+
 /// A client's file in Fanlight's own notation.
 #[derive(Debug, Clone)]
 pub struct ClientFile {
@@ -73,7 +76,11 @@ impl ClientFile {
         {
             // Under other keys, the servers are among a client's settings.
             let is_alone = ["mcpServers", "servers"].contains(&section.as_str());
-            let is_other = |entry: &&Entry| entry.key != section && entry.key != "inputs";
+            let is_known = !program.title.is_empty();
+            let is_of_client = |key: &str| {
+                key == section || key == "inputs" || (is_known && OF_CLIENTS.contains(&key))
+            };
+            let is_other = |entry: &&Entry| !is_of_client(&entry.key);
             entries.extend(others.iter().filter(is_other).filter(|_| is_alone).cloned());
         }
         let root_node = Node {

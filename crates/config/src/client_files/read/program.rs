@@ -60,6 +60,7 @@ impl Program {
             | Client::Gemini
             | Client::LmStudio
             | Client::OpenCode
+            | Client::Zed
             | Client::Continue => Unit::Milliseconds,
             _ => Unit::Either,
         };

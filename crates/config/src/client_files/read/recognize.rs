@@ -120,7 +120,9 @@ fn by_content(root: &Node) -> Option<Program> {
         return Some(Program::LITELLM);
     } else if is_map("mcpProxy") {
         return Some(Program::MCP_PROXY);
-    } else if has_servers && has_any(&["mcpSettings", "interface", "registration", "fileConfig"]) {
+    } else if has_servers && has_any(&["interface", "registration", "fileConfig"])
+        || any_of_mcp_settings(root)
+    {
         return Some(Program::LIBRE_CHAT);
     } else if has_any(&[
         "allowedTools",
@@ -135,6 +137,11 @@ fn by_content(root: &Node) -> Option<Program> {
         return None;
     };
     Some(Program::of(client))
+}
+
+/// Whether the file has LibreChat's restriction of servers' domains.
+fn any_of_mcp_settings(root: &Node) -> bool {
+    find(root, "mcpSettings").is_some_and(|entry| find(&entry.value, "allowedDomains").is_some())
 }
 
 /// The program of a file with servers under `mcp`. Only OpenCode writes a command as a list.

@@ -39,7 +39,8 @@ const OF_CLIENTS: [&str; 9] = [
 pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> (Entry, String) {
     // These settings say who may call, and what.
     for entry in entries(root) {
-        if ["mcpProxy", "mcpSettings"].contains(&entry.key.as_str()) {
+        let is_rule = ["mcpProxy", "mcpSettings"].contains(&entry.key.as_str());
+        if is_rule && !program.title.is_empty() {
             notes.push(Note {
                 span: entry.key_span,
                 message: format!("`{}` of {} has no effect here", entry.key, program.title),
