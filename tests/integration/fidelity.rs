@@ -1,5 +1,6 @@
 //! Fidelity: random JSON passes through every method and is compared byte for byte in both
-//! directions, for every {client era, client transport} × {server era, server transport}.
+//! directions, for every {client era, client transport} × {server era, server transport}, without a
+//! policy and with one that permits everything.
 
 use std::cell::Cell;
 
@@ -34,7 +35,11 @@ macro_rules! fidelity {
             use super::*;
 
             async fn pair() -> Pair {
-                Pair::start((Era::$client, Transport::$front), (Era::$server, Transport::$back)).await
+                pair_under("").await
+            }
+
+            async fn pair_under(policy: &'static str) -> Pair {
+                Pair::start((Era::$client, Transport::$front), (Era::$server, Transport::$back), policy).await
             }
 
             #[tokio::test]
@@ -61,6 +66,17 @@ macro_rules! fidelity {
             async fn lists() {
                 lists_arrive_as_sent(&pair().await).await;
             }
+
+            #[tokio::test]
+            async fn everything_under_a_policy_that_permits_everything() {
+                let pair = pair_under(r#""policy":{"default":"allow"},"#).await;
+                results_arrive_as_sent(&pair).await;
+                errors_arrive_as_sent(&pair).await;
+                requests_arrive_as_sent(&pair).await;
+                notifications_arrive_as_sent(&pair).await;
+                lists_arrive_as_sent(&pair).await;
+                unlisted_items_arrive_as_sent(&pair).await;
+            }
         })*
     };
 }
@@ -78,10 +94,12 @@ struct Pair {
     era: Era,
     /// The transport of the client.
     front: Transport,
+    /// The `policy` of the configuration, if any.
+    policy: &'static str,
 }
 
 impl Pair {
-    async fn start(front: (Era, Transport), back: (Era, Transport)) -> Self {
+    async fn start(front: (Era, Transport), back: (Era, Transport), policy: &'static str) -> Self {
         let backend = Backend::start(back.0, back.1).await;
         backend.offers_tools(&["t"]);
         backend.on("prompts/list", backend.list("prompts", r#"{"name":"p"}"#));
@@ -89,7 +107,7 @@ impl Pair {
             "resources/list",
             backend.list("resources", r#"{"uri":"test://r","name":"r"}"#),
         );
-        let client = Client::start(&config(&[backend.entry("only")]), front.0, front.1).await;
+        let client = Client::start(&config_under(policy, &backend), front.0, front.1).await;
         backend.checks().excuse(
             "GetPromptRequest",
             "/params/arguments",
@@ -104,7 +122,12 @@ impl Pair {
             client_era: front.0,
             era: back.0,
             front: front.1,
+            policy,
         }
+    }
+
+    fn config(&self) -> String {
+        config_under(self.policy, &self.backend)
     }
 
     async fn request(&self, id: &str, method: &str, params: &str, meta: &str) -> Exchange {
@@ -114,6 +137,10 @@ impl Pair {
             .request(id, method, params, meta)
             .await
     }
+}
+
+fn config_under(policy: &str, backend: &Backend) -> String {
+    config(&[backend.entry("only")]).replacen('{', &format!("{{{policy}"), 1)
 }
 
 /// A method whose result comes from one server, with the params that reach it.
@@ -401,11 +428,31 @@ async fn lists_arrive_as_sent(pair: &Pair) {
         let entry = format!("{{{required},{}}}", random.members());
         pair.backend.on(method, pair.backend.list(list, &entry));
         // A separate gateway for each list, since the catalogue may be cached.
-        let mut fresh =
-            Client::start(&config(&[pair.backend.entry("only")]), era, pair.front).await;
+        let mut fresh = Client::start(&pair.config(), era, pair.front).await;
         let exchange = fresh.request("1", method, "", "").await;
         let received = elements(exchange.member(&format!("result.{list}"))).unwrap();
         assert_eq!(received, [entry.as_str()], "{method}");
+    }
+}
+
+/// Items that no list has reach the server, and its answers the client.
+async fn unlisted_items_arrive_as_sent(pair: &Pair) {
+    const ERROR: &str = r#"{"code":4711,"message":"x","data":{"k":1.0}}"#;
+    for (method, params) in [
+        ("tools/call", r#""name":"unlisted","arguments":{}"#),
+        ("prompts/get", r#""name":"unlisted""#),
+        ("resources/read", r#""uri":"made:x%41#y""#),
+        ("example/unheard-of", r#""name":"t""#),
+    ] {
+        pair.backend.on(method, Reply::error(ERROR));
+        let exchange = pair.request("1", method, params, "").await;
+        let sent = pair.backend.received(method);
+        let sent = sent.last().expect("the server gets it");
+        for (name, value) in members(&format!("{{{params}}}")).unwrap() {
+            assert_eq!(sent.member_at(&["params", name]), Some(value), "{method}");
+        }
+        let received = exchange.member("error.message");
+        assert_eq!(received, r#""x""#, "{method}");
     }
 }
 
@@ -466,7 +513,7 @@ async fn several_backends_change_only_names() {
 #[tokio::test]
 async fn line_breaks_pass_on_transports_that_allow_them() {
     for transport in [Transport::Http, Transport::Stdio] {
-        let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, transport)).await;
+        let pair = Pair::start((Era::Modern, Transport::Http), (Era::Modern, transport), "").await;
         for_seeds(SEEDS, async |seed| {
             let mut random = Generator::with_line_breaks(seed);
             let arguments = random.object();
@@ -505,6 +552,7 @@ async fn unknown_method_passes_with_one_backend() {
     let pair = Pair::start(
         (Era::Modern, Transport::Http),
         (Era::Modern, Transport::Http),
+        "",
     )
     .await;
     for_seeds(SEEDS, async |seed| {
