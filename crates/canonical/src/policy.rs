@@ -46,8 +46,8 @@ pub trait Rights: fmt::Debug + Send + Sync {
     /// the client may use nothing there, whatever the server has.
     fn reaches(&self, server: &str) -> bool;
 
-    /// Whether the client may do everything at a configured server, whatever the server has and
-    /// whatever the request says. `false` if that is uncertain.
+    /// Whether the client may do everything at a configured server, with any of its items and any
+    /// arguments. `false` if that is uncertain.
     fn is_whole(&self, _server: &str) -> bool {
         false
     }

@@ -190,7 +190,7 @@ impl Handshake<'_> {
         self.finish(transport, opened).await.map(Some)
     }
 
-    /// Probes the server; `is_patient` if it is known to be modern.
+    /// Probes the server. `is_patient` waits as long as the caller, for a server that was modern.
     async fn probe(&self, transport: &Transport, is_patient: bool) -> Result<Probed, Refusal> {
         let mut asked = Revision::NEWEST_MODERN;
         let mut retried = false;

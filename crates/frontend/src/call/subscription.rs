@@ -370,9 +370,9 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
 }
 
 /// Whether the client asked for this notification: "The server MUST NOT send notification types the
-/// client has not explicitly requested." Types that this specification does not define pass only
-/// to a client whose filter has members that it does not define either, since nothing tells which
-/// member names which type (2026-07-28 basic/patterns/subscriptions, Opening a Stream).
+/// client has not explicitly requested" (2026-07-28 basic/patterns/subscriptions, Opening a Stream).
+/// A type that the specification does not define passes only to a client whose filter has a member
+/// that it does not define either. Nothing tells which member names which type.
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
     match &notification.method {
         Method::ToolsChanged => honoured.tools,
