@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fanlight_canonical::{
     AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
-    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Rights,
-    Unresolved, Verdict,
+    NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
+    Verdict,
 };
 use fanlight_protocol::input::{INPUT_RESPONSES, REQUEST_STATE};
 use fanlight_protocol::json::{Json, Member, rewrite_object};
@@ -106,8 +106,14 @@ impl Gateway {
             // Boxed: most gateways have no policy.
             Box::pin(self.apply_policy(&mut operation, action)).await;
         }
-        if let Some(all) = operation.view.all_rights() {
-            operation.verdict = self.verdict_on_all(all, &operation);
+        if operation.view.all_rights().is_some() {
+            if operation.view.transparent().is_none() && operation.target.is_none() {
+                let lookup = self.lookup(&operation.view, &operation.request.context);
+                let (method, params) = (&operation.request.method, &operation.request.params);
+                let known = lookup.known_target(method, params.as_ref());
+                operation.target = known.map(Box::new);
+            }
+            operation.verdict = operation.verdict_on_all();
             told(&operation.request.context, operation.verdict.as_ref());
         }
         operation
@@ -165,31 +171,6 @@ impl Gateway {
         if let Some(error) = refused {
             *target = Some(Box::new(Err(error)));
         }
-    }
-
-    /// The verdict about a request of a client that may do everything, if its server is known.
-    fn verdict_on_all(&self, all: &Arc<dyn Rights>, operation: &Operation) -> Option<Verdict> {
-        let Operation { view, request, .. } = operation;
-        let action = action(&request.method)?;
-        let backend = match view.topology().backends() {
-            [only] => only.id,
-            _ => match self
-                .lookup(view, &request.context)
-                .known_target(&request.method, request.params.as_ref())?
-            {
-                Ok(Target::One(routed)) => routed.backend,
-                _ => return None,
-            },
-        };
-        let (kind, _) = named(&request.method, request.params.as_ref()?)?;
-        // All items of the server have the same verdict.
-        let item = PolicyItem {
-            kind,
-            server: view.name(backend),
-            name: "".into(),
-            definition: Some(&Json::empty_object()),
-        };
-        all.decide(action, &item, None).ok()
     }
 
     /// The verdict about an entry that is hidden from the client, if a list has it.
@@ -378,6 +359,24 @@ pub(super) fn named(method: &Method, params: &Json) -> Option<(PolicyKind, Strin
 }
 
 impl Operation {
+    /// The verdict about a request of a client that may do everything, if its server is known.
+    fn verdict_on_all(&self) -> Option<Verdict> {
+        let backend = match self.view.topology().backends() {
+            [only] => only.id,
+            _ => self.sent()?.0,
+        };
+        let (kind, _) = named(&self.request.method, self.request.params.as_ref()?)?;
+        // All items of the server have the same verdict.
+        let item = PolicyItem {
+            kind,
+            server: self.view.name(backend),
+            name: "".into(),
+            definition: Some(&Json::empty_object()),
+        };
+        let (all, action) = (self.view.all_rights()?, action(&self.request.method)?);
+        all.decide(action, &item, None).ok()
+    }
+
     /// The server of a call, and the parameters that it gets.
     fn sent(&self) -> Option<(BackendId, Option<&Json>)> {
         Some(match (self.view.transparent(), self.target.as_deref()) {
