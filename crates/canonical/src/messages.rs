@@ -8,7 +8,7 @@ use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use fanlight_telemetry::Parent;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// A message from a server to the client of one call before the response, or to a listener.
@@ -31,7 +31,7 @@ pub enum ServerMessage {
 
 /// A change of the event stream on which a legacy server answers a call. The client edge may do the
 /// same with its own stream, or ignore it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum StreamSignal {
     /// A stream has begun that can be resumed (2025-11-25 basic/transports, Resumability and
     /// Redelivery).
@@ -41,6 +41,9 @@ pub enum StreamSignal {
     Paused {
         /// The delay that the server asked for, if any.
         retry: Option<Duration>,
+        /// Notified by the client edge when its client asks for the stream again. The server edge
+        /// then resumes the stream at once.
+        resumed: Arc<Notify>,
     },
 }
 

@@ -395,8 +395,9 @@ async fn process_of_both_eras_that_starts_slowly_is_modern() {
     )
     .0
     .unwrap();
-    let asked = child.received("x/y")[0].member("params._meta");
-    assert!(asked.is_some(), "in the modern era");
+    let asked = child.received("x/y");
+    let meta = asked[0].member("params._meta");
+    assert!(meta.is_some(), "in the modern era");
     assert_eq!((child.started().len(), child.count("initialize")), (2, 1));
     backend.stop().await;
 }

@@ -59,7 +59,7 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
         assert_eq!(inbox.text().await, LOG);
         let seen = post.seen.clone();
         drop(post);
-        assert_eq!(inbox.pause().await, Some(Duration::from_millis(150)));
+        assert_eq!(inbox.pause().await.0, Some(Duration::from_millis(150)));
         let get = feeds.next().await;
         assert_eq!(get.seen.header("last-event-id"), Some("e2"));
         assert_eq!(get.seen.header("mcp-session-id"), Some("s"));
@@ -67,7 +67,7 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
         assert_eq!(inbox.text().await, LOG);
         drop(get);
         // The server may repeat this as often as it likes.
-        assert_eq!(inbox.pause().await, Some(Duration::from_millis(150)));
+        assert_eq!(inbox.pause().await.0, Some(Duration::from_millis(150)));
         let get = feeds.next().await;
         assert_eq!(get.seen.header("last-event-id"), Some("e3"));
         get.raw(&answer(&seen));
@@ -76,6 +76,25 @@ async fn stream_is_resumed_after_the_delay_of_the_server() {
     let (outcome, _get) = tokio::join!(called, script);
     assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
     assert_eq!(server.count("tools/call"), 1);
+}
+
+#[tokio::test]
+async fn stream_is_resumed_at_once_for_a_client_that_is_back() {
+    let (server, mut feeds) = closing(|_| None).await;
+    let backend = start(settings(server.transport()));
+    let (called, mut inbox) = calling(&backend);
+    let script = async {
+        let post = feeds.next().await;
+        post.raw("id: e1\nretry: 3600000\ndata:\n\n");
+        let seen = post.seen.clone();
+        drop(post);
+        inbox.pause().await.1.notify_one();
+        let get = feeds.next().await;
+        get.raw(&answer(&seen));
+        get
+    };
+    let (outcome, _get) = tokio::join!(called, script);
+    assert_eq!(outcome.unwrap(), r#"{"n":1.0}"#);
 }
 
 #[tokio::test]
@@ -119,7 +138,7 @@ async fn resumptions_without_events_are_limited() {
     });
     assert_eq!(outcome, Err(BackendError::ClosedEarly));
     for _ in 0..5 {
-        assert_eq!(inbox.pause().await, Some(Duration::from_millis(100)));
+        assert_eq!(inbox.pause().await.0, Some(Duration::from_millis(100)));
     }
     assert!(inbox.is_empty());
 }

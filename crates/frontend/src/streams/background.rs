@@ -60,7 +60,10 @@ fn poll_drive(
                 state.finish(number);
                 return Poll::Ready(());
             }
-            Some(ResponseItem::Stream(_)) => continue,
+            Some(ResponseItem::Stream(signal)) => {
+                state.paused(number, &signal);
+                continue;
+            }
             Some(ResponseItem::Message(text)) => (text, None),
             Some(ResponseItem::Response(Answer { text, ending, .. })) => (text, ending),
         };

@@ -24,10 +24,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use fanlight_canonical::StreamSignal;
 use fanlight_protocol::seal::Tag;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -131,6 +133,8 @@ struct Stream {
     left: Instant,
     /// Whether nothing more follows.
     over: bool,
+    /// Takes the news that the client has resumed the stream, if the server has paused its call.
+    resumed: Option<Arc<Notify>>,
 }
 
 impl SessionStreams {
@@ -312,6 +316,7 @@ impl State {
             waker: None,
             left: Instant::now(),
             over: false,
+            resumed: None,
         };
         self.streams.insert(number, Box::new(stream));
         if is_get {
@@ -338,6 +343,9 @@ impl State {
         }
         self.last += 1;
         stream.reader = self.last;
+        if let Some(resumed) = stream.resumed.take() {
+            resumed.notify_one();
+        }
         if let Some(waker) = stream.waker.take() {
             waker.wake();
         }
@@ -346,6 +354,14 @@ impl State {
             self.set_newest_listener(number);
         }
         Some((self.last, content))
+    }
+
+    /// Notes that the server has paused the call of stream `number`, if it has.
+    fn paused(&mut self, number: u64, signal: &StreamSignal) {
+        let stream = self.streams.get_mut(&number);
+        if let (Some(stream), StreamSignal::Paused { resumed, .. }) = (stream, signal) {
+            stream.resumed = Some(Arc::clone(resumed));
+        }
     }
 
     fn set_newest_listener(&mut self, number: u64) {

@@ -158,12 +158,13 @@ impl StreamReader {
                     self.session.state().finish(self.stream);
                     return Poll::Ready(None);
                 }
-                Some(ResponseItem::Stream(pause @ StreamSignal::Paused { .. }))
-                    if is_pausable(self.revision()) =>
-                {
-                    return Poll::Ready(Some(ResponseItem::Stream(pause)));
+                Some(ResponseItem::Stream(signal)) => {
+                    self.session.state().paused(self.stream, &signal);
+                    if matches!(signal, StreamSignal::Paused { .. }) && is_pausable(self.revision())
+                    {
+                        return Poll::Ready(Some(ResponseItem::Stream(signal)));
+                    }
                 }
-                Some(ResponseItem::Stream(_)) => {}
                 Some(ResponseItem::Message(text)) => {
                     return Poll::Ready(
                         self.append(to_event(text), None).map(ResponseItem::Message),

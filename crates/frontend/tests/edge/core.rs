@@ -212,7 +212,10 @@ impl TestCore {
                 let retry = arguments.get("retry").and_then(|retry| retry.as_i64());
                 let retry = retry.map(|millis| Duration::from_millis(millis.try_into().unwrap()));
                 call.messages
-                    .send(ServerMessage::Stream(StreamSignal::Paused { retry }))
+                    .send(ServerMessage::Stream(StreamSignal::Paused {
+                        retry,
+                        resumed: Arc::default(),
+                    }))
                     .await;
                 self.release.acquire().await.unwrap().forget();
                 call.messages

@@ -1,12 +1,14 @@
 //! Reads the event stream that answers a request: messages before the answer, including the
 //! server's requests, and the answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::limit;
 use fanlight_protocol::sse::Event;
 use fanlight_protocol::{Era, Message, Method, Notification, Request, Response};
 use futures_util::future::OptionFuture;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::answer::session;
@@ -165,11 +167,18 @@ impl HttpTransport {
             if *futile >= limit("streamAttempts", 5) {
                 return Err(reading.ended());
             }
-            let _ = request
-                .messages
-                .try_send(ServerMessage::Stream(StreamSignal::Paused { retry }));
-            self.pause(retry.unwrap_or(shortest), &mut reading.requests)
-                .await;
+            let resumed = Arc::new(Notify::new());
+            let paused = StreamSignal::Paused {
+                retry,
+                resumed: Arc::clone(&resumed),
+            };
+            let _ = request.messages.try_send(ServerMessage::Stream(paused));
+            let pause = self.pause(retry.unwrap_or(shortest), &mut reading.requests);
+            // A client that polls may come earlier than the server has asked for.
+            tokio::select! {
+                () = pause => {}
+                () = resumed.notified(), if *futile == 0 => {}
+            }
             match self.get(Some(last_event)).await {
                 Ok(Opened::Stream(stream)) => return Ok(*stream),
                 Ok(Opened::Refused {

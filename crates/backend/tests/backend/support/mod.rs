@@ -22,6 +22,7 @@ use fanlight_canonical::{
 use fanlight_protocol::capability::ClientCapability;
 use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A time limit that only failing tests reach.
@@ -126,13 +127,15 @@ impl MessageReceiver {
         self.0.is_empty()
     }
 
-    /// The next message, which must be a pause.
-    pub(crate) async fn pause(&mut self) -> Option<Duration> {
+    /// The next message, which must be a pause: its time, and what ends it earlier.
+    pub(crate) async fn pause(&mut self) -> (Option<Duration>, Arc<Notify>) {
         match tokio::time::timeout(PATIENCE, self.next())
             .await
             .expect("no pause")
         {
-            Some(ServerMessage::Stream(StreamSignal::Paused { retry })) => retry,
+            Some(ServerMessage::Stream(StreamSignal::Paused { retry, resumed })) => {
+                (retry, resumed)
+            }
             other => panic!("not a pause: {other:?}"),
         }
     }

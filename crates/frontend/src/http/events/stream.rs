@@ -155,7 +155,7 @@ impl Content {
                 }
                 // "it SHOULD send an SSE event with a standard retry field before closing the
                 // connection"
-                Some(ResponseItem::Stream(StreamSignal::Paused { retry })) => {
+                Some(ResponseItem::Stream(StreamSignal::Paused { retry, .. })) => {
                     events.put_text(
                         format!("retry: {}\n\n", retry.unwrap_or(usual_retry).as_millis())
                             .as_bytes(),
