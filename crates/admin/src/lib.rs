@@ -25,10 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::response::IntoResponse as _;
-use fanlight_credentials::{Authenticate, ConnectionFacts, SignIn, SocketPeer};
+use fanlight_credentials::{Authenticate, CommonSessions, ConnectionFacts, SignIn, SocketPeer};
 use fanlight_gateway::Gateway;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_http::{OpenedStream, SocketReceiver, accept_and_spawn, open, serve_http1};
+use fanlight_protocol::seal::Keys;
 use fanlight_record::{AuditEvent, AuditLog, Record};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
@@ -51,9 +52,9 @@ use api::overview::Latest;
 use api::sign_in::Attempts;
 use api::tools::close_minutes;
 use history::History;
-use operator::{Sessions, Throttle};
+use operator::{Common, Sessions, Throttle};
 use reply::Refusal;
-use router::{health_router, router};
+use router::{families, health_router, router};
 use settings::InForce;
 
 /// The refusal of a request that arrives after its listener was closed.
@@ -77,6 +78,10 @@ pub struct Subject {
     pub authenticate: Arc<dyn Authenticate>,
     /// Signs operators in at issuers of `auth`.
     pub sign_in: Arc<dyn SignIn>,
+    /// The records of all replicas' sessions; `None` if this process is alone.
+    pub sessions: Option<Arc<dyn CommonSessions>>,
+    /// The keys that seal what operators' browsers keep.
+    pub keys: Keys,
     /// The audit log of sign-ins, refusals and changes. A change that cannot be written to it is
     /// not made.
     pub record: Arc<dyn Record>,
@@ -101,6 +106,7 @@ struct Admin {
     latest: Arc<Latest>,
     shutdown: CancellationToken,
     sessions: Sessions,
+    common: Common,
     throttle: Throttle,
     attempts: Attempts,
     calls: RunningCalls,
@@ -116,8 +122,9 @@ impl Admin {
     ) -> Self {
         let subject = Arc::new(subject);
         let latest = Arc::new(Latest::new(Arc::clone(&subject), started));
-        let (sessions, throttle, attempts) =
-            (Sessions::default(), Throttle::default(), Attempts::new());
+        let common = Common::new(subject.sessions.clone(), &subject.keys);
+        let attempts = Attempts::new(&subject.keys);
+        let (sessions, throttle) = (Sessions::default(), Throttle::default());
         let (calls, history) = (RunningCalls::default(), History::default());
         Self {
             latest,
@@ -125,6 +132,7 @@ impl Admin {
             live,
             shutdown,
             sessions,
+            common,
             throttle,
             attempts,
             calls,
@@ -158,6 +166,15 @@ pub async fn serve_admin(
         SystemTime::now(),
         shutdown.clone(),
     ));
+    if let Some(metrics) = admin.subject.telemetry.metrics() {
+        let admin = Arc::downgrade(&admin);
+        metrics.add(move || {
+            admin
+                .upgrade()
+                .map(|admin| families(&admin))
+                .unwrap_or_default()
+        });
+    }
     let all = TowerToHyperService::new(router(&admin));
     let health = TowerToHyperService::new(health_router(&admin));
     let serve = |stream, usage, is_reserve, ending: CancellationToken| {

@@ -158,18 +158,27 @@ async fn readiness(
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    let mut text = admin.subject.telemetry.prometheus();
+    let telemetry = &admin.subject.telemetry;
+    let text = match telemetry.metrics() {
+        Some(_) => telemetry.prometheus(),
+        None => prometheus(&families(&admin)),
+    };
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// The metrics of the parts of the gateway that do not count in telemetry.
+pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     let now = admin.now();
     admin
         .sessions
         .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    text.push_str(&prometheus(&admin.subject.audit_log.metrics()));
+    let mut families = admin.subject.audit_log.metrics();
     if let Some(replicas) = &admin.subject.replicas {
-        text.push_str(&prometheus(&replicas.metrics()));
+        families.extend(replicas.metrics());
     }
-    let sessions = operator_sessions(admin.sessions.len(&now.session_limits()));
-    text.push_str(&prometheus(&[sessions, api::limits::metrics(&admin)]));
-    ([(CONTENT_TYPE, kind)], text).into_response()
+    families.push(operator_sessions(admin.sessions.len(&now.session_limits())));
+    families.push(api::limits::metrics(admin));
+    families
 }
 
 const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {

@@ -303,12 +303,21 @@ impl Users {
         })
     }
 
+    /// The configured keys, which seal what browsers keep.
+    pub fn keys(&self) -> Keys {
+        self.0.keys.clone()
+    }
+
     /// Signs operators in at the issuers at which users sign in.
     pub fn operators(&self, authenticate: Arc<Authenticator>) -> Arc<OperatorSignIn> {
         let users = Arc::downgrade(&self.0);
         let store = move || {
-            let users = users.upgrade()?;
-            let opened = users.opened.get()?.as_ref().ok()?;
+            let users = Users(users.upgrade()?);
+            // A common store opens at once: it needs neither a file nor a keyring.
+            let opened = match users.0.common {
+                Some(_) => users.open().ok()?,
+                None => users.0.opened.get()?.as_ref().ok()?,
+            };
             Some(opened.grants.store().clone())
         };
         let operators = || Arc::new(OperatorSignIn::new(authenticate, store));

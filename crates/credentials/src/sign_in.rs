@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fanlight_canonical::identity::Identity;
 
@@ -17,14 +18,50 @@ pub trait SignIn: Send + Sync + fmt::Debug {
     fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun>;
 
     /// Ends the sign-in `attempt`, whose browser came back to `path`, if that is known, with the
-    /// parameters `query`. Returns the identity of the user. Its principal is the same as with the
-    /// issuer's access tokens.
+    /// parameters `query`. Returns the identity of the user, and the proof of it. The principal is
+    /// the same as with the issuer's access tokens.
     fn finish<'a>(
         &'a self,
         attempt: &'a str,
         path: Option<&'a str>,
         query: &'a str,
-    ) -> Signing<'a, Arc<Identity>>;
+    ) -> Signing<'a, (Arc<Identity>, String)>;
+
+    /// Verifies a proof of [`Self::finish`] again, also one of another replica.
+    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>>;
+}
+
+/// The future of an operation on common records. The error is for operators.
+pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// Records of operators' sessions, by name, which all replicas have in common.
+pub trait CommonSessions: Send + Sync + fmt::Debug {
+    /// The record of this name.
+    fn get<'a>(&'a self, name: &'a str) -> Keeping<'a, Option<KeptSession>>;
+
+    /// Stores a record.
+    fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()>;
+
+    /// Replaces a record, unless it was removed meanwhile.
+    fn replace<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()>;
+
+    /// Removes a record.
+    fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()>;
+}
+
+/// A record of an operator's session.
+#[derive(Clone)]
+pub struct KeptSession {
+    /// The session, with secrets.
+    pub text: String,
+    /// When the record ends.
+    pub expires: SystemTime,
+}
+
+impl fmt::Debug for KeptSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptSession(***)")
+    }
 }
 
 /// A sign-in that has begun.

@@ -551,12 +551,15 @@ impl Life {
             unknown_keys: plan.unknown_keys,
             hangups: plan.hangups,
         });
+        let sign_in = users.operators(Arc::clone(&plan.authenticator));
         let subject = Subject {
             gateway: Arc::clone(&core),
             telemetry,
             clients: Arc::new(insight.clone()),
             operations: Arc::new(control),
-            sign_in: users.operators(Arc::clone(&plan.authenticator)),
+            sessions: replicas.is_some().then(|| Arc::clone(&sign_in) as _),
+            sign_in,
+            keys: users.keys(),
             authenticate: plan.authenticator,
             record: Arc::<AuditLog>::clone(&record.log),
             audit_log: Arc::clone(&record.log),

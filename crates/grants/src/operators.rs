@@ -3,10 +3,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fanlight_canonical::identity::Identity;
-use fanlight_credentials::{Authenticate, Begun, SignIn, SignInError as NotSignedIn, Signing};
+use fanlight_config::settings::Secret;
+use fanlight_credentials::{
+    Authenticate, Begun, CommonSessions, IdToken, Keeping, KeptSession, SignIn,
+    SignInError as NotSignedIn, Signing,
+};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use url::Url;
@@ -16,10 +21,15 @@ use crate::error::{SignInError, unsealed, unusable};
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
 };
+use crate::pages::identify::proof_of;
 use crate::peers::Peers;
+use crate::record::{OperatorSession, Proof};
 use crate::server::{Server, ServerSettings};
 use crate::sign_in::{Callback, Offer};
-use crate::store::Store;
+use crate::store::{LeaseOutcome, Leased, Owner, Store, StoreError};
+
+/// How long one replica may take to replace the record of a session.
+const REPLACING: Duration = Duration::from_secs(5);
 
 /// Signs operators in at the identity providers of `auth`.
 pub struct OperatorSignIn {
@@ -113,7 +123,7 @@ impl OperatorSignIn {
         attempt: &str,
         path: Option<&str>,
         query: &str,
-    ) -> Result<Arc<Identity>, SignInError> {
+    ) -> Result<(Arc<Identity>, String), SignInError> {
         let Attempt { request, client } = serde_json::from_str(attempt).map_err(|_| unsealed())?;
         let brought = CallbackParameters::from_query(query).ok_or(SignInError::NotUsed(
             "the answer of the identity provider is ambiguous",
@@ -128,10 +138,15 @@ impl OperatorSignIn {
             Some(client) => client,
             None => offer.configured_client()?.ok_or(SignInError::NoServer)?,
         };
-        let identified = offer
+        let (identity, tokens) = offer
             .identify(&client, &request, &brought, &*self.authenticate)
-            .await;
-        identified.map(|(identity, _)| identity)
+            .await?;
+        let proof = serde_json::to_string(&proof_of(&request, &tokens, &client));
+        Ok((identity, proof.map_err(|_| unsealed())?))
+    }
+
+    fn common(&self) -> Result<Store, String> {
+        (self.store)().ok_or_else(|| "there is no common store".to_owned())
     }
 }
 
@@ -162,12 +177,90 @@ impl SignIn for OperatorSignIn {
         attempt: &'a str,
         path: Option<&'a str>,
         query: &'a str,
-    ) -> Signing<'a, Arc<Identity>> {
+    ) -> Signing<'a, (Arc<Identity>, String)> {
         Box::pin(async move {
             let ended = self.end(attempt, path, query).await;
             ended.map_err(for_operator)
         })
     }
+
+    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>> {
+        Box::pin(async move {
+            let Ok(Proof::IdToken {
+                token,
+                issuer,
+                client_id,
+                nonce,
+            }) = serde_json::from_str(proof)
+            else {
+                return Err(NotSignedIn::Refused("this is no proof of a sign-in".into()));
+            };
+            let shown = IdToken {
+                token: token.expose(),
+                issuer: &issuer,
+                client_id: &client_id,
+                nonce: &nonce,
+            };
+            self.authenticate.identify(shown).await
+        })
+    }
+}
+
+impl CommonSessions for OperatorSignIn {
+    fn get<'a>(&'a self, name: &'a str) -> Keeping<'a, Option<KeptSession>> {
+        Box::pin(async move {
+            let session = self.common()?.get::<OperatorSession>(&place(name)).await;
+            Ok(session.map_err(in_words)?.map(|session| KeptSession {
+                text: session.text.expose().to_owned(),
+                expires: session.expires,
+            }))
+        })
+    }
+
+    fn put<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
+        Box::pin(async move {
+            let put = self.common()?.put(&place(name), &written(&session)).await;
+            put.map_err(in_words)
+        })
+    }
+
+    fn replace<'a>(&'a self, name: &'a str, session: KeptSession) -> Keeping<'a, ()> {
+        Box::pin(async move {
+            let (store, place) = (self.common()?, place(name));
+            let leased = store.lease::<OperatorSession>(&place, REPLACING).await;
+            if let Leased::Ours(_, lease) = leased.map_err(in_words)? {
+                let outcome = LeaseOutcome::Replace(&written(&session));
+                let ended = store.end_lease(&place, lease, outcome).await;
+                ended.map_err(in_words)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> Keeping<'a, ()> {
+        Box::pin(async move {
+            let taken = self.common()?.take::<OperatorSession>(&place(name)).await;
+            taken.map(drop).map_err(in_words)
+        })
+    }
+}
+
+/// The place of a session's record. Each is an owner of its own, so that sessions do not take each
+/// other's share.
+fn place(name: &str) -> Owner {
+    Owner::new(name.as_bytes(), "operator")
+}
+
+fn written(session: &KeptSession) -> OperatorSession {
+    OperatorSession {
+        text: Secret::new(session.text.as_str()),
+        expires: session.expires,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn in_words(error: StoreError) -> String {
+    error.to_string()
 }
 
 /// The error that an operator gets to see.

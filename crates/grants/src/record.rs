@@ -183,6 +183,26 @@ pub(crate) enum Proof {
     },
 }
 
+/// An operator's session, for the other replicas.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OperatorSession {
+    #[serde(with = "sealed")]
+    pub(crate) text: Secret,
+    pub(crate) expires: SystemTime,
+}
+
+impl Record for OperatorSession {
+    const KIND: Kind = Kind::Browser;
+
+    fn issuer(&self) -> &'static str {
+        ""
+    }
+
+    fn useless_after(&self) -> Option<u64> {
+        Some(seconds(self.expires))
+    }
+}
+
 impl Record for KnownBrowser {
     const KIND: Kind = Kind::Browser;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SpanExporter;
+use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, SpanExporter};
 
 use crate::console::Console;
 use crate::file::TraceFile;
@@ -159,6 +159,11 @@ fn resource(settings: &Settings) -> Resource {
         .with_attribute(KeyValue::new(
             "service.version",
             settings.service_version.clone(),
+        ))
+        // Unique for each process, so that a collector tells replicas apart.
+        .with_attribute(KeyValue::new(
+            "service.instance.id",
+            RandomIdGenerator::default().new_trace_id().to_string(),
         ))
         .with_attributes(given)
         .build()

@@ -233,3 +233,47 @@ async fn keys_have_json() {
     .await;
     assert_eq!(revoked.json()["revoked"], 1, "{}", revoked.text());
 }
+
+#[tokio::test]
+async fn policy_test_expects_what_a_call_would_meet() {
+    let folder = TempFile::folder();
+    let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let git = r#""git":{"url":"http://127.0.0.1:1/mcp","approval":{"tools":["delete_*"]}}"#;
+    let config = format!(r#"{{"policy":{{"files":["p.cedar"]}},"mcpServers":{{{git}}}}}"#);
+    file("fanlight.yaml", &config);
+    file(
+        "p.cedar",
+        r#"permit(principal, action == Action::"call", resource);
+           forbid(principal, action, resource == Tool::"git/delete_all");
+           @ask("Push?") permit(principal, action == Action::"call", resource == Tool::"git/push");"#,
+    );
+    let case = |tool: &str, expect: &str| {
+        format!("- {{principal: key#ann, tool: git/{tool}, expect: {expect}}}\n")
+    };
+    let cases = [
+        ("push", "ask"),
+        ("delete_branch", "ask"),
+        ("delete_all", "hidden"),
+        ("show", "allow"),
+    ];
+    file(
+        "cases.yaml",
+        &cases.map(|(tool, expect)| case(tool, expect)).concat(),
+    );
+    let ran = run_in(folder.path(), &["policy", "test", "cases.yaml"]).await;
+    assert!(
+        ran.status == 0 && ran.out.contains("4 cases passed"),
+        "{}",
+        ran.text()
+    );
+    file("cases.yaml", &case("delete_branch", "allow"));
+    let ran = run_in(folder.path(), &["policy", "test", "cases.yaml"]).await;
+    assert!(
+        ran.status == 1
+            && ran
+                .out
+                .contains("expected allow, found ask by p.cedar:1, `approval` of git"),
+        "{}",
+        ran.text()
+    );
+}

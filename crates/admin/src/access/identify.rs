@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderValue, Method};
 
 use crate::Admin;
 use crate::operator::{
-    Authorization, Denied, Digest, Known, Operator, Proof, Purpose, Shown, Worthless,
+    Authorization, CommonProof, CommonSession, Denied, Digest, Known, Operator, Proof, Purpose,
+    Recorded, SessionInForce, Shown, Worthless,
 };
 use crate::settings::InForce;
 
@@ -48,7 +49,7 @@ impl Admin {
             Authorization::Absent => {}
         }
         match now.cookies(connection).read(Purpose::Session, headers) {
-            Shown::Value(id) => self.session(now, id),
+            Shown::Value(id) => self.session(now, id, connection).await,
             Shown::Several => Err(Denied::Malformed(
                 "there are several session cookies: another page of this host has set one".into(),
             )),
@@ -57,11 +58,14 @@ impl Admin {
     }
 
     /// Finds the operator who is signed in with this session id.
-    fn session(&self, now: &InForce, id: &str) -> Result<Operator, Denied> {
-        let session = self
-            .sessions
-            .find(id, &now.session_limits())
-            .ok_or(Denied::SessionOver)?;
+    pub(crate) async fn session(
+        &self,
+        now: &InForce,
+        id: &str,
+        connection: &ConnectionFacts,
+    ) -> Result<Operator, Denied> {
+        let session = self.find_session(now, id, connection).await;
+        let session = session.ok_or(Denied::SessionOver)?;
         match now.judge(&session.proof, SystemTime::now()) {
             Ok(operator) => Ok(Operator {
                 session: Some(session),
@@ -73,6 +77,52 @@ impl Admin {
             }
             Err(no_role) => Err(no_role.into()),
         }
+    }
+
+    /// Finds a session of this replica or of another one, and counts it as used now.
+    async fn find_session(
+        &self,
+        now: &InForce,
+        id: &str,
+        connection: &ConnectionFacts,
+    ) -> Option<SessionInForce> {
+        let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
+        let own = self.sessions.touch(key, &limits);
+        if own.is_none() && !self.common.may_know(id) {
+            return None;
+        }
+        let CommonSession { began, proof } = match (self.common.find(key, &limits).await, own) {
+            (Recorded::Ended, _) => {
+                self.sessions.end(key);
+                return None;
+            }
+            (Recorded::InForce(session), None) => session,
+            (_, own) => return own,
+        };
+        let proof = match proof {
+            CommonProof::Token(token) => {
+                let digest = Digest::of(token.as_bytes());
+                self.check_token(now, &token, digest, connection).await.ok()
+            }
+            CommonProof::SignedIn { at, proof } => {
+                let identified = self.subject.sign_in.identify(&proof).await.ok();
+                identified.map(|identity| Proof::SignedIn { at, identity })
+            }
+        };
+        let age = SystemTime::now().duration_since(began).unwrap_or_default();
+        self.sessions
+            .add(key, proof?, peer(connection), age, &limits);
+        self.sessions.touch(key, &limits)
+    }
+
+    /// Ends a session at all replicas.
+    pub(crate) async fn end_session(&self, id: &str) -> Result<(), String> {
+        let key = Digest::of(id.as_bytes());
+        self.sessions.end(key);
+        if self.common.may_know(id) {
+            self.common.end(key).await?;
+        }
+        Ok(())
     }
 
     /// Checks a bearer token: one of this listener, or one that the methods of `auth` accept.

@@ -6,18 +6,22 @@ use std::time::SystemTime;
 use fanlight_canonical::identity::{Identity, Validity};
 
 use crate::Admin;
-use crate::operator::{Digest, Known, Operator, Proof, Role, Worthless};
+use crate::operator::{Digest, Known, Operator, Proof, Recorded, Role, SessionInForce, Worthless};
 use crate::settings::InForce;
 
 impl Admin {
     /// Whether an operator is still accepted. This counts the operator's session as used.
-    pub(crate) fn is_in_force(&self, operator: &Operator) -> bool {
-        let limits = self.now().session_limits();
-        let has_session = operator
-            .session
-            .as_ref()
-            .is_none_or(|session| self.sessions.touch(session.key, &limits).is_some());
-        has_session && operator.validity.holds_at(SystemTime::now())
+    pub(crate) async fn is_in_force(&self, operator: &Operator) -> bool {
+        if let Some(SessionInForce { key, .. }) = operator.session {
+            let limits = self.now().session_limits();
+            if matches!(self.common.find(key, &limits).await, Recorded::Ended) {
+                self.sessions.end(key);
+            }
+            if self.sessions.touch(key, &limits).is_none() {
+                return false;
+            }
+        }
+        operator.validity.holds_at(SystemTime::now())
     }
 }
 

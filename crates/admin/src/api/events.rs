@@ -109,7 +109,7 @@ impl Follower {
                 () = self.operator.ended() => return None,
                 () = at(due) => return Some(self.traces().into_iter().flatten()),
                 _ = self.check.tick() => {
-                    if !self.admin.is_in_force(&self.operator) {
+                    if !self.admin.is_in_force(&self.operator).await {
                         return None;
                     }
                     if let Some(event) = self.overview() {

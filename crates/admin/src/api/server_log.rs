@@ -149,7 +149,7 @@ impl Follower {
                 () = self.disallowed.cancelled() => return None,
                 () = self.operator.ended() => return None,
                 _ = self.check.tick() => {
-                    if !self.admin.is_in_force(&self.operator) {
+                    if !self.admin.is_in_force(&self.operator).await {
                         return None;
                     }
                     let lines = self.positions.news(outputs(&self.admin, self.server.as_deref()));

@@ -1,7 +1,7 @@
 //! `/api/session`: the current operator, signing in with a token, and signing out.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use super::Answer;
 use super::body::read_up_to;
 use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
-use crate::operator::{Denied, Digest, Operator, Proof, Purpose, Shown};
+use crate::operator::{CommonProof, Denied, Digest, Operator, Proof, Purpose, Sessions, Shown};
 use crate::reply::{self, Refusal};
 use crate::settings::{InForce, set_cookie};
 
@@ -149,29 +149,25 @@ pub(super) async fn begin(
     require_json(&headers)?;
     let now = admin.now();
     let [token] = texts(&now, body, ["token"]).await?;
-    let proof = admin.prove_token(&now, token.trim(), &connection.0).await;
-    Ok(sign_in(
-        &admin,
-        &now,
-        "token",
-        proof,
-        &headers,
-        &connection.0,
-    ))
+    let token = token.trim();
+    let proof = admin.prove_token(&now, token, &connection.0).await;
+    let proof = proof.map(|proof| (proof, CommonProof::Token(token.to_owned())));
+    Ok(sign_in(&admin, &now, "token", proof, &headers, &connection.0).await)
 }
 
 /// Begins a session that is based on `proof`, if that identifies an operator. An id that the
 /// browser sends is never used again, because somebody else may have set it.
-pub(super) fn sign_in(
+pub(super) async fn sign_in(
     admin: &Admin,
     now: &InForce,
     method: &'static str,
-    proof: Result<Proof, Denied>,
+    proof: Result<(Proof, CommonProof), Denied>,
     headers: &HeaderMap,
     connection: &ConnectionFacts,
 ) -> Response {
-    let judged = proof.and_then(|proof| Ok((now.judge(&proof, SystemTime::now())?, proof)));
-    let (operator, proof) = match judged {
+    let judged = proof
+        .and_then(|(proof, common)| Ok((now.judge(&proof, SystemTime::now())?, proof, common)));
+    let (operator, proof, common) = match judged {
         Ok(judged) => judged,
         Err(denied) => {
             admin.note(&AuditEvent::SignInDenied {
@@ -190,18 +186,20 @@ pub(super) fn sign_in(
     }
     let cookies = now.cookies(connection);
     if let Shown::Value(earlier) = cookies.read(Purpose::Session, headers) {
-        admin.sessions.end(Digest::of(earlier.as_bytes()));
+        let _ = admin.end_session(earlier).await;
     }
     admin
         .sessions
         .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    let Some(id) = admin
-        .sessions
-        .begin(proof, peer(connection), &now.session_limits())
-    else {
+    let Some(id) = Sessions::new_id().and_then(|id| admin.common.seal(id)) else {
         let message = "the system has no random numbers for a session";
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
+    let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
+    admin
+        .sessions
+        .add(key, proof, peer(connection), Duration::ZERO, &limits);
+    admin.common.tell(key, common, &limits).await;
     let mut response = reply::answer(&described(now, Some((&operator, true))));
     set_cookie(&cookies.set(Purpose::Session, &id, None), &mut response);
     response
@@ -215,15 +213,16 @@ pub(super) async fn end(
 ) -> Answer {
     let now = admin.now();
     let cookies = now.cookies(&connection.0);
-    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers)
-        && let Some(session) = admin.sessions.find(id, &now.session_limits())
-    {
-        if let Ok(operator) = now.judge(&session.proof, SystemTime::now()) {
+    if let Shown::Value(id) = cookies.read(Purpose::Session, &headers) {
+        if let Ok(operator) = admin.session(&now, id, &connection.0).await {
             admin.note(&AuditEvent::SignedOut {
                 operator: operator.on_record(connection.0.peer),
             });
         }
-        admin.sessions.end(session.key);
+        admin.end_session(id).await.map_err(|reason| {
+            let message = format!("the other replicas do not know that you signed out: {reason}");
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
     }
     let mut response = reply::answer(&described(&now, None));
     now.forget(Purpose::Session, &connection.0, &mut response);

@@ -12,7 +12,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
 use fanlight_credentials::{ConnectionFacts, SignInError};
 use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
@@ -25,7 +24,7 @@ use super::Answer;
 use super::session::{members, object, sign_in, texts};
 use crate::Admin;
 use crate::access::{OperatorConnection, peer, require_json};
-use crate::operator::{Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
+use crate::operator::{CommonProof, Denied, Digest, Proof, Purpose, Shown, SignInIssuer};
 use crate::reply::{Refusal, answer};
 use crate::settings::{InForce, set_cookie};
 
@@ -42,14 +41,15 @@ pub(crate) struct Location {
 
 /// Seals the pending sign-ins. The browsers keep them in cookies.
 pub(crate) struct Attempts {
-    /// Uses a key of this process. `None` if the system has no random numbers.
+    /// Replicas have its keys in common, so that a browser may come back to any of them. `None` if
+    /// the system has no random numbers.
     seal: Option<Seal>,
     asking: Semaphore,
 }
 
 impl Attempts {
-    pub(crate) fn new() -> Self {
-        let seal = Seal::new(&Keys::default(), b"sign-in of an operator\0").ok();
+    pub(crate) fn new(keys: &Keys) -> Self {
+        let seal = Seal::new(keys, b"sign-in of an operator\0").ok();
         Self {
             seal,
             asking: Semaphore::new(AT_ONCE),
@@ -162,8 +162,7 @@ pub(super) async fn finish(
         path: path.transpose()?.map(|[path]| path),
     };
     let proof = prove(&admin, &now, &headers, &connection.0, &came).await;
-    let mut response: Response =
-        sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).into_response();
+    let mut response = sign_in(&admin, &now, "issuer", proof, &headers, &connection.0).await;
     // The cookie can be used only once. The next sign-in gives the browser another one.
     now.forget(Purpose::SignIn, &connection.0, &mut response);
     Ok(response)
@@ -175,7 +174,7 @@ async fn prove(
     headers: &HeaderMap,
     connection: &ConnectionFacts,
     came: &Came,
-) -> Result<Proof, Denied> {
+) -> Result<(Proof, CommonProof), Denied> {
     let cookie = match now.cookies(connection).read(Purpose::SignIn, headers) {
         Shown::Value(cookie) => Some(cookie),
         Shown::Nothing | Shown::Several => None,
@@ -200,7 +199,13 @@ async fn prove(
             .await
     };
     match finished {
-        Ok(identity) => Ok(Proof::SignedIn { at, identity }),
+        Ok((identity, proof)) => {
+            let common = CommonProof::SignedIn {
+                at: at.clone(),
+                proof,
+            };
+            Ok((Proof::SignedIn { at, identity }, common))
+        }
         Err(error) => {
             if matches!(error, SignInError::Refused(_)) {
                 admin.throttle.failed(peer, most);

@@ -276,7 +276,8 @@ pub(super) fn operations() -> Vec<Operation> {
         .answer::<session::Session>(200, "Signed in")
         .error(401, "The token is wrong"),
     post("/api/session/end", "sign_out", "Signs out.")
-        .answer::<session::Session>(200, "Signed out"),
+        .answer::<session::Session>(200, "Signed out")
+        .error(503, "The other replicas cannot be told at the moment"),
     post("/api/session/issuer", "begin_sign_in", "Begins a sign-in at an issuer of `auth`.")
         .body::<requests::Issuer>()
         .answer::<sign_in::Location>(200, "Where the browser goes")

@@ -1,6 +1,7 @@
 //! Operators: their roles, their proofs of identity, and their sessions. [`access`](crate::access)
 //! decides which requests they may make.
 
+mod common;
 mod cookie;
 mod denied;
 mod proof;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use fanlight_canonical::identity::{Identity, Principal, Validity};
 use fanlight_record::Actor;
 
+pub(crate) use common::{Common, CommonProof, CommonSession, Recorded};
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
 pub(crate) use proof::Proof;

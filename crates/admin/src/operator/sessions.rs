@@ -73,22 +73,27 @@ pub(crate) struct SessionInForce {
 }
 
 impl Sessions {
-    /// Begins a session that is based on `proof`. Returns its id, which is always new. `None` if
-    /// the system has no random numbers.
-    pub(crate) fn begin(
-        &self,
-        proof: Proof,
-        peer: Option<IpAddr>,
-        limits: &SessionLimits,
-    ) -> Option<String> {
+    /// A new session id. `None` if the system has no random numbers.
+    pub(crate) fn new_id() -> Option<String> {
         let mut bytes = [0; ID];
         getrandom::fill(&mut bytes).ok()?;
-        let id = URL_SAFE_NO_PAD.encode(bytes);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// Adds a session that began `age` ago and is based on `proof`.
+    pub(crate) fn add(
+        &self,
+        key: Digest,
+        proof: Proof,
+        peer: Option<IpAddr>,
+        age: Duration,
+        limits: &SessionLimits,
+    ) {
         let now = Instant::now();
         let session = Session {
             proof: Arc::new(proof),
             peer,
-            began: now,
+            began: now.checked_sub(age).unwrap_or(now),
             used: now,
             ended: CancellationToken::new(),
         };
@@ -100,13 +105,7 @@ impl Sessions {
                 break;
             }
         }
-        table.insert(Digest::of(id.as_bytes()), session);
-        Some(id)
-    }
-
-    /// Finds the session with this id, and counts it as used now.
-    pub(crate) fn find(&self, id: &str, limits: &SessionLimits) -> Option<SessionInForce> {
-        self.touch(Digest::of(id.as_bytes()), limits)
+        table.insert(key, session);
     }
 
     /// Finds the session with this key, and counts it as used now.
@@ -192,6 +191,29 @@ mod tests {
 
     fn proof() -> Proof {
         Proof::Token(Digest::of(b"token"))
+    }
+
+    impl Sessions {
+        fn begin(
+            &self,
+            proof: Proof,
+            peer: Option<IpAddr>,
+            limits: &SessionLimits,
+        ) -> Option<String> {
+            let id = Self::new_id()?;
+            self.add(
+                Digest::of(id.as_bytes()),
+                proof,
+                peer,
+                Duration::ZERO,
+                limits,
+            );
+            Some(id)
+        }
+
+        fn find(&self, id: &str, limits: &SessionLimits) -> Option<SessionInForce> {
+            self.touch(Digest::of(id.as_bytes()), limits)
+        }
     }
 
     fn peer(last: u8) -> Option<IpAddr> {

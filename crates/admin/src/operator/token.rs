@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use data_encoding::HEXLOWER;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
@@ -19,6 +20,11 @@ impl Hash for Digest {
 }
 
 impl Digest {
+    /// The digest as text.
+    pub(crate) fn name(self) -> String {
+        HEXLOWER.encode(&self.0)
+    }
+
     pub(crate) fn of(secret: &[u8]) -> Self {
         let mut out = [0; SHA256_OUTPUT_LEN];
         out.iter_mut()

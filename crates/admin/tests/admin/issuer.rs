@@ -14,11 +14,14 @@ use crate::scene::{Answer, Scene, fake};
 
 /// Issuers that accept the code `of-NAME`, and give each attempt the next number.
 #[derive(Debug, Default)]
-struct Issuers(AtomicU32);
+pub(crate) struct Issuers(AtomicU32);
 
 impl SignIn for Issuers {
     fn begin<'a>(&'a self, issuer: &'a str, redirect_uri: &'a str) -> Signing<'a, Begun> {
-        assert_eq!(redirect_uri, "http://127.0.0.1/sign-in/callback");
+        assert!(
+            redirect_uri.ends_with("/sign-in/callback"),
+            "{redirect_uri}"
+        );
         let number = self.0.fetch_add(1, Ordering::SeqCst);
         let location = format!("{issuer}/authorize?state=state-{number}");
         let attempt = format!("{issuer} state-{number} verifier nonce");
@@ -30,7 +33,7 @@ impl SignIn for Issuers {
         attempt: &'a str,
         _: Option<&'a str>,
         query: &'a str,
-    ) -> Signing<'a, Arc<Identity>> {
+    ) -> Signing<'a, (Arc<Identity>, String)> {
         Box::pin(async move {
             let (issuer, rest) = attempt.split_once(' ').unwrap();
             let state = rest.split(' ').next().unwrap();
@@ -42,13 +45,22 @@ impl SignIn for Issuers {
             let code = query.strip_prefix("code=of-");
             let name = code.and_then(|code| code.split('&').next());
             let name = name.ok_or(SignInError::Refused("the code is not accepted".into()))?;
-            let group = if name == "ann" { "ops" } else { "others" };
-            Ok(Arc::new(Identity {
-                principal: Principal::named(issuer, name),
-                ..identity(name, Source::Token, &[group])
-            }))
+            Ok((of_issuer(issuer, name), format!("{issuer} {name}")))
         })
     }
+
+    fn identify<'a>(&'a self, proof: &'a str) -> Signing<'a, Arc<Identity>> {
+        let (issuer, name) = proof.split_once(' ').unwrap();
+        Box::pin(async move { Ok(of_issuer(issuer, name)) })
+    }
+}
+
+fn of_issuer(issuer: &str, name: &str) -> Arc<Identity> {
+    let group = if name == "ann" { "ops" } else { "others" };
+    Arc::new(Identity {
+        principal: Principal::named(issuer, name),
+        ..identity(name, Source::Token, &[group])
+    })
 }
 
 fn at(issuer: &str) -> SignInIssuer {
@@ -58,7 +70,7 @@ fn at(issuer: &str) -> SignInIssuer {
     }
 }
 
-fn settings() -> AdminSettings {
+pub(crate) fn settings() -> AdminSettings {
     AdminSettings {
         sign_in: vec![at("https://id.example"), at("https://other.example")],
         public_url: Some("http://127.0.0.1".into()),
@@ -77,7 +89,7 @@ async fn with(settings: AdminSettings) -> Scene {
 }
 
 /// A request from the listener's own page.
-async fn post(scene: &Scene, path: &str, cookie: Option<&str>, body: &str) -> Answer {
+pub(crate) async fn post(scene: &Scene, path: &str, cookie: Option<&str>, body: &str) -> Answer {
     let origin = format!("http://{}", scene.address);
     let mut headers = vec![
         ("content-type", "application/json"),
@@ -87,7 +99,7 @@ async fn post(scene: &Scene, path: &str, cookie: Option<&str>, body: &str) -> An
     scene.send(Method::POST, path, &headers, body).await
 }
 
-fn cookies(answer: &Answer) -> Vec<String> {
+pub(crate) fn cookies(answer: &Answer) -> Vec<String> {
     let set = answer
         .headers
         .get_all("set-cookie")
@@ -97,10 +109,10 @@ fn cookies(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
-const BEGIN: &str = r#"{"issuer":"https://id.example"}"#;
+pub(crate) const BEGIN: &str = r#"{"issuer":"https://id.example"}"#;
 
 /// Begins a sign-in; returns the cookie and the `state`.
-async fn begin(scene: &Scene) -> (String, String) {
+pub(crate) async fn begin(scene: &Scene) -> (String, String) {
     let begun = post(scene, "/api/session/issuer", None, BEGIN).await;
     assert_eq!(begun.status, StatusCode::OK, "{}", begun.text);
     let set = begun.headers["set-cookie"].to_str().unwrap();
@@ -123,7 +135,7 @@ async fn begin(scene: &Scene) -> (String, String) {
     (cookies(&begun).remove(0), state)
 }
 
-async fn finish(scene: &Scene, cookie: Option<&str>, state: &str, code: &str) -> Answer {
+pub(crate) async fn finish(scene: &Scene, cookie: Option<&str>, state: &str, code: &str) -> Answer {
     post(
         scene,
         "/api/session/issuer/answer",

@@ -12,6 +12,7 @@ mod events;
 mod issuer;
 mod operations;
 mod people;
+mod replicas;
 mod roles;
 mod scene;
 mod sign_in;

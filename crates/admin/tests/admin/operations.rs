@@ -1,10 +1,12 @@
 //! Changes that operators request.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fanlight_admin::AdminSettings;
 use fanlight_credentials::Open;
 use fanlight_record::{AuditEvent, NotRecorded, Record};
+use fanlight_telemetry::metrics::prometheus;
 use http::{Method, StatusCode};
 
 use crate::scene::{Scene, fake};
@@ -172,4 +174,27 @@ async fn changes_need_the_token_post_and_an_own_page() {
         }
     }
     assert!(scene.operations.asked().is_empty());
+}
+
+#[tokio::test]
+async fn exported_metrics_have_every_family_of_the_listener() {
+    let scene = Scene::start(vec![fake("a", &[])], AdminSettings::default()).await;
+    let families = |text: &str| -> BTreeSet<String> {
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names = types.filter_map(|of| of.split(' ').next());
+        names
+            .filter(|name| *name != "target_info")
+            .map(str::to_owned)
+            .collect()
+    };
+    let shown = families(&scene.get("/metrics").await.text);
+    let exported = scene.telemetry.metrics().unwrap().snapshot();
+    assert_eq!(families(&prometheus(&exported)), shown);
+    for name in [
+        "fanlight_auth_refusals_total",
+        "fanlight_auth_operator_sessions",
+        "fanlight_limits_requests_total",
+    ] {
+        assert!(shown.contains(name), "{name}");
+    }
 }

@@ -15,13 +15,16 @@ use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, Listen, Listening, Pending,
     SessionKey,
 };
-use fanlight_credentials::{Authenticate, Begun, Open, SignIn, SignInError, Signing};
+use fanlight_credentials::{
+    Authenticate, Begun, CommonSessions, Open, SignIn, SignInError, Signing,
+};
 use fanlight_gateway::approvals::Approvals;
 use fanlight_gateway::{
     BackendEntry, BackendId, ByteLimits, CacheLimits, Gateway, GatewaySettings, ListLimits,
 };
 use fanlight_http::SocketReceiver;
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Era, Json, Message, Response};
 use fanlight_record::{AuditLog, Record};
 use fanlight_telemetry::clients::{Clients, ClientsView, Counts, SessionView};
@@ -261,7 +264,11 @@ impl SignIn for NoIssuers {
         _: &'a str,
         _: Option<&'a str>,
         _: &'a str,
-    ) -> Signing<'a, Arc<Identity>> {
+    ) -> Signing<'a, (Arc<Identity>, String)> {
+        Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
+    }
+
+    fn identify<'a>(&'a self, _: &'a str) -> Signing<'a, Arc<Identity>> {
         Box::pin(async { Err(SignInError::Refused("nobody signs in here".into())) })
     }
 }
@@ -299,7 +306,19 @@ impl Scene {
         authenticate: Arc<dyn Authenticate>,
         issuers: Arc<dyn SignIn>,
     ) -> Self {
-        Self::of(backends, settings, (authenticate, issuers), None).await
+        let people = (authenticate, issuers);
+        Self::of(backends, settings, people, None, None, &Keys::default()).await
+    }
+
+    /// [`Self::signing_in`] at a replica with these common records and keys.
+    pub(crate) async fn replica(
+        settings: AdminSettings,
+        authenticate: Arc<dyn Authenticate>,
+        issuers: Arc<dyn SignIn>,
+        (sessions, keys): (Arc<dyn CommonSessions>, &Keys),
+    ) -> Self {
+        let people = (authenticate, issuers);
+        Self::of(Vec::new(), settings, people, None, Some(sessions), keys).await
     }
 
     /// [`Self::with`] with this record for decisions.
@@ -314,6 +333,8 @@ impl Scene {
             settings,
             (authenticate, Arc::new(NoIssuers)),
             record,
+            None,
+            &Keys::default(),
         )
         .await
     }
@@ -323,6 +344,8 @@ impl Scene {
         settings: AdminSettings,
         (authenticate, sign_in): (Arc<dyn Authenticate>, Arc<dyn SignIn>),
         record: Option<Arc<dyn Record>>,
+        sessions: Option<Arc<dyn CommonSessions>>,
+        keys: &Keys,
     ) -> Self {
         let entries = backends.into_iter().map(|fake| BackendEntry {
             guard: None,
@@ -360,7 +383,7 @@ impl Scene {
                 bytes: 0,
             },
             common_tasks: None,
-            keys: fanlight_protocol::seal::Keys::default(),
+            keys: Keys::default(),
             identity: Json::literal(r#"{"name":"fanlight","version":"0"}"#),
         });
         let (telemetry, _guard) = Telemetry::start(Settings::default()).unwrap();
@@ -375,6 +398,8 @@ impl Scene {
             operations: Arc::<FakeOperations>::clone(&operations),
             authenticate,
             sign_in,
+            sessions,
+            keys: keys.clone(),
             record: record.unwrap_or_else(|| Arc::<AuditLog>::clone(&audit_log) as _),
             audit_log,
             approvals: approvals.clone(),

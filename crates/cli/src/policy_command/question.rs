@@ -12,6 +12,8 @@ use fanlight_policy::{Explanation, Policies};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
 
+use crate::rewriting::approval;
+
 /// A question to the policies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Question {
@@ -87,10 +89,20 @@ impl Question {
             definition: definition.as_ref(),
         };
         let explained = policies.explain(&client, &item, arguments.as_ref());
-        Ok(answer(
+        let mut answer = answer(
             *kind,
             explained.ok_or("policies apply to clients, and this principal is not one")?,
-        ))
+        );
+        let needs_approval = || {
+            let of_server = config.servers.iter().find(|one| one.name == server);
+            let approval = of_server.and_then(|server| approval(config, server));
+            approval.is_some_and(|approval| !approval.without.permits(server, name))
+        };
+        if answer.outcome == "allow" && *kind == PolicyKind::Tool && needs_approval() {
+            answer.outcome = "ask";
+            answer.policies.push(format!("`approval` of {server}"));
+        }
+        Ok(answer)
     }
 
     fn client(&self, config: &Config) -> CallContext {

@@ -261,7 +261,7 @@ impl Visit<'_> {
 }
 
 /// The proof of who has signed in.
-fn proof_of(
+pub(crate) fn proof_of(
     request: &AuthorizationRequest,
     tokens: &TokenSet,
     client: &ClientRegistration,

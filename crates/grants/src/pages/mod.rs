@@ -12,7 +12,7 @@ mod browser;
 mod connect;
 mod connections;
 mod html;
-mod identify;
+pub(crate) mod identify;
 mod known;
 mod spent;
 

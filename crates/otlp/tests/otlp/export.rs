@@ -106,7 +106,9 @@ async fn exported(receiver: &mut Receiver) -> Vec<Span> {
             .resource_spans
         {
             let attributes = resource.resource.unwrap().attributes;
-            assert!(attributes.iter().any(|kv| kv.key == "service.name"));
+            for key in ["service.name", "service.instance.id"] {
+                assert!(attributes.iter().any(|kv| kv.key == key), "{key}");
+            }
             spans.extend(
                 resource
                     .scope_spans

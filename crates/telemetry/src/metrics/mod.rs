@@ -117,7 +117,12 @@ pub struct Metrics {
     dropped: [AtomicU64; 3],
     dropped_log_lines: Arc<AtomicU64>,
     configuration: ConfigurationMetrics,
+    /// The sources of further families, which other parts of the program count.
+    sources: RwLock<Vec<Source>>,
 }
+
+/// A source of families.
+type Source = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
 
 impl Metrics {
     /// Creates metrics that are all zero.
@@ -141,6 +146,7 @@ impl Metrics {
             dropped: Default::default(),
             dropped_log_lines: Arc::default(),
             configuration: ConfigurationMetrics::default(),
+            sources: RwLock::default(),
         }
     }
 
@@ -291,6 +297,12 @@ impl Metrics {
         prometheus::with_target(resource, &self.snapshot())
     }
 
+    /// Adds a source of further families.
+    pub fn add(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
+        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        sources.push(Box::new(source));
+    }
+
     pub(crate) fn active(&self, change: i64) {
         self.active_requests.fetch_add(change, Ordering::Relaxed);
     }
@@ -346,6 +358,8 @@ impl Metrics {
                 .collect()
         };
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let more = sources.iter().flat_map(|source| source());
         FAMILIES
             .iter()
             .map(|info| {
@@ -392,6 +406,7 @@ impl Metrics {
                 };
                 Family { info, points }
             })
+            .chain(more)
             .collect()
     }
 

@@ -44,9 +44,11 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
         known,
         "a label has no sample here: add what gives it one"
     );
-    // Metrics of the program with replicas (`tests/replicas` checks these), and Prometheus' own.
+    // Metrics of the audit log and of replicas (`crates/record` and `tests/replicas` check these), and Prometheus' own.
     for (name, labels) in [
-        ("fanlight_replicas", &[][..]),
+        ("fanlight_audit_entries_total", &["outcome"][..]),
+        ("fanlight_audit_exported_total", &["outcome"]),
+        ("fanlight_replicas", &[]),
         ("fanlight_valkey_connected", &[]),
         ("fanlight_valkey_requests_total", &["outcome"]),
         ("up", &[]),
