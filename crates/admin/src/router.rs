@@ -172,7 +172,7 @@ pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     admin
         .sessions
         .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
-    let mut families = admin.subject.audit_log.metrics();
+    let mut families = Vec::from(admin.subject.audit_log.metrics());
     if let Some(replicas) = &admin.subject.replicas {
         families.extend(replicas.metrics());
     }
