@@ -132,6 +132,7 @@ fn is_value(label: &str, value: &str) -> bool {
         }
         "network_io_direction" => ["receive", "transmit"].contains(&value),
         "otel_metric_overflow" => value == "true",
+        "outcome" => value == "lost",
         "state" => ["up", "down"].contains(&value),
         "job" => value == "fanlight",
         other => panic!("say which values {other} can have"),
