@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fanlight_testkit::slicer::member;
@@ -12,8 +13,8 @@ use tokio::task::JoinSet;
 use crate::harness::{Gateway, within};
 use crate::peers::{NOISY, OTHER as OTHER_PEER, request_from, session_from};
 use crate::raw_client::{
-    Connection, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient, initialize,
-    legacy_request, modern_headers, modern_request,
+    Connection, INITIALIZED, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient,
+    initialize, legacy_request, modern_headers, modern_request,
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
@@ -356,4 +357,154 @@ async fn long_filters_of_subscriptions_count_until_they_end() {
             ..Bounds::SMALL
         })
         .await;
+}
+
+/// Everything that clients and servers make the gateway keep, from 150 addresses: descriptions,
+/// subscriptions, filters, answers kept for resumption, tasks, cached results, suspended calls,
+/// invented names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly"]
+async fn tables_at_their_bounds_fit_in_the_memory_of_the_configuration() {
+    const CLIENTS: u8 = 150;
+    let old = Backend::start(Era::Legacy, Transport::Http).await;
+    let new = Backend::start(Era::Modern, Transport::Http).await;
+    fill_from_servers(&old, &new);
+    let entries = format!("{},{}", old.entry("old"), new.entry("new"));
+    let target = Target::beside_with(&entries, r#""limits":{"memory":"128MiB"}"#).await;
+    let gateway = target.gateway.mcp;
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        clients.spawn(fill_from(number, gateway));
+    }
+    let kept = clients.join_all().await;
+    assert!((50..600).contains(&old.received("resources/subscribe").len()));
+    assert!(new.received("resources/read").len() > 150);
+    target
+        .withstood(Bounds {
+            memory: 128 << 20,
+            time: Duration::from_secs(300),
+            processor: Duration::from_secs(200),
+            slowest_call: Duration::from_secs(10),
+        })
+        .await;
+    drop(kept);
+}
+
+fn fill_from_servers(old: &Backend, new: &Backend) {
+    old.declares(
+        r#"{"tools":{},"resources":{"subscribe":true},"tasks":{"requests":{"tools":{"call":{}}}}}"#,
+    );
+    old.offers_tools(&["long", "task"]);
+    old.on("resources/subscribe", Reply::result("{}"));
+    let long = format!(
+        r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#,
+        "x".repeat(80 << 10)
+    );
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}"#;
+    old.on_target("tools/call", "long", Reply::result(long).after(&[progress]));
+    let made = AtomicUsize::new(0);
+    old.on_target(
+        "tools/call",
+        "task",
+        Reply::compute(move |_| {
+            let id = made.fetch_add(1, Ordering::Relaxed);
+            format!(
+                r#"{{"task":{{"taskId":"{id}{}","status":"working","createdAt":"2025-11-25T10:30:00Z","lastUpdatedAt":"2025-11-25T10:30:00Z","ttl":600000}}}}"#,
+                "x".repeat(900)
+            )
+        }),
+    );
+    new.declares(r#"{"tools":{},"resources":{"subscribe":true}}"#);
+    new.offers_tools(&["t"]);
+    new.on(LISTEN, Reply::listening());
+    let text = "x".repeat(100 << 10);
+    new.on(
+        "resources/read",
+        Reply::compute(move |request| {
+            let uri = request.member("params.uri").unwrap();
+            format!(
+                r#"{{"resultType":"complete","contents":[{{"uri":{uri},"text":"{text}"}}],"ttlMs":600000,"cacheScope":"public"}}"#
+            )
+        }),
+    );
+}
+
+/// Makes the gateway keep what one client can, in moderation; returns what stays open.
+async fn fill_from(number: u8, gateway: SocketAddr) -> Vec<Response> {
+    let from = [127, 0, 1, number];
+    let capabilities = format!(
+        r#"{{"experimental":{{"x":{{"x":"{}"}}}}}}"#,
+        "x".repeat(24 << 10)
+    );
+    let opened = request_from(
+        from,
+        gateway,
+        "POST /mcp",
+        &[],
+        &initialize(NEWEST_LEGACY, &capabilities),
+    )
+    .await;
+    let id = opened
+        .lines()
+        .find_map(|line| line.strip_prefix("mcp-session-id: "));
+    if let Some(id) = id {
+        let session = [
+            ("MCP-Protocol-Version".to_owned(), NEWEST_LEGACY.to_owned()),
+            ("Mcp-Session-Id".to_owned(), id.trim().to_owned()),
+        ];
+        let post =
+            async |body: String| request_from(from, gateway, "POST /mcp", &session, &body).await;
+        post(INITIALIZED.to_owned()).await;
+        for part in 0..4 {
+            let uri = format!("file:///{number}/{part}/{}", "x".repeat(8 << 10));
+            post(legacy_request(
+                "1",
+                "resources/subscribe",
+                &format!(r#""uri":"{uri}""#),
+            ))
+            .await;
+            let task = r#""name":"old__task","task":{}"#;
+            post(legacy_request("2", "tools/call", task)).await;
+        }
+        for _ in 0..2 {
+            post(legacy_request("3", "tools/call", r#""name":"old__long""#)).await;
+        }
+    }
+    let mut kept = Vec::new();
+    let mut modern = async |method: &str, params: &str| {
+        let body = modern_request("1", method, params, "");
+        let mut connection = Connection::open_from(from.into(), gateway).await;
+        let headers = modern_headers(&body);
+        let mut all = JSON_HEADERS.to_vec();
+        all.extend(
+            headers
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+        connection
+            .request("POST", "/mcp", &all, body.as_bytes())
+            .await;
+        let mut response = connection.response().await;
+        match method {
+            LISTEN => kept.push(response),
+            _ => _ = response.bytes().await,
+        }
+    };
+    for part in 0..2 {
+        modern(
+            "resources/read",
+            &format!(r#""uri":"made://{number}/{part}""#),
+        )
+        .await;
+        modern(
+            "tools/call",
+            &format!(r#""name":"{number}{part}{}""#, "x".repeat(2000)),
+        )
+        .await;
+    }
+    let uris = format!(r#""made://{number}/{}""#, "x".repeat(40 << 10));
+    let filter = format!(r#""notifications":{{"resourceSubscriptions":[{uris}]}}"#);
+    modern(LISTEN, &filter).await;
+    kept
 }
