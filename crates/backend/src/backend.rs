@@ -137,7 +137,10 @@ impl Backend {
             .telemetry
             .clone()
             .of(&settings.name, &settings.transport);
-        let owners = Arc::new(TaskOwners::new(settings.limits.tasks));
+        let owners = Arc::new(TaskOwners::new(
+            settings.limits.tasks,
+            settings.limits.task_state_bytes,
+        ));
         let label = settings.name.as_str().into();
         let subscribed = Arc::new(SessionSubscriptions::new(settings.limits.subscriptions));
         let alone = Replica {

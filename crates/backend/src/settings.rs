@@ -366,6 +366,9 @@ pub struct BackendLimits {
     pub tasks: usize,
     /// Bytes of results that are kept as tasks.
     pub task_bytes: usize,
+    /// Bytes of the state of tasks besides their results, in each table of a server. Most of it is
+    /// clients' capabilities.
+    pub task_state_bytes: usize,
 }
 
 impl Default for BackendLimits {
@@ -379,6 +382,7 @@ impl Default for BackendLimits {
             spare_bytes: 32 << 20,
             tasks: limit("tasks", 10_000),
             task_bytes: 64 << 20,
+            task_state_bytes: 16 << 20,
         }
     }
 }

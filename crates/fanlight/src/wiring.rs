@@ -123,6 +123,8 @@ pub(crate) fn backend_settings(
                 false => message_bytes,
             },
             spare_bytes: budgets(config).spare,
+            task_bytes: budgets(config).tasks,
+            task_state_bytes: budgets(config).tasks / 4,
             ..BackendLimits::default()
         },
         memory: memory.clone(),

@@ -124,7 +124,10 @@ impl Replicas {
             name,
             transport: Mutex::new(settings.transport.clone()),
             telemetry,
-            owners: Arc::new(TaskOwners::new(settings.limits.tasks)),
+            owners: Arc::new(TaskOwners::new(
+                settings.limits.tasks,
+                settings.limits.task_state_bytes,
+            )),
             subscribed: Arc::new(SessionSubscriptions::new(settings.limits.subscriptions)),
             settings,
             members: ArcSwap::default(),

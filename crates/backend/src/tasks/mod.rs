@@ -55,9 +55,6 @@ use notifications::TaskNotifications;
 use owners::{AtEndpoint, TaskOwners};
 use table::{Table, TaskKey};
 
-/// The size of a task's state besides its result, in bytes; most of it is a client's capabilities.
-/// It converts the number of tasks into bytes.
-const MAX_TASK_STATE: usize = 32 << 10;
 /// The message for a task of another client. It is the specification's example for a task that does
 /// not exist (2025-11-25 basic/utilities/tasks, Protocol Errors).
 pub(crate) const UNKNOWN_TASK: &str = "Failed to retrieve task: Task not found";
@@ -107,7 +104,7 @@ impl TaskTranslation {
         shutdown: CancellationToken,
     ) -> Arc<Self> {
         let limit = limits.tasks.max(1);
-        let bytes = limit.saturating_mul(MAX_TASK_STATE);
+        let bytes = limits.task_state_bytes;
         let owners: Arc<AtEndpoint> = Arc::new(AtEndpoint { owners, endpoint });
         let followed = Arc::new(FollowedTasks::new(limit));
         let (notifications, statuses) =

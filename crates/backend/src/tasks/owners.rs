@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fanlight_canonical::{Caller, Peer};
 
-use super::MAX_TASK_STATE;
 use super::table::Table;
 
 /// The maximum number of recorded owners per task id. A constant: only made-up ids are shared by
@@ -37,11 +36,10 @@ struct Owner {
 }
 
 impl TaskOwners {
-    /// Records the owners of at most `limit` tasks.
-    pub(crate) fn new(limit: usize) -> Self {
-        let limit = limit.max(1);
+    /// Records the owners of at most `limit` tasks, in at most this many bytes.
+    pub(crate) fn new(limit: usize, bytes: usize) -> Self {
         Self {
-            owners: Table::new(limit, limit.saturating_mul(MAX_TASK_STATE)),
+            owners: Table::new(limit.max(1), bytes),
             next: AtomicU64::new(1),
         }
     }
@@ -148,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn task_of_an_unauthenticated_client_is_foreign_to_other_sessions() {
         let owners = AtEndpoint {
-            owners: Arc::new(TaskOwners::new(8)),
+            owners: Arc::new(TaskOwners::new(8, 1 << 20)),
             endpoint: 0,
         };
         let of = |session| Caller::session_of(Principal::anonymous(), SessionKey(session));
@@ -165,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn endpoints_of_a_server_know_whose_tasks_the_others_have() {
-        let shared = Arc::new(TaskOwners::new(8));
+        let shared = Arc::new(TaskOwners::new(8, 1 << 20));
         let [first, second] = [1, 2].map(|endpoint| AtEndpoint {
             owners: Arc::clone(&shared),
             endpoint,
@@ -190,7 +188,7 @@ mod tests {
     #[tokio::test]
     async fn tasks_are_foreign_to_principals_that_have_not_made_them() {
         let owners = AtEndpoint {
-            owners: Arc::new(TaskOwners::new(8)),
+            owners: Arc::new(TaskOwners::new(8, 1 << 20)),
             endpoint: 0,
         };
         let [ann, bob, eve] = ["ann", "bob", "eve"]

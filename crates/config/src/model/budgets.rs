@@ -26,6 +26,8 @@ pub struct Budgets {
     pub cache: usize,
     /// Memory kept for the next long results.
     pub spare: usize,
+    /// Results of one server that are kept as tasks.
+    pub tasks: usize,
     /// Kept traces.
     pub traces: usize,
     /// Clients, rules and decisions that policies remember.
@@ -95,6 +97,12 @@ const SPARE: Share = Share {
     least: 256 * KIB,
     most: 32 * MIB,
 };
+/// Each server has as much for the results that Fanlight keeps until a client asks for them.
+const TASKS: Share = Share {
+    parts: 8,
+    least: 4 * MIB,
+    most: 64 * MIB,
+};
 /// Traces are for diagnosis, and the oldest go first.
 const TRACES: Share = Share {
     parts: 32,
@@ -123,6 +131,7 @@ impl Limits {
             lists: LISTS.of(memory),
             cache: CACHE.of(memory),
             spare: SPARE.of(memory),
+            tasks: TASKS.of(memory),
             traces: limit("traceBytes", TRACES.of(memory)),
             policy: POLICY.of(memory),
         }

@@ -59,6 +59,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
             message_bytes: 1 << 20,
             tasks: 8,
             task_bytes: 1 << 20,
+            task_state_bytes: 1 << 20,
             spare_bytes: 4 << 20,
         },
         telemetry: TelemetrySettings::default(),
