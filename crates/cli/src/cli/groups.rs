@@ -1,4 +1,4 @@
-//! The commands by what they are for, as `--help` and docs/cli.md show them.
+//! The groups of commands in `--help` and docs/cli.md.
 
 use clap::{Command, CommandFactory as _};
 

@@ -32,26 +32,29 @@ pub(super) fn of_machine(places: Option<&Places>) -> Vec<Source> {
     let clients = Client::ALL
         .into_iter()
         .flat_map(|client| files_of(client, places));
+    let others = places.map(|places| places.of_others(&absolute(Path::new(""))));
+    let others = others.into_iter().flatten().map(|path| (None, path));
+    let files = clients
+        .map(|(client, path)| (Some(client), path))
+        .chain(others);
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut sources = Vec::new();
-    for (client, path) in clients.filter(|(_, path)| path.is_file()) {
+    for (client, path) in files.filter(|(_, path)| path.is_file()) {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-        if !seen.contains(&real) {
-            seen.push(real);
-            sources.push(
-                of_client(client, &path, places)
-                    .unwrap_or_else(|reason| unreadable(client, path, reason)),
-            );
+        if seen.contains(&real) {
+            continue;
         }
+        seen.push(real);
+        let source = match client {
+            Some(client) => of_client(client, &path, places),
+            None => of_file(&path, places),
+        };
+        sources.push(source.unwrap_or_else(|reason| Source {
+            left_out: vec![reason],
+            ..empty(client.map_or("", Client::title), client, path)
+        }));
     }
     sources
-}
-
-fn unreadable(client: Client, path: PathBuf, reason: String) -> Source {
-    Source {
-        left_out: vec![reason],
-        ..empty(client.title(), Some(client), path)
-    }
 }
 
 fn files_of(client: Client, places: Option<&Places>) -> Vec<(Client, PathBuf)> {

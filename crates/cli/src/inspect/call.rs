@@ -128,7 +128,7 @@ pub async fn call_running(admin: &Admin, args: &CallArgs) -> Result<(), Failure>
     outcome(is_error, is_failed)
 }
 
-/// The answer to a call with its progress. What the server asks is declined.
+/// Calls a tool, and shows its progress. Declines questions of the server.
 async fn attended(admin: &Admin, request: String) -> Result<Bytes, Failure> {
     let mut stream = admin.post_followed("/api/call", request).await?;
     let mut events = EventDecoder::new(LONGEST);
@@ -190,7 +190,7 @@ fn print(body: &Json, json: bool) {
     }
 }
 
-/// A block of content for people: its text, or what it is.
+/// A block of content for people: its text, or its kind and size.
 fn block_text(block: &Json) -> String {
     let text = |of: &Json, key: &str| Some(of.get(key)?.as_str()?.into_owned());
     let inner = block.get("resource");

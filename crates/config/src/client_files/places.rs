@@ -117,6 +117,32 @@ impl Places {
         }
     }
 
+    /// Files of programs that are no [`Client`]: the user's, and below `project` the project's.
+    #[must_use]
+    pub fn of_others(&self, project: &Path) -> Vec<PathBuf> {
+        let of_user = [
+            self.config.join("crush/crush.json"),
+            self.home.join(".copilot/mcp-config.json"),
+            self.home.join(".aws/amazonq/mcp.json"),
+            self.programs.join("Trae/User/mcp.json"),
+        ];
+        let both = [".qwen/settings.json", ".kiro/settings/mcp.json"];
+        let of_project = [
+            "crush.json",
+            ".crush.json",
+            ".amazonq/mcp.json",
+            ".trae/mcp.json",
+        ];
+        let mut files = of_user.to_vec();
+        files.extend(both.map(|file| self.home.join(file)));
+        files.extend(
+            both.iter()
+                .chain(&of_project)
+                .map(|file| project.join(file)),
+        );
+        files
+    }
+
     /// A file of each editor in the family of VS Code.
     fn of_editors(&self, file: &str) -> Vec<PathBuf> {
         ["Code", "Code - Insiders", "VSCodium"]

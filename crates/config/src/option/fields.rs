@@ -37,7 +37,7 @@ impl<'t> Fields<'t> {
                     let help = "it is a setting of a client; Fanlight ignores it";
                     reader.warn(entry.key_span, format!("{key} has no effect here"), help);
                 }
-                // What Fanlight itself defines is exact in a client's file, too.
+                // Sections inside Fanlight's options are exact in a client's file, too.
                 None if !reader.is_own && ["config", "server"].contains(&section.name) => {
                     let candidates = section.keys();
                     let help = match suggest(&entry.key, &candidates) {

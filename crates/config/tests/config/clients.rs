@@ -52,7 +52,7 @@ fn unknown_keys_are_warnings_in_files_of_clients_and_errors_in_fanlights_own() {
         let found: Vec<_> = errors.problems().iter().map(Problem::message).collect();
         assert_eq!(found, ["unknown field `new`"], "{name}");
     }
-    // What Fanlight itself defines is exact everywhere: a mistyped rule would let more through.
+    // Fanlight's own sections are exact everywhere: a mistyped rule would let more through.
     let mistyped = r#"{"mcpServers": {"a": {"command": "x", "tools": {"denny": ["t"]}}}}"#;
     assert!(parse(mistyped, Path::new(".cursor/mcp.json"), &env).is_err());
 }

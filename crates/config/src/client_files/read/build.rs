@@ -72,10 +72,12 @@ pub(super) fn replaced(entry: &Entry, key: &str, value: Value) -> Entry {
 /// A time limit in Fanlight's notation, and whether the unit is a guess; `None` if it is zero. `unit`
 /// is the unit of plain numbers.
 pub(super) fn time_limit(value: &Value, unit: Unit) -> Option<(Value, bool)> {
-    let Value::Number(digits) = value else {
+    let (Value::Number(digits) | Value::String(digits)) = value else {
         return Some((value.clone(), false));
     };
-    let amount: f64 = digits.parse().ok()?;
+    let Ok(amount) = digits.parse::<f64>() else {
+        return Some((value.clone(), false));
+    };
     let is_guess = unit == Unit::Either && amount >= 1000.0;
     let text = match unit {
         Unit::Nanoseconds => format!("{}ms", amount / 1e6),
@@ -116,7 +118,7 @@ pub(super) fn plain(word: &str) -> String {
 pub(super) fn switch_off(entry: &mut Entry) {
     let disabled = replaced(entry, "disabled", Value::Bool(true));
     let mut members = entries(&entry.value).to_vec();
-    members.retain(|member| member.key != "disabled");
+    members.retain(|member| !["disabled", "enabled"].contains(&member.key.as_str()));
     members.push(disabled);
     *entry = with_members(entry, members);
 }

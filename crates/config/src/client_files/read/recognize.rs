@@ -9,9 +9,9 @@ use super::program::Program;
 use super::sections;
 use crate::client_files::client::Client;
 
-/// The program of a file; `None` for a file in Fanlight's own notation. Whose file it is, its path
-/// says first, then a part that only one program writes, then its name. Of the rest, YAML is
-/// Fanlight's own, and JSON with servers is in the notation that most programs share.
+/// The program of a file; `None` for a file in Fanlight's own notation. The path decides first, then
+/// a part that only one program writes, then a program's name in the file's name. Otherwise YAML is
+/// Fanlight's own, and JSON with servers has the notation that most programs share.
 pub(super) fn program_of(path: &Path, root: &Node) -> Option<Program> {
     let name = path.file_name()?.to_str()?.to_lowercase();
     if name.starts_with("fanlight") {

@@ -37,7 +37,7 @@ const OF_CLIENTS: [&str; 9] = [
 
 /// The servers of a file as the entry `mcpServers`, and the top-level key that they are from.
 pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> (Entry, String) {
-    // These settings say who may call, and what.
+    // These settings restrict callers and servers.
     for entry in entries(root) {
         let is_rule = ["mcpProxy", "mcpSettings"].contains(&entry.key.as_str());
         if is_rule && !program.title.is_empty() {
@@ -81,7 +81,30 @@ pub(super) fn servers(program: &Program, root: &Node, notes: &mut Vec<Note>) -> 
         servers.push(entry);
     }
     claude_code::add_projects(program, root, &mut servers, notes);
+    remove_slashes(&mut servers, notes);
     (servers_entry(Some(&section), root, servers), key)
+}
+
+/// Renames servers such as `github.com/upstash/context7`: policies and pins put a slash between a
+/// server and its tool.
+fn remove_slashes(servers: &mut [Entry], notes: &mut Vec<Note>) {
+    let mut names: Vec<String> = servers.iter().map(|server| server.key.clone()).collect();
+    for server in servers.iter_mut().filter(|server| server.key.contains('/')) {
+        let last = server.key.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_free = !last.is_empty() && !names.contains(&last);
+        let name = if is_free {
+            last
+        } else {
+            server.key.replace('/', "-")
+        };
+        notes.push(Note {
+            span: server.key_span,
+            message: format!("the server `{}` has the name `{name}` here", server.key),
+            help: "names have no slash in Fanlight",
+        });
+        names.push(name.clone());
+        server.key = name;
+    }
 }
 
 /// The entry with the servers, and its top-level key.

@@ -1,11 +1,11 @@
-//! One server. The names of its members are those of any program; only units and the notation of
-//! variables depend on whose file it is.
+//! One server. Its members may have the names of any program; the program of the file decides only
+//! units and the notation of variables.
 
 use crate::document::{Entry, Node, Value};
 
 use super::Note;
 use super::build::{
-    Unit, entries, find, is_comment, map_texts, plain, put, replaced, text, time_limit,
+    Unit, entries, find, is_comment, map_texts, plain, put, replaced, switch_off, text, time_limit,
     with_members,
 };
 use super::program::Program;
@@ -70,7 +70,24 @@ pub(super) fn server(program: &Program, entry: &Entry, notes: &mut Vec<Note>) ->
     // Goose writes both kinds of members into every entry.
     let is_url = program.is(Client::Goose) && has(&members, "url");
     members.retain(|member| !is_url || !matches!(member.key.as_str(), "inheritEnv" | "env"));
-    with_members(entry, members)
+    let flag = |key: &str, flag: bool| {
+        let is_it = |member: &Entry| {
+            member.key == key && matches!(member.value.value, Value::Bool(value) if value == flag)
+        };
+        members.iter().any(is_it)
+    };
+    let (has_both, is_off) = (
+        has(&members, "enabled") && has(&members, "disabled"),
+        flag("enabled", false) || flag("disabled", true),
+    );
+    if has_both && !is_off {
+        members.retain(|member| member.key != "disabled");
+    }
+    let mut entry = with_members(entry, members);
+    if has_both && is_off {
+        switch_off(&mut entry);
+    }
+    entry
 }
 
 /// The state of translating one server.
@@ -97,7 +114,7 @@ impl Reading<'_> {
         match (word.as_str(), &member.value.value) {
             (word, _) if is_known && OF_CLIENTS.contains(&word) => {}
             ("name" | "id" | "key" | "source" | "settings", _) if is_known => {}
-            // Most programs write null for what is absent.
+            // Most programs write null for absent values.
             (_, Value::Null) if is_known => {}
             ("command" | "cmd", Value::List(words)) => {
                 if let Some((program, args)) = words.split_first() {
@@ -136,6 +153,7 @@ impl Reading<'_> {
                     &replaced(&member, "inheritEnv", Value::List(names)),
                 );
             }
+            ("cwd" | "envfile", Value::String(text)) if text.is_empty() => {}
             ("cwd" | "workingdirectory" | "workingdir", _) => self.put("cwd", &member),
             ("envfile", _) => self.put("envFile", &member),
             ("url" | "uri" | "baseurl", _) => self.put("url", &member),

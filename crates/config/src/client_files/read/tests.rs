@@ -302,3 +302,15 @@ fn files_of_other_programs_keep_their_meaning() {
     let (_, _, notes) = read("any.json", proxy);
     assert!(notes[0].contains("`mcpProxy`"), "{notes:?}");
 }
+
+#[test]
+fn oddities_of_files_are_no_errors() {
+    let text = r#"{"mcpServers": {"github.com/upstash/context7": {"command": "x", "cwd": "", "enabled": true, "disabled": false},
+        "a/b": {"command": "x", "enabled": true, "disabled": true, "timeout": "30"}, "b": {"command": "y"}}}"#;
+    let (_, servers, notes) = read("cline_mcp_settings.json", text);
+    assert_eq!(
+        servers,
+        r#"{"context7": {"command": "x", "enabled": true}, "a-b": {"command": "x", "timeout": "30s", "disabled": true}, "b": {"command": "y"}}"#
+    );
+    assert_eq!(notes.len(), 2, "{notes:?}");
+}
