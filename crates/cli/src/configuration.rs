@@ -35,7 +35,7 @@ pub fn load(args: &CommonArgs, acts: bool) -> Result<Loaded, Failure> {
         return demo::config();
     };
     let has_consent = if acts && !args.may_act() {
-        let found = read(&paths, &inputs::remembered, &not_asked_for);
+        let found = read(&paths, &inputs::ask, &not_asked_for);
         consent::ask(&found.map_err(|unusable| failure(&unusable))?)?
     } else {
         true

@@ -167,7 +167,7 @@ impl Running {
     async fn start(folder: &Path) -> Self {
         let mut command = fanlight();
         command
-            .args(["run", "--listen", "127.0.0.1:0"])
+            .args(["run", "--yes", "--listen", "127.0.0.1:0"])
             .current_dir(folder);
         command
             .stdin(Stdio::null())
