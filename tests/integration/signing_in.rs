@@ -259,6 +259,26 @@ async fn user_whose_grant_was_revoked_signs_in_again() {
     assert_eq!(setting.shown().last().unwrap(), "Bearer new-0");
 }
 
+#[tokio::test]
+async fn client_that_its_authorization_server_has_forgotten_is_registered_anew() {
+    let setting = SignInSetting::local().await;
+    setting
+        .authorization
+        .on_token(|_| (401, json!({ "error": "invalid_client" })));
+    let mut browser = Browser::default();
+    let sent = setting.agree(&mut browser, None).await;
+    browser.follow(sent).await;
+    let registered = || setting.authorization.asked("/register").len();
+    assert_eq!(registered(), 1);
+    let tokens = json!({ "access_token": "new", "token_type": "Bearer" });
+    setting
+        .authorization
+        .on_token(move |_| (200, tokens.clone()));
+    setting.sign_in(None).await;
+    assert_eq!(registered(), 2);
+    assert!(is_result(&setting.call(None).await));
+}
+
 /// The client's own fault does not mend itself, and some authorization servers lock out clients
 /// that keep trying.
 #[tokio::test]

@@ -369,6 +369,8 @@ impl Backend {
         if let Err(reason) = endpoint.replace_headers(headers) {
             tracing::warn!(backend = &*self.name, reason, "headers not replaced");
         }
+        // The server may have refused the former ones.
+        let _ = self.pool.base().at_rest();
     }
 
     /// Sends a request that was sent `earlier` times before.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fanlight_fair::limit;
+
 use crate::settings::RetryDelays;
 
 /// Delays that double from attempt to attempt, up to a limit.
@@ -27,9 +29,20 @@ impl Backoff {
     /// The delay before the next attempt: between half and all of the nominal one. So many gateways
     /// do not reconnect to one server at the same time.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let RetryDelays { shortest, longest } = self.delays;
-        let nominal = shortest
-            .saturating_mul(2_u32.saturating_pow(self.failures))
+        self.grown(2, self.delays.longest)
+    }
+
+    /// The delay before a server is asked again that refused the credentials. It answers, so it
+    /// will most likely refuse them again.
+    pub(crate) fn delay_after_refusal(&mut self) -> Duration {
+        self.grown(10, limit("refusedRetry", Duration::from_secs(15 * 60)))
+    }
+
+    fn grown(&mut self, factor: u32, longest: Duration) -> Duration {
+        let nominal = self
+            .delays
+            .shortest
+            .saturating_mul(factor.saturating_pow(self.failures))
             .min(longest);
         self.failures = self.failures.saturating_add(1);
         nominal.mul_f64(0.5 + fastrand::f64() / 2.0)
@@ -53,6 +66,11 @@ mod tests {
                 (nominal / 2..=nominal).contains(&delay),
                 "{delay} of {nominal}"
             );
+        }
+        backoff.reset();
+        for nominal in [500, 5000, 50_000, 500_000, 900_000] {
+            let delay = backoff.delay_after_refusal().as_millis();
+            assert!((nominal / 2..=nominal).contains(&delay), "{delay}");
         }
         backoff.failures = u32::MAX;
         assert!(backoff.next_delay() <= longest);

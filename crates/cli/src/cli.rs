@@ -310,7 +310,11 @@ pub enum StateCommand {
     Export,
     /// Remove all stored data about users and the stored lists of servers; all users have to sign
     /// in again
-    Purge,
+    Purge {
+        /// Remove only what users have granted for this server or authorization server (its URL), and
+        /// the clients registered there
+        server: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -110,6 +110,13 @@ impl ListKind {
         capabilities.get(capability).is_some()
     }
 
+    /// Whether a server with these capabilities declares any list.
+    pub(crate) fn is_any_offered_by(capabilities: &Json) -> bool {
+        Self::ALL
+            .iter()
+            .any(|kind| kind.is_offered_by(capabilities))
+    }
+
     /// Whether names identify the entries, so that they can get a prefix.
     #[must_use]
     pub fn is_named(self) -> bool {

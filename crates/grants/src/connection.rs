@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::audit::GrantChangeEnd;
 use crate::grants::Grants;
-use crate::record::{Grant, UserKey};
+use crate::record::{Grant, RegisteredClient, UserKey};
 use crate::server::Method;
 use crate::store::{Exported, Owner, Store, StoreError, seconds};
 
@@ -213,6 +213,44 @@ pub async fn purge(grants: &Grants, must_name: bool) -> Result<Purged, StoreErro
         records: removed?,
         unnamed,
     })
+}
+
+/// Removes all users' grants and keys for a server, or their grants of an authorization server, and
+/// the clients that are registered there. Writes that to the audit log, and returns the number of
+/// records.
+///
+/// # Errors
+///
+/// If the data cannot be read or removed.
+pub async fn purge_of(grants: &Grants, name: &str) -> Result<usize, StoreError> {
+    let (store, end) = (
+        grants.store(),
+        GrantChangeEnd::because("the stored data about the server is removed"),
+    );
+    let mut issuers = HashSet::from([name.to_owned()]);
+    let mut count = 0;
+    for Exported { owner, record } in store.export::<Grant>().await? {
+        if owner.server() == name || record.provider.issuer == name {
+            issuers.insert(record.provider.issuer);
+            store.take::<Grant>(&owner).await?;
+            grants.signed_out(&owner, &end);
+            count += 1;
+        }
+    }
+    for Exported { owner, .. } in store.export::<UserKey>().await? {
+        if owner.server() == name {
+            store.take::<UserKey>(&owner).await?;
+            grants.signed_out(&owner, &end);
+            count += 1;
+        }
+    }
+    for Exported { owner, record } in store.export::<RegisteredClient>().await? {
+        if issuers.contains(&record.0.issuer) {
+            store.take::<RegisteredClient>(&owner).await?;
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// A user's connections to all servers, in order.

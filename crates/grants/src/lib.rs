@@ -24,7 +24,7 @@ mod uses;
 
 pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
-pub use connection::{Purged, UserConnection, all_connections, connections, purge};
+pub use connection::{Purged, UserConnection, all_connections, connections, purge, purge_of};
 pub use error::SignInError;
 pub use folder::Folder;
 pub use grants::{ExchangedAccess, Grants};

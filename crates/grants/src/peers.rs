@@ -13,7 +13,7 @@ use crate::oauth::{
 use crate::outcomes::{Outcomes, Pauses};
 use crate::record::RegisteredClient;
 use crate::server::Server;
-use crate::store::{Owner, Store};
+use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The client name that authorization servers show to users.
 pub(crate) const CLIENT_NAME: &str = "Fanlight";
@@ -84,6 +84,11 @@ impl Peers {
         self.discovered.last(&(server.to_owned(), wanted.clone()))
     }
 
+    /// Forgets registrations at this issuer that are not stored yet.
+    pub(crate) fn forget_clients_at(&self, issuer: &str) {
+        self.registered.retain(|(known, _)| known != issuer);
+    }
+
     /// Forgets what is known about servers whose name is not `meant`.
     pub(crate) fn retain(&self, meant: impl Fn(&str) -> bool) {
         self.discovered.retain(|(server, _)| meant(server));
@@ -129,6 +134,30 @@ impl Peers {
         }
         Ok(client)
     }
+}
+
+/// Forgets a registered client that its authorization server does not know any more, so that the
+/// next sign-in registers another. Returns whether it is such a client.
+pub(crate) async fn forget_client(
+    store: &Store,
+    client: &ClientRegistration,
+    refused: &OAuthError,
+) -> Result<bool, StoreError> {
+    // A client of a metadata document was never registered.
+    let is_document = client.client_id.starts_with("https://");
+    let is_unknown = matches!(
+        refused.refusal(),
+        Some("invalid_client" | "unauthorized_client")
+    );
+    if is_document || !is_unknown {
+        return Ok(false);
+    }
+    for Exported { owner, record } in store.export::<RegisteredClient>().await? {
+        if record.0.client_id == client.client_id && record.0.issuer == client.issuer {
+            store.take::<RegisteredClient>(&owner).await?;
+        }
+    }
+    Ok(true)
 }
 
 /// A client that is registered now.

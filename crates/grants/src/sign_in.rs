@@ -11,14 +11,14 @@ use url::Url;
 
 use crate::access::Wanted;
 use crate::audit::GrantChangeKind;
-use crate::error::{SignInError, failed, unusable};
+use crate::error::{SignInError, failed, unkept, unusable};
 use crate::grants::Grants;
 use crate::links::below;
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, Challenge, Client, ClientRegistration, Discovered,
     ProofKey, Provider, Scopes, TokenSet, TokenTarget, authorization_request,
 };
-use crate::peers::{Peers, registered};
+use crate::peers::{Peers, forget_client, registered};
 use crate::record::{BegunSignIn, GivenFor, Grant, SIGN_IN_TIME};
 use crate::server::{Server, SignInMethod};
 use crate::store::{Owner, Store};
@@ -486,10 +486,18 @@ impl Begun {
             registration: &registration,
             proof_key: proof_key_of,
         };
-        let tokens = asking
-            .redeem(&request, callback)
-            .await
-            .map_err(|error| failed(server.name(), &error))?;
+        let tokens = match asking.redeem(&request, callback).await {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                if let Some(client) = &client {
+                    let forgotten = forget_client(grants.store(), client, &error).await;
+                    if forgotten.map_err(|error| unkept(&error))? {
+                        grants.peers().forget_clients_at(&client.issuer);
+                    }
+                }
+                return Err(failed(server.name(), &error));
+            }
+        };
         let AuthorizationRequest { target, .. } = request;
         Granted {
             provider,

@@ -304,7 +304,11 @@ impl Supervisor {
                     }
                 };
             let error = Box::pin(self.explained(error, &attempt)).await;
-            let delay = backoff.next_delay();
+            let is_refused = is_refused(&error);
+            let delay = match is_refused {
+                true => backoff.delay_after_refusal(),
+                false => backoff.next_delay(),
+            };
             let backend = &*self.context.name;
             match self.for_client {
                 // Usually the server has no such era.
@@ -325,14 +329,21 @@ impl Supervisor {
                 let retry = Plain(failed_retry());
                 tracing::error!(backend, failures, %retry, "server has failed: only a call starts it again");
             }
-            is_demanded = self.stay_down(error.clone(), delay, is_failed).await;
+            is_demanded = self
+                .stay_down(error.clone(), delay, (is_failed, is_refused))
+                .await;
             failure = Some(error);
         }
     }
 
     /// Waits for `delay` before the next attempt; a request can start one earlier. Returns whether
     /// a request did.
-    async fn stay_down(&self, error: BackendError, delay: Duration, is_failed: bool) -> bool {
+    async fn stay_down(
+        &self,
+        error: BackendError,
+        delay: Duration,
+        (is_failed, is_refused): (bool, bool),
+    ) -> bool {
         let (now, timeouts) = (Instant::now(), &self.settings.timeouts);
         let until = (!is_failed).then(|| now + delay);
         let on_demand = now
@@ -349,7 +360,10 @@ impl Supervisor {
         let demanded = async {
             loop {
                 self.wanted.notified().await;
-                // Earlier requests have failed at once.
+                // Earlier requests have failed at once. New credentials must not wait for long.
+                if is_refused {
+                    return sleep_until(on_demand).await;
+                }
                 if Instant::now() >= on_demand {
                     return;
                 }
@@ -644,5 +658,13 @@ impl Supervisor {
             state.attempts += u64::from(is_attempt);
             state.phase = phase;
         });
+    }
+}
+
+/// Whether the server answers, but refuses the credentials.
+fn is_refused(error: &BackendError) -> bool {
+    match error {
+        BackendError::NotConnected { cause, .. } => is_refused(cause),
+        error => matches!(error, BackendError::Unauthorized { .. }),
     }
 }

@@ -5,7 +5,7 @@
 //! locks: two calls that end at the same moment may overwrite each other's value, which the next
 //! call corrects.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,6 +29,8 @@ pub(super) struct Load {
     latency: AtomicU64,
     /// The time of the last update, in nanoseconds since `origin`.
     noted: AtomicU64,
+    /// Whether the latency is that of a call without an answer.
+    is_of_failure: AtomicBool,
     origin: Instant,
 }
 
@@ -51,11 +53,12 @@ enum End {
 
 impl Load {
     pub(super) fn new() -> Self {
-        let (running, latency, noted) = Default::default();
+        let (running, latency, noted, is_of_failure) = Default::default();
         Self {
             running,
             latency,
             noted,
+            is_of_failure,
             origin: Instant::now(),
         }
     }
@@ -65,8 +68,12 @@ impl Load {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// The expected duration of a call.
+    /// The expected duration of a call. A failure counts for a limited time, as an endpoint that is
+    /// back shows that only in a call.
     pub(super) fn latency(&self) -> Duration {
+        if self.is_of_failure.load(Ordering::Relaxed) && self.noted_ago() >= MEMORY {
+            return Duration::ZERO;
+        }
         Duration::from_nanos(self.latency.load(Ordering::Relaxed)).mul_f64(faded(self.noted_ago()))
     }
 
@@ -100,6 +107,8 @@ impl Load {
             End::Open | End::Failed => return,
         };
         self.latency.store(nanos(latency), Ordering::Relaxed);
+        self.is_of_failure
+            .store(end == End::Failed, Ordering::Relaxed);
         self.noted
             .store(nanos(self.origin.elapsed()), Ordering::Relaxed);
     }
@@ -184,6 +193,8 @@ mod tests {
         assert_eq!(load.latency(), FAILED);
         call(&load, Duration::from_millis(1), End::Open).await;
         assert!(load.latency() > FAILED / 2);
+        advance(MEMORY).await;
+        assert_eq!(load.latency(), Duration::ZERO);
         // A call that was given up took at least this long.
         call(&load, Duration::from_secs(3600), End::Open).await;
         assert_eq!((load.latency(), load.running()), (MOST, 0));

@@ -12,7 +12,7 @@ use fanlight_canonical::Principal;
 use fanlight_config::{Config, Server, ServerAuth};
 use fanlight_grants::{
     Callback, Exported, Grants, Offer, Owner, Purged, SignInError, UserConnection, Wanted,
-    all_connections, connections as connections_of, purge,
+    all_connections, connections as connections_of, purge, purge_of,
 };
 use fanlight_telemetry::Telemetry;
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ pub async fn connections(config: &Config, as_json: bool) -> Result<(), Failure> 
 pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failure> {
     let replicas = Replicas::connected(config).await?;
     let common = replicas.as_ref().map(|(replicas, _)| replicas);
-    let record = if matches!(command, StateCommand::Purge) {
+    let record = if matches!(command, StateCommand::Purge { .. }) {
         recorder(config)?
     } else {
         None
@@ -241,7 +241,10 @@ pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failur
     let in_folder = common.map(|_| users_in(None)).filter(Users::have_file);
     let all: Vec<Users> = [users_in(common)].into_iter().chain(in_folder).collect();
     let outcome = match command {
-        StateCommand::Purge => purge_all(&all, common.is_some() || config.audit.required).await,
+        StateCommand::Purge { server } => {
+            let must_name = common.is_some() || config.audit.required;
+            purge_all(&all, server.as_deref(), must_name).await
+        }
         StateCommand::Export => export(&all).await,
     };
     if let Some(record) = record {
@@ -250,12 +253,16 @@ pub async fn state(config: &Config, command: &StateCommand) -> Result<(), Failur
     outcome
 }
 
-/// Removes stored data of all users and servers. This needs no key, unless the audit log has to
-/// name each user.
-async fn purge_all(all: &[Users], must_name: bool) -> Result<(), Failure> {
+/// Removes stored data of all users, for one server or all. The latter needs no key, unless the
+/// audit log has to name each user.
+async fn purge_all(all: &[Users], server: Option<&str>, must_name: bool) -> Result<(), Failure> {
     let (mut removed, mut outcome) = (0, Ok(()));
     for users in all {
-        match purge_users(users, must_name).await {
+        let purged = match server {
+            Some(server) => purge_server(users, server).await,
+            None => purge_users(users, must_name).await,
+        };
+        match purged {
             Ok(count) => removed += count,
             Err(failure) => {
                 outcome = Err(failure);
@@ -265,6 +272,15 @@ async fn purge_all(all: &[Users], must_name: bool) -> Result<(), Failure> {
     }
     say!("removed {}", counted(removed, "record"));
     outcome
+}
+
+/// Removes stored data about one server or authorization server from one place. Returns the number
+/// of removed records.
+async fn purge_server(users: &Users, server: &str) -> Result<usize, Failure> {
+    let opened = users.open().map_err(Failure::other)?;
+    let removed = purge_of(&opened.grants, server).await;
+    opened.grants.stop().await;
+    removed.map_err(Failure::other)
 }
 
 /// Removes stored data from one place. Returns the number of removed records.

@@ -121,17 +121,22 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.limit;
         let described = timeout_at(deadline, self.backend.describe()).await;
         let description = described.map_err(|_| self.late())?.map_err(failed)?;
-        if !description
-            .capabilities()
-            .is_some_and(|all| self.kind.is_offered_by(&all))
-        {
-            return Ok(());
-        }
+        let is_declared = match description.capabilities() {
+            Some(all) if self.kind.is_offered_by(&all) => true,
+            // Some servers declare nothing at all and have tools all the same.
+            Some(all) if self.kind == ListKind::Tools && !ListKind::is_any_offered_by(&all) => {
+                false
+            }
+            _ => return Ok(()),
+        };
         let mut seen = HashSet::new();
         let mut cursor = None;
         for _ in 0..self.limits.pages {
             let page = timeout_at(deadline, self.page(cursor.as_ref())).await;
-            let result = page.map_err(|_| self.late())??;
+            let result = match page.map_err(|_| self.late()).flatten() {
+                Err(_) if !is_declared => return Ok(()),
+                page => page?,
+            };
             // Any string is a cursor, the empty one too (server/utilities/pagination).
             let next = result
                 .get("nextCursor")

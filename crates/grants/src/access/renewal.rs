@@ -12,6 +12,7 @@ use tracing::{error, warn};
 use super::held::Held;
 use super::{NoAccess, Outcome, Shared};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind};
+use crate::peers::forget_client;
 use crate::record::{Grant, UserKey};
 use crate::server::Method;
 use crate::store::{Lease, LeaseOutcome, Leased, StoreError};
@@ -98,10 +99,15 @@ impl Shared {
                 )
                 .await
             }
-            Err(error) if error.refusal() == Some("invalid_grant") => {
-                self.end(lease, &error.to_string()).await
-            }
             Err(error) => {
+                let is_client_gone = match &grant.client {
+                    Some(client) => forget_client(&self.store, client, &error).await?,
+                    None => false,
+                };
+                let is_useless = is_client_gone && usable(grant, refused).is_none();
+                if is_useless || error.refusal() == Some("invalid_grant") {
+                    return self.end(lease, &error.to_string()).await;
+                }
                 self.lock().fail(grant, &error);
                 self.store
                     .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep)

@@ -415,10 +415,29 @@ impl Writer {
         }
     }
 
-    fn write_batch(&mut self, batch: Vec<(Box<Entry>, Waiting)>) {
-        if batch.is_empty() {
-            return;
+    fn write_batch(&mut self, mut batch: Vec<(Box<Entry>, Waiting)>) {
+        while !batch.is_empty() {
+            let rest = batch.split_off(self.fitting(&batch));
+            self.write_part(std::mem::replace(&mut batch, rest));
         }
+    }
+
+    /// The number of the first entries that the current file has room for, or the next one if it is
+    /// full; at least one.
+    fn fitting(&self, batch: &[(Box<Entry>, Waiting)]) -> usize {
+        let most = self.shared.retention().file_bytes;
+        let mut room = most.checked_sub(self.length).filter(|room| *room > 0);
+        let room = room.get_or_insert(most);
+        let fitting = batch.iter().take_while(|(entry, _)| {
+            let size = u64::try_from(entry.size()).unwrap_or(u64::MAX);
+            let left = room.checked_sub(size);
+            *room = left.unwrap_or_default();
+            left.is_some()
+        });
+        fitting.count().max(1)
+    }
+
+    fn write_part(&mut self, batch: Vec<(Box<Entry>, Waiting)>) {
         let bytes: usize = batch.iter().map(|(entry, _)| entry.size()).sum();
         let written = self.write_entries(batch.iter().map(|(entry, _)| &**entry));
         self.shared
