@@ -29,7 +29,7 @@ pub(super) struct Load {
     latency: AtomicU64,
     /// The time of the last update, in nanoseconds since `origin`.
     noted: AtomicU64,
-    /// Whether the latency is that of a call without an answer.
+    /// Whether the latency comes from a call without an answer.
     is_of_failure: AtomicBool,
     origin: Instant,
 }

@@ -222,7 +222,7 @@ pub(crate) enum Reply {
         status: u16,
         /// The body's JSON-RPC error object.
         error: Option<Json>,
-        /// What the rejection says about the session that the request names.
+        /// Signs in the rejection that the server has forgotten the session.
         session: SessionSigns,
         /// The pause that the server asks for.
         pause: Option<Duration>,

@@ -74,7 +74,7 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
 /// The fault of a tool's `inputSchema`, which has to describe an object.
 fn schema_fault(tool: &Json) -> Option<&'static str> {
     let Some(schema) = tool.get("inputSchema").filter(Json::is_object) else {
-        return Some("its `inputSchema` is no object");
+        return Some("its `inputSchema` is missing or no object");
     };
     if !schema
         .get("type")

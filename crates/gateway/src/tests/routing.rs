@@ -200,6 +200,22 @@ async fn failing_backend_costs_only_its_own_part() {
     );
 }
 
+#[tokio::test]
+async fn server_that_declares_nothing_is_asked_for_tools() {
+    let quiet = fake(
+        "quiet",
+        &[("tools/list", r#""result":{"tools":[{"name":"t"}]}"#)],
+    );
+    let empty = fake("empty", &[]);
+    empty.set("tools/list", Scripted::Fails(unreachable()));
+    for server in [&quiet, &empty] {
+        server.describe_as(Ok(r#"{"capabilities":{}}"#));
+    }
+    let scene = scene(vec![quiet, empty]);
+    let list = scene.ask("tools/list", None).await;
+    assert_eq!(list, r#"{"tools":[{"name":"quiet__t"}]}"#);
+}
+
 /// Fanlight checks only the outline of a long answer.
 #[tokio::test]
 async fn long_invalid_list_is_left_out_and_long_invalid_result_is_passed() {

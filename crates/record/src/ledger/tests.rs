@@ -218,6 +218,21 @@ fn files_are_rotated_and_the_oldest_removed() {
 }
 
 #[test]
+fn size_of_files_holds_for_entries_that_are_written_at_once() {
+    let folder = TempDir::new().unwrap();
+    let settings = LedgerSettings {
+        retention: retention(4_000, 1 << 20),
+        ..settings(folder.path())
+    };
+    write(&settings, 300);
+    for path in settings.files.all() {
+        let bytes = fs::metadata(&path).unwrap().len();
+        assert!(bytes < 5_000, "{path:?} {bytes}");
+    }
+    assert_eq!(verified(&settings).unwrap().lines.0, 1);
+}
+
+#[test]
 fn record_written_anew_disagrees_with_checkpoints_kept_elsewhere() {
     let folder = TempDir::new().unwrap();
     let settings = settings(folder.path());

@@ -256,12 +256,26 @@ async fn explanation(http: &mut HttpResponse) -> Vec<u8> {
     text
 }
 
-/// Whether a rejection speaks of a session or its beginning, as in `Session not found`,
-/// `Server not initialized` and `expect initialize request`.
+/// Whether a rejection says that there is no such session, as `Session not found`, `Server not
+/// initialized` and `expect initialize request` do.
 fn names_session(text: &[u8]) -> bool {
-    let text = text.to_ascii_lowercase();
-    let has = |word: &[u8]| text.windows(word.len()).any(|found| found == word);
-    has(b"session") || has(b"initiali")
+    const MISSING: [&str; 11] = [
+        "not",
+        "no ",
+        "unknown",
+        "invalid",
+        "expire",
+        "missing",
+        "require",
+        "terminated",
+        "gone",
+        "closed",
+        "expect",
+    ];
+    let text = String::from_utf8_lossy(text).to_ascii_lowercase();
+    let text = text.replace(['_', '-'], " ");
+    (text.contains("session") || text.contains("initiali"))
+        && MISSING.iter().any(|word| text.contains(word))
 }
 
 /// The pause that the server asks for: `Retry-After` of a 429 or 503 (RFC 9110, 10.2.3), limited to
