@@ -406,6 +406,38 @@ async fn holds_and_approvals_are_in_the_record_and_hidden_text_is_shown() {
     );
 }
 
+#[tokio::test]
+async fn server_that_cannot_be_listed_keeps_its_pins_and_others_are_pinned() {
+    let other = Backend::start(Era::Modern, Transport::Http).await;
+    other.offers_tools(&["other_tool"]);
+    let scene = Scene::new(Era::Modern, "hold", Some(&other)).await;
+    assert!(scene.pin(&[]).await.0);
+    let lock = || fs::read_to_string(scene.folder.path().join("fanlight.lock.json")).unwrap();
+    let before = lock();
+    other.on(
+        "tools/list",
+        Reply::error(r#"{"code":-32603,"message":"no"}"#),
+    );
+    scene.lists(&[POISONED, OTHER], PROMPT);
+    let (is_ok, text) = scene.pin(&["--check"]).await;
+    assert!(
+        !is_ok && text.contains("read") && !text.contains("gone"),
+        "{text}"
+    );
+    let (is_ok, text) = scene.pin(&[]).await;
+    assert!(
+        is_ok && text.contains("could not be listed") && text.contains("other"),
+        "{text}"
+    );
+    assert!(
+        lock().contains("other_tool") && lock() != before,
+        "{}",
+        lock()
+    );
+    let (is_ok, text) = scene.pin(&["--check"]).await;
+    assert!(!is_ok && text.contains("could not be listed"), "{text}");
+}
+
 /// Pairs of a definition that is approved and one that lies, which a careless reader cannot tell
 /// apart.
 const PAIRS: [(&str, &str); 5] = [

@@ -10,7 +10,7 @@ use crate::clients::Client;
 use crate::harness::{Gateway, TempFile, fanlight};
 use crate::http_recorder::{HttpRecorder, says};
 use crate::raw_client::{Connection, JSON_HEADERS, Response, modern_headers, modern_request_with};
-use crate::scripted::{Backend, Era, Reply, Transport};
+use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::server_lives::text_at;
 
 /// The key of Ann, who belongs to `dev`.
@@ -241,6 +241,196 @@ async fn calls_of_both_eras_over_every_transport_are_recorded() {
                 )),
             "{decided}"
         );
+    }
+}
+
+/// Requests, and what their lines say: method, params, server, item, decision, outcome, reason.
+const ENDINGS: [(&str, &str, [Option<&str>; 5]); 12] = {
+    const CALL: &str = "tools/call";
+    const fn says<'a>(
+        about: [Option<&'a str>; 2],
+        decision: &'a str,
+        outcome: &'a str,
+        reason: Option<&'a str>,
+    ) -> [Option<&'a str>; 5] {
+        [about[0], about[1], Some(decision), Some(outcome), reason]
+    }
+    const FILES: Option<&str> = Some("files");
+    let policy = Some("policy");
+    [
+        (
+            CALL,
+            r#""name":"files__look""#,
+            says([FILES, Some("look")], "allow", "ok", None),
+        ),
+        (
+            CALL,
+            r#""name":"files__break""#,
+            says([FILES, Some("break")], "allow", "tool_error", None),
+        ),
+        (
+            CALL,
+            r#""name":"files__fail""#,
+            says([FILES, Some("fail")], "allow", "error", None),
+        ),
+        (
+            CALL,
+            r#""name":"files__late""#,
+            says([FILES, Some("late")], "allow", "error", None),
+        ),
+        (
+            CALL,
+            r#""name":"files__none""#,
+            says([FILES, Some("none")], "allow", "error", None),
+        ),
+        (
+            CALL,
+            r#""name":"none""#,
+            says([None, Some("none")], "allow", "error", None),
+        ),
+        (
+            CALL,
+            r#""name":"files__secret""#,
+            says([FILES, Some("secret")], "hide", "refused", policy),
+        ),
+        (
+            CALL,
+            r#""name":"files__look","arguments":{"path":"/etc"}"#,
+            says([FILES, Some("look")], "deny", "refused", policy),
+        ),
+        (
+            CALL,
+            r#""name":"files__erase""#,
+            says([FILES, Some("erase")], "ask", "not_run", None),
+        ),
+        (
+            CALL,
+            r#""name":"hidden__look""#,
+            says([Some("hidden"), Some("look")], "allow", "error", None),
+        ),
+        (
+            "prompts/get",
+            r#""name":"files__none""#,
+            says([FILES, Some("none")], "allow", "error", None),
+        ),
+        (
+            "resources/read",
+            r#""uri":"note://gone""#,
+            says([Some("notes"), Some("note://gone")], "allow", "error", None),
+        ),
+    ]
+};
+
+#[tokio::test]
+async fn lines_have_the_same_content_in_every_era_and_transport() {
+    let backend = Backend::start(Era::Modern, Transport::Http).await;
+    backend.declares(r#"{"tools":{},"prompts":{}}"#);
+    backend.offers_tools(&["look", "break", "fail", "late", "secret", "erase"]);
+    backend.on("prompts/list", backend.list("prompts", ""));
+    let done = |members: &str| Reply::result(Era::Modern.complete(members));
+    backend.on("tools/call", done(r#""content":[]"#));
+    let failed = done(r#""content":[],"isError":true"#);
+    backend.on_target("tools/call", "break", failed);
+    backend.on_target(
+        "tools/call",
+        "fail",
+        Reply::error(r#"{"code":-32000,"message":"no"}"#),
+    );
+    backend.on_target("tools/call", "late", Reply::fault(Fault::Hang));
+    let notes = Backend::start(Era::Legacy, Transport::Http).await;
+    notes.declares(r#"{"resources":{}}"#);
+    let resources = r#"{"uri":"note://gone","name":"gone"}"#;
+    notes.on("resources/list", notes.list("resources", resources));
+    notes.on(
+        "resources/read",
+        Reply::error(r#"{"code":-32002,"message":"gone"}"#),
+    );
+    let hidden = Backend::start(Era::Modern, Transport::Http).await;
+    hidden.offers_tools(&["look"]);
+    let folder = TempFile::folder();
+    let policies = folder.path().join("rules.cedar");
+    fs::write(
+        &policies,
+        r#"
+        permit(principal, action, resource);
+        @id("secret") forbid(principal, action, resource) when { resource.name == "secret" };
+        @id("paths") forbid(principal, action == Action::"call", resource == Tool::"files/look")
+            when { context.arguments has path && context.arguments.path like "/etc*" };
+        @ask("May it be erased?") @by("operator")
+        permit(principal, action == Action::"call", resource == Tool::"files/erase");
+        "#,
+    )
+    .unwrap();
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Http),
+        (Era::Modern, Transport::Stdio),
+        (Era::Legacy, Transport::Stdio),
+    ] {
+        let file = folder.path().join(format!("{era:?}-{transport:?}.jsonl"));
+        let shown = r#""/mcp":{"tools":{"deny":["hidden/*"]}}"#;
+        let config = format!(
+            r#"{{"audit":{{"file":{file:?},"required":true,"arguments":"digest"}},"policy":{{"files":[{policies:?}]}},
+            "endpoints":{{{shown}}},"timeouts":{{"approval":"10ms","call":"300ms"}},"mcpServers":{{{},{},{}}}}}"#,
+            backend.entry("files"),
+            notes.entry("notes"),
+            hidden.entry("hidden"),
+        );
+        let mut client = Client::start(&config, era, transport).await;
+        client.tool_names().await;
+        let mut codes = Vec::new();
+        for (method, params, _) in ENDINGS {
+            let answer = client.request("1", method, params, "").await.answer;
+            codes.push(member(&answer, "error.code").map(str::to_owned));
+        }
+        // Its first line is written after all lines of the calls before.
+        client.call("files__look").await;
+        let text = fs::read_to_string(&file).unwrap();
+        let ended: Vec<_> = text
+            .lines()
+            .filter(|line| {
+                let action = member(line, "action").and_then(plain_string);
+                member(line, "event") == Some(r#""request""#)
+                    && member(line, "outcome") != Some(r#""decided""#)
+                    && action.is_some_and(|action| action != "tools/list")
+            })
+            .collect();
+        let mut contents = Vec::new();
+        for ((line, code), (_, params, says)) in ended.iter().zip(&codes).zip(ENDINGS) {
+            let found = ["server", "item", "decision", "outcome", "reason"]
+                .map(|name| member(line, name).and_then(plain_string));
+            assert_eq!(found, says, "{era:?} {transport:?} {params}: {line}");
+            assert_eq!(member(line, "code"), code.as_deref(), "{params}: {line}");
+            // What is left is the same for all.
+            let differing = [
+                "seq",
+                "time",
+                "era",
+                "trace",
+                "approval",
+                "durationUs",
+                "code",
+                "endpoint",
+                "client",
+                "requestBytes",
+                "responseBytes",
+                "prev",
+            ];
+            let all = fanlight_tests::slicer::members(line).unwrap();
+            let content = all
+                .iter()
+                .map(|(name, value)| match differing.contains(name) {
+                    true => format!("{name}, "),
+                    false => format!("{name}: {value}, "),
+                });
+            contents.push(content.collect::<String>());
+        }
+        assert_eq!(contents.len(), ENDINGS.len(), "{text}");
+        lines.push(contents);
+    }
+    for other in &lines[1..] {
+        assert_eq!(&lines[0], other);
     }
 }
 

@@ -130,6 +130,26 @@ async fn check_fails_for_an_unreachable_backend() {
     );
 }
 
+#[tokio::test]
+async fn validate_finds_what_run_refuses_in_other_files() {
+    let folder = TempFile::folder();
+    let policy = folder.path().join("rules.cedar");
+    std::fs::write(&policy, "permit(principal, action, nothing);").unwrap();
+    let server = r#""mcpServers":{"a":{"command":"true"}}"#;
+    for (more, said) in [
+        (
+            format!(r#""policy":{{"files":[{policy:?}]}}"#),
+            "rules.cedar",
+        ),
+        (r#""pins":{"mode":"hold"}"#.to_owned(), "fanlight.lock.json"),
+    ] {
+        let output = command(&["validate"], &format!("{{{more},{server}}}")).await;
+        let output_text = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{output_text}");
+        assert!(output_text.contains(said), "{output_text}");
+    }
+}
+
 /// The tools of a server that is down are unknown.
 #[tokio::test]
 async fn call_of_a_server_that_is_down_says_so() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::faults::backend;
-use crate::harness::{Gateway, within};
+use crate::harness::{Gateway, TempFile, within};
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::server_lives::{ask, text_at};
 
@@ -287,4 +287,39 @@ async fn server_with_a_slow_tool_is_not_left_out() {
             .contains("fanlight_backend_ejections_total{fanlight_backend_name=\"only\"} 0")
     );
     assert!(gateway.terminate().await.success());
+}
+
+#[tokio::test]
+async fn slow_server_of_a_reload_does_not_make_the_gateway_unready() {
+    let (good, slow) = (
+        backend(Era::Modern, Transport::Http).await,
+        Backend::start(Era::Modern, Transport::Http).await,
+    );
+    hang(&slow);
+    let folder = TempFile::folder();
+    let path = folder.path().join("fanlight.json");
+    let write = |entries: &[String]| std::fs::write(&path, config(entries)).unwrap();
+    write(&[good.entry("good")]);
+    let gateway = Gateway::start_at(path.clone()).await;
+    within("the first attempt", async {
+        while !text_at(&gateway, "/readyz")
+            .await
+            .contains(r#""ready":true"#)
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    write(&[good.entry("good"), slow.entry("slow")]);
+    assert_eq!(gateway.reload().await.0, 200);
+    let ready = text_at(&gateway, "/readyz").await;
+    assert!(
+        ready.contains(r#""ready":true"#) && ready.contains("slow"),
+        "{ready}"
+    );
+    let metrics = text_at(&gateway, "/metrics").await;
+    for (name, up) in [("good", 1), ("slow", 0)] {
+        let line = format!("fanlight_backend_up{{fanlight_backend_name=\"{name}\"}} {up}");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
 }

@@ -11,11 +11,14 @@ use fanlight_testkit::browser::Browser;
 use fanlight_testkit::issuer::Conduct;
 use fanlight_testkit::scripted::{Protection, REFUSED, Verdict};
 use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_result, link_in};
+use fanlight_testkit::slicer::member;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
-use crate::raw_client::{Connection, StdioClient, modern_request};
+use crate::raw_client::{
+    Connection, StdioClient, modern_request, modern_request_with, post_modern,
+};
 use crate::scripted::{Backend, Era, Transport};
 
 #[tokio::test]
@@ -75,6 +78,49 @@ async fn user_of_this_machine_signs_in_by_a_link() {
         r#""about":"notes""#,
     ];
     setting.gateway.log.line_with_all(&expected).await;
+}
+
+#[tokio::test]
+async fn retry_that_accepts_its_link_waits_until_the_user_has_followed_it() {
+    let setting = SignInSetting::local().await;
+    let ask = async |more: &str| {
+        let params = format!(r#""name":"t","arguments":{{}}{more}"#);
+        let capabilities = r#"{"elicitation":{"url":{}}}"#;
+        let body = modern_request_with(capabilities, "1", "tools/call", &params, "");
+        let mut answer = post_modern(setting.gateway.mcp, &body).await;
+        answer.messages().await.1
+    };
+    let asked = ask("").await;
+    let link = link_in(&asked).unwrap_or_else(|| panic!("no link in {asked}"));
+    let state = member(&asked, "result.requestState").unwrap();
+    let accepted = r#""inputResponses":{"input-1":{"action":"accept"}}"#;
+    let retry = format!(r#","requestState":{state},{accepted}"#);
+    let follow = async {
+        let mut browser = Browser::default();
+        let page = browser.open(&link).await;
+        let sent = browser.submit(&page, &[]).await;
+        assert_eq!(browser.follow(sent).await.status, 200);
+    };
+    let (answer, ()) = tokio::join!(ask(&retry), follow);
+    assert!(is_result(&answer), "{answer}");
+}
+
+#[tokio::test]
+async fn check_says_by_its_exit_status_that_only_a_user_is_missing() {
+    let setting = SignInSetting::local().await;
+    let config = setting.config();
+    let check = async || {
+        let mut command = fanlight();
+        let output = command.arg("check").arg("--config").arg(&config).output();
+        output.await.unwrap()
+    };
+    let output = check().await;
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let more = "mcpServers: {gone: {command: /nonexistent/server},";
+    std::fs::write(&config, text.replacen("mcpServers: {", more, 1)).unwrap();
+    let output = check().await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[tokio::test]

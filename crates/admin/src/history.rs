@@ -47,6 +47,8 @@ impl History {
     /// Checks the states at the interval of events, forever.
     pub(crate) async fn follow(admin: &Admin) {
         loop {
+            // Also without a reader: it has to be known that the first attempts have ended.
+            admin.latest.is_ready();
             admin
                 .history
                 .note(&admin.subject.gateway.status(), SystemTime::now());

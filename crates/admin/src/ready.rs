@@ -1,5 +1,7 @@
 //! Whether clients' requests can be served.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fanlight_canonical::{BackendError, BackendState};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::Json;
@@ -9,23 +11,20 @@ use tokio_util::sync::CancellationToken;
 use crate::Subject;
 use crate::values::to_json;
 
-/// Ready once every server's first attempt to connect has ended, while at least one server is
-/// usable.
-pub(crate) fn is_ready(gateway: &Gateway, draining: &CancellationToken) -> bool {
+/// Ready while at least one server is usable. After the start, every server's first attempt to
+/// connect has to end before. `settled` remembers that: later attempts do not count, nor do servers
+/// that a reload adds, since neither may make the others unavailable.
+pub(crate) fn is_ready(
+    gateway: &Gateway,
+    draining: &CancellationToken,
+    settled: &AtomicBool,
+) -> bool {
     let status = gateway.status_of_shown();
-    let usable = status.iter().any(|status| is_usable(&status.state));
-    // Later attempts do not count: an unstable server must not make the others unavailable.
-    let attempted = status.iter().all(|status| status.attempted);
-    usable && attempted && !draining.is_cancelled()
-}
-
-/// Whether requests can be sent. An ejected server counts, since only calls show that it answers
-/// again, and a gateway that is not ready gets none.
-fn is_usable(state: &BackendState) -> bool {
-    matches!(
-        state,
-        BackendState::Ready | BackendState::Idle | BackendState::Ejected { .. }
-    )
+    let usable = status.iter().any(|status| status.state.is_usable());
+    if status.iter().all(|status| status.attempted) {
+        settled.store(true, Ordering::Relaxed);
+    }
+    usable && settled.load(Ordering::Relaxed) && !draining.is_cancelled()
 }
 
 /// The reason why a server is not used.

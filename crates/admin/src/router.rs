@@ -143,7 +143,7 @@ async fn readiness(
     headers: HeaderMap,
 ) -> Response {
     let subject = &admin.subject;
-    let is_ready = ready::is_ready(&subject.gateway, &subject.draining);
+    let is_ready = admin.latest.is_ready();
     let status = if is_ready {
         StatusCode::OK
     } else {

@@ -54,19 +54,32 @@ pub struct CallContext {
     pub tasks: Option<TaskDialect>,
     /// The span of the request. The spans of all work for it are its children.
     pub trace: Parent,
-    /// The server that got the request. Empty until it is sent, and if several servers get it.
-    /// `None` if no audit log records it.
-    pub sent_to: Option<OnceLock<SentTo>>,
+    /// The facts for the request's line in the audit log that are only known later; `None` if no
+    /// audit log records it.
+    pub noted: Option<AuditFacts>,
     /// Set if the request must run at most once, whatever its server says.
     pub once: OnceLock<()>,
+    /// Set if the client says that its user follows the link to sign in that it got before.
+    pub has_accepted_link: OnceLock<()>,
 }
 
-/// The server and the item that a request was sent to.
+/// The facts about a request for its line in the audit log. Each is set at most once.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFacts {
+    /// The subject of the request. Empty if it names nothing.
+    pub about: OnceLock<About>,
+    /// The id of the approval that the call needed.
+    pub approval: OnceLock<Box<str>>,
+    /// The code of the error with which Fanlight ended the request while it ran.
+    pub code: OnceLock<i64>,
+}
+
+/// The server and the item that a request is about, even if its client may not see them.
 #[derive(Clone, Debug)]
-pub struct SentTo {
-    /// The server, by its name in the configuration.
-    pub server: Box<str>,
-    /// The server's own name of the item that the request is about.
+pub struct About {
+    /// The server, by its name in the configuration; `None` if no server or several are concerned.
+    pub server: Option<Box<str>>,
+    /// The server's own name of the item, or the client's name if no server is known to have it.
     pub item: Option<Box<str>>,
     /// The canary that got the request instead of the server, if one did.
     pub canary: Option<Box<str>>,
@@ -210,8 +223,9 @@ impl CallContext {
             request: None,
             tasks: None,
             trace: trace.clone(),
-            sent_to: None,
+            noted: None,
             once: OnceLock::new(),
+            has_accepted_link: OnceLock::new(),
         }
     }
 }

@@ -227,7 +227,7 @@ pub struct Starting {
     pub last_line: Option<Arc<str>>,
 }
 
-/// The state of the connection to a server.
+/// The state of the connection to a server. Whatever tells operators of it, tells this.
 #[derive(Clone, Debug)]
 pub enum BackendState {
     /// Not connected; the next request connects.
@@ -257,4 +257,25 @@ pub enum BackendState {
         /// The reason of the last failure.
         error: BackendError,
     },
+}
+
+impl BackendState {
+    /// Whether requests can be sent. An ejected server counts, since only calls show that it answers
+    /// again, and a gateway that is not ready gets none.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Ready | Self::Idle | Self::Ejected { .. })
+    }
+
+    /// The order of states of which one has to represent a server, the best first.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::Ejected { .. } => 1,
+            Self::Idle | Self::Connecting => 2,
+            Self::Down { .. } => 3,
+            Self::Failed { .. } => 4,
+        }
+    }
 }

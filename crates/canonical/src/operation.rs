@@ -77,6 +77,11 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// The context of the request, and its parameters; `None` for what has no context of its own.
+    fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
+        None
+    }
+
     /// The interest of a listener; `None` if this is not a request to listen.
     fn interest(&self) -> Option<&Interest> {
         None

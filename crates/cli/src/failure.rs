@@ -15,6 +15,7 @@ Exit status:
        error, results differ
   2    the command line or the configuration is wrong, or names what does not
        exist
+  3    `check`: nothing is wrong but that a user has to sign in at a server
   130  interrupted";
 
 /// A failed command: the message for the user and the exit status.
@@ -42,6 +43,15 @@ impl Failure {
         Self {
             message: message.to_string(),
             status: 1,
+            not_found: false,
+        }
+    }
+
+    /// A server needs its user to sign in, and nothing else is wrong: exit status 3.
+    pub fn needs_user(message: impl Display) -> Self {
+        Self {
+            message: message.to_string(),
+            status: 3,
             not_found: false,
         }
     }

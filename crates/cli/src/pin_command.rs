@@ -1,6 +1,7 @@
 //! `fanlight pin`: approves the servers' current definitions, or compares them with the approved
 //! ones.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fanlight_canonical::Endpoint;
@@ -23,7 +24,7 @@ use crate::pins::{self, Definitions};
 pub async fn command(
     args: &PinArgs,
     common: &CommonArgs,
-    read: impl AsyncFnOnce(&Config) -> Result<Definitions, Failure>,
+    read: impl AsyncFnOnce(&Config) -> Result<Found, Failure>,
 ) -> Result<(), Failure> {
     let config = configuration::load(common, true)?.config;
     let PinOptions { path, text, .. } = config.pins.clone();
@@ -56,13 +57,23 @@ pub async fn command(
     for server in &mut config.servers {
         server.enabled &= wanted.is_empty() || wanted.contains(&server.name);
     }
-    let found = read(&config).await?;
+    let (found, missing) = read(&config).await?;
     let servers: Vec<&str> = config
         .servers
         .iter()
-        .filter(|server| server.enabled)
+        .filter(|server| server.enabled && !missing.contains_key(&server.name))
         .map(|server| server.name.as_str())
         .collect();
+    let not_listed = || {
+        let of_each = missing
+            .iter()
+            .map(|(server, outcome)| format!("{} ({outcome})", plain(server, 60)));
+        let all = of_each.collect::<Vec<_>>().join(", ");
+        format!("could not be listed, so their pins stay as they are: {all}")
+    };
+    if !missing.is_empty() && (servers.is_empty() || args.command.is_some()) {
+        return Err(Failure::other(not_listed()));
+    }
     match &args.command {
         Some(PinCommand::Approve { items }) => {
             let mut lock = lock.unwrap_or_default();
@@ -73,7 +84,11 @@ pub async fn command(
             let lock = lock.ok_or_else(|| {
                 Failure::usage(format!("{path} does not exist: `fanlight pin` writes it"))
             })?;
-            check(&lock, &found, &servers, args.json)
+            check(&lock, &found, &servers, args.json)?;
+            match missing.is_empty() {
+                true => Ok(()),
+                false => Err(Failure::other(not_listed())),
+            }
         }
         None => {
             let mut lock = lock.unwrap_or_default();
@@ -92,6 +107,9 @@ pub async fn command(
                 counted(found.len(), "definition"),
                 counted(servers.len(), "server")
             );
+            if !missing.is_empty() {
+                say!("{}", not_listed());
+            }
             Ok(())
         }
     }
@@ -124,22 +142,18 @@ fn readable<'a>(
     })
 }
 
-/// The definitions in all servers' lists, and the servers' instructions; fails if a list is
-/// missing.
-pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
-    let mut found = Definitions::new();
+/// The definitions of servers, and the servers that could not be listed, with the reasons.
+pub type Found = (Definitions, BTreeMap<String, &'static str>);
+
+/// The definitions in all servers' lists, and the servers' instructions.
+pub async fn definitions(gateway: &Gateway) -> Found {
+    let (mut found, mut skipped) = (Definitions::new(), BTreeMap::new());
     for (kind, locked) in pins::locked_lists() {
         let list = gateway.catalogue(kind, &Endpoint::Everything).await;
-        let mut missing = list
+        let missing = list
             .contributions()
             .filter(|one| one.outcome != fanlight_canonical::Outcome::Ok);
-        if let Some(contribution) = missing.next() {
-            let outcome = contribution.outcome.as_str();
-            return Err(Failure::other(format!(
-                "the server {} could not be listed: {outcome}",
-                contribution.backend
-            )));
-        }
+        skipped.extend(missing.map(|one| (one.backend.clone(), one.outcome.as_str())));
         for entry in list.entries() {
             let name = entry.original.as_ref().and_then(|name| name.as_str());
             let (Some(name), Some(given)) = (name, list.given(entry)) else {
@@ -179,7 +193,9 @@ pub async fn definitions(gateway: &Gateway) -> Result<Definitions, Failure> {
             found.insert(key, Definition::of(&instructions));
         }
     }
-    Ok(found)
+    // Of a server whose other lists are missing, nothing is compared.
+    found.retain(|key, _| !skipped.contains_key(&key.server));
+    (found, skipped)
 }
 
 fn approve(lock: &mut Lock, items: &[String], found: &Definitions) -> Result<(), Failure> {

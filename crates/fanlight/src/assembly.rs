@@ -95,11 +95,20 @@ impl Assembly {
             keys: keys(config),
             identity: implementation(),
         };
-        let gateway = Gateway::new(settings).map_err(Failure::other)?;
+        let gateway = Arc::new(Gateway::new(settings).map_err(Failure::other)?);
+        if let Some(metrics) = telemetry.metrics() {
+            let gateway = Arc::downgrade(&gateway);
+            metrics.read_states(move || {
+                let status = gateway.upgrade().map(|gateway| gateway.status());
+                let all = status.into_iter().flatten();
+                all.map(|(name, status)| (name, status.state.is_usable()))
+                    .collect()
+            });
+        }
         servers.commit(change, config.timeouts.drain);
         let pins = Arc::new(ArcSwapOption::new(pins));
         Ok(Self {
-            gateway: Arc::new(gateway),
+            gateway,
             servers,
             users,
             policies,

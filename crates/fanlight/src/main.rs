@@ -87,7 +87,7 @@ fn run(cli: Cli, log: &mut Log) -> Result<(), Failure> {
         Some(Command::Pin(args)) => {
             return in_runtime(pin_command::command(args, common, async |config| {
                 with_assembly(config, async |assembly| {
-                    pin_command::definitions(&assembly.gateway).await
+                    Ok(pin_command::definitions(&assembly.gateway).await)
                 })
                 .await
             }));

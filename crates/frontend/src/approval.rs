@@ -360,6 +360,9 @@ impl CallBeforeApproval {
 
     /// Writes the outcome to the audit log. The call must not run if that fails.
     fn record(&self, outcome: &'static str, id: &str) -> Result<(), RpcError> {
+        if let Some(noted) = &self.context.noted {
+            noted.approval.get_or_init(|| id.into());
+        }
         let client = self.identity().map(|identity| &**identity);
         let tool = Item {
             server: &self.call.server,

@@ -11,7 +11,7 @@ use fanlight_canonical::{Caller, Decidable, Endpoint, Interest, Peer};
 use fanlight_fair::TooMany;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
-use fanlight_record::{AuditEvent, NotRecorded};
+use fanlight_record::{AuditEvent, NotRecorded, RefusedRequest};
 
 use crate::protection::{Asked, NotTaken, Operation, Turn};
 use crate::recording::not_recorded;
@@ -160,9 +160,12 @@ fn record<T>(
     subject: &dyn Decidable,
     outcome: Result<T, Refused>,
 ) -> Result<T, Refused> {
-    let refused = outcome.as_ref().err().map(|refused| match refused {
-        Refused::TooMany(_) | Refused::NotCounted => "rate",
-        Refused::Scopes(_) | Refused::NotRecorded => "scopes",
+    let refused = outcome.as_ref().err().map(|refused| RefusedRequest {
+        reason: match refused {
+            Refused::TooMany(_) | Refused::NotCounted => "rate",
+            Refused::Scopes(_) | Refused::NotRecorded => "scopes",
+        },
+        code: refused.to_error().code,
     });
     let Client { endpoint, identity } = client;
     let recorded = settings.record.record(&AuditEvent::Decided {
@@ -175,6 +178,25 @@ fn record<T>(
     recorded
         .map(|()| allowed)
         .map_err(|NotRecorded| Refused::NotRecorded)
+}
+
+/// Records that a permitted request is refused, because too many run already.
+pub(crate) fn record_busy(
+    settings: &FrontendSettings,
+    client: Client<'_>,
+    subject: &dyn Decidable,
+    error: &RpcError,
+) {
+    // A refusal needs no record to take effect.
+    let _ = settings.record.record(&AuditEvent::Decided {
+        client: client.identity,
+        endpoint: client.endpoint,
+        subject,
+        refused: Some(RefusedRequest {
+            reason: "busy",
+            code: error.code,
+        }),
+    });
 }
 
 /// Whether the client still has an earlier permission. Adds no audit record.

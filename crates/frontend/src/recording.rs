@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fanlight_canonical::{CallContext, Decidable as _, SentTo, Verdict};
+use fanlight_canonical::{CallContext, Decidable as _, Verdict};
 use fanlight_gateway::Operation;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_record::{Acknowledged, NotRecorded, Record, RecordedRequest, RequestEnd};
@@ -17,12 +17,9 @@ pub(crate) struct RequestRecording {
     context: Arc<CallContext>,
     method: Method,
     shown: Option<Box<str>>,
-    target: Option<SentTo>,
     verdict: Option<Verdict>,
     params: Option<Json>,
     definition: Option<Arc<Json>>,
-    /// The client's id of the task that the request is about.
-    task: Option<Box<str>>,
     bytes: usize,
     began: Option<Instant>,
     is_ended: bool,
@@ -41,11 +38,9 @@ impl RequestRecording {
             shown: operation
                 .shown_name()
                 .map(|name| fanlight_record::cut(&name).into()),
-            target: kept.announced.then(|| target(operation)).flatten(),
             verdict: operation.verdict().cloned(),
             params: params.filter(|_| kept.arguments).cloned(),
             definition: operation.definition().filter(|_| kept.definitions).cloned(),
-            task: task(operation.method(), params),
             bytes: params.map_or(0, |params| params.bytes().len()),
             began: None,
             is_ended: false,
@@ -65,11 +60,9 @@ impl RequestRecording {
             context: Arc::clone(context),
             method: Method::Listen,
             shown: None,
-            target: None,
             verdict: None,
             params: None,
             definition: None,
-            task: None,
             bytes: params.map_or(0, |params| params.bytes().len()),
             began: None,
             is_ended: false,
@@ -93,9 +86,12 @@ impl RequestRecording {
         self.began = Some(Instant::now());
     }
 
-    /// Records the end of the request with its answer.
+    /// Records the end of the request with its answer, also if it has not run.
     pub(crate) fn end(&mut self, response: &Response) {
-        self.finish(&RequestEnd::Answered(response));
+        self.finish(&match self.began {
+            Some(_) => RequestEnd::Answered(response),
+            None => RequestEnd::NotRun(Some(response)),
+        });
     }
 
     fn finish(&mut self, end: &RequestEnd<'_>) {
@@ -110,11 +106,9 @@ impl RequestRecording {
             context: &self.context,
             method: &self.method,
             shown: self.shown.as_deref(),
-            target: self.target.as_ref(),
             verdict: self.verdict.as_ref(),
             params: self.params.as_ref(),
             definition: self.definition.as_deref(),
-            task: self.task.as_deref(),
             bytes: self.bytes,
         }
     }
@@ -125,26 +119,9 @@ impl Drop for RequestRecording {
         self.finish(&if self.began.is_some() {
             RequestEnd::Cancelled
         } else {
-            RequestEnd::NotRun
+            RequestEnd::NotRun(None)
         });
     }
-}
-
-/// The server that an operation will be sent to, as far as known.
-fn target(operation: &Operation) -> Option<SentTo> {
-    let server = operation.server()?.into();
-    Some(SentTo {
-        server,
-        item: operation.tool().map(|tool| tool.name.into()),
-        canary: None,
-    })
-}
-
-/// The task that a request is about.
-fn task(method: &Method, params: Option<&Json>) -> Option<Box<str>> {
-    let is_about_one = method.as_str().starts_with("tasks/");
-    let id = params.filter(|_| is_about_one)?.peek("taskId")?.as_str()?;
-    Some(fanlight_record::cut(&id).into())
 }
 
 /// The error for a request that the audit log could not record.

@@ -400,15 +400,26 @@ impl<'a> Router<'a> {
         } = self.lookup;
         let catalogue = lists.catalogues.seen_by(kind, view.reader());
         let newest = catalogue.newest_in(view);
-        // Slow servers must not delay the first call of another server's tool.
-        if newest.is_none()
-            && let Some((backend, original)) = by_prefix(view, &name)
+        let is_missing = |backend: &Member| {
+            newest.as_ref().is_none_or(|list| {
+                let mut missing = list.unlisted().into_iter();
+                missing.any(|(name, _)| name == backend.name())
+            })
+        };
+        // Slow servers must not delay a call of another server's tool.
+        if let Some((backend, original)) = by_prefix(view, &name)
+            && is_missing(backend)
             && backend.permits_tool(original)
-            && view.permits_name(filtered(kind), backend.id, original, None)
-            && catalogue
-                .entry_of(view.topology(), backend.id, original, &context.trace)
-                .await
-                .is_some()
+            && let Some(definition) = match kind {
+                ListKind::Tools => lists.tool_of(view, backend, original, &context.trace).await,
+                _ => {
+                    let (topology, trace) = (view.topology(), &context.trace);
+                    catalogue
+                        .entry_of(topology, backend.id, original, trace)
+                        .await
+                }
+            }
+            && view.permits_name(filtered(kind), backend.id, original, Some(&definition))
         {
             return self.to_unlisted(backend, original, kind, range);
         }

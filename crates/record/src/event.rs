@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Principal};
-use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, SentTo, Verdict};
+use fanlight_canonical::{CallContext, Decidable, Endpoint, Item, Verdict};
 use fanlight_credentials::{Credentials, Denial};
 use fanlight_protocol::{Json, Method, Response};
 
@@ -60,23 +60,18 @@ pub struct KeptRequests {
 /// A permitted request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedRequest<'a> {
-    /// The client, its endpoint, and the server that got the request.
+    /// The client, its endpoint, and what the request is about.
     pub context: &'a CallContext,
     /// The method.
     pub method: &'a Method,
     /// The client's name for the subject of the request.
     pub shown: Option<&'a str>,
-    /// The server and its own name of the tool, if they are known before the request runs and
-    /// [`KeptRequests::announced`] is set.
-    pub target: Option<&'a SentTo>,
     /// The policy's verdict.
     pub verdict: Option<&'a Verdict>,
     /// The parameters, if [`KeptRequests::arguments`] is set.
     pub params: Option<&'a Json>,
     /// The called tool's definition, if Fanlight has it and [`KeptRequests::definitions`] is set.
     pub definition: Option<&'a Json>,
-    /// The task that the request is about.
-    pub task: Option<&'a str>,
     /// The size of the parameters in bytes.
     pub bytes: usize,
 }
@@ -88,8 +83,9 @@ pub enum RequestEnd<'a> {
     Answered(&'a Response),
     /// Its client cancelled it or went away.
     Cancelled,
-    /// It was not carried out, because nobody approved it or its client went away before.
-    NotRun,
+    /// It was not carried out, because a guardrail or nobody's approval stopped it, or its client
+    /// went away before it could get this answer.
+    NotRun(Option<&'a Response>),
 }
 
 /// Resolves once an event is recorded.
@@ -124,8 +120,8 @@ pub enum AuditEvent<'a> {
         endpoint: &'a Endpoint,
         /// The subject of the decision.
         subject: &'a dyn Decidable,
-        /// The reason of a refusal; `None` if the request is permitted.
-        refused: Option<&'static str>,
+        /// The refusal; `None` if the request is permitted.
+        refused: Option<RefusedRequest>,
     },
     /// Somebody was asked to approve a call, or has answered. An approved call runs once this is
     /// recorded.
@@ -196,6 +192,15 @@ pub enum AuditEvent<'a> {
         /// The HTTP status of the response.
         status: u16,
     },
+}
+
+/// The refusal of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedRequest {
+    /// The reason: `scopes`, `rate` or `busy`.
+    pub reason: &'static str,
+    /// The code of the error that the client gets.
+    pub code: i64,
 }
 
 /// A definition that is compared with the approved one.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
+use fanlight_canonical::{
+    CallContext, ClientEra, Endpoint, Item, PolicyOutcome, Principal, Verdict,
+};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Json, Method, Response};
+use fanlight_protocol::{Json, Method, Response, code};
 
 use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
@@ -79,23 +81,34 @@ impl KeptRecord {
                 client,
                 endpoint,
                 subject,
-                refused: Some(reason),
+                refused: Some(refused),
             } => {
-                let tool = subject.tool();
-                let server = tool
-                    .as_ref()
-                    .map(|tool| tool.server)
-                    .or_else(|| subject.server());
+                let shown = subject.shown_name();
+                let entry = match subject.request() {
+                    Some((context, params)) => self.of_request(&RecordedRequest {
+                        context,
+                        method: subject.method(),
+                        shown: shown.as_deref(),
+                        verdict: subject.verdict(),
+                        params,
+                        definition: subject.definition().map(|definition| &**definition),
+                        bytes: params.map_or(0, |params| params.bytes().len()),
+                    }),
+                    None => Entry {
+                        endpoint: Some(path(endpoint)),
+                        action: Some(subject.method().as_str().into()),
+                        server: subject.tool().map(|tool| cut(tool.server).into()),
+                        item: subject.tool().map(|tool| cut(&tool.name).into()),
+                        shown: shown.map(|name| cut(&name).into()),
+                        ..of_identity("request", client)
+                    },
+                };
                 Entry {
-                    endpoint: Some(path(endpoint)),
-                    action: Some(subject.method().as_str().into()),
-                    server: server.map(|server| cut(server).into()),
-                    item: tool.as_ref().map(|tool| cut(&tool.name).into()),
-                    shown: subject.shown_name().map(|name| cut(&name).into()),
                     decision: Some("deny"),
                     outcome: "refused",
-                    reason: Some((*reason).into()),
-                    ..of_identity("request", client)
+                    reason: Some(refused.reason.into()),
+                    code: Some(refused.code),
+                    ..entry
                 }
             }
             AuditEvent::Approval {
@@ -108,7 +121,7 @@ impl KeptRecord {
                 Entry {
                     server: Some(cut(server).into()),
                     item: Some(cut(name).into()),
-                    reason: Some(cut(id).into()),
+                    approval: Some(cut(id).into()),
                     outcome,
                     ..of_client.unwrap_or(Entry {
                         event: "approval",
@@ -228,18 +241,37 @@ impl KeptRecord {
             duration: Some(duration),
             ..self.of_request(request)
         };
-        match end {
+        let is_denied = request
+            .verdict
+            .is_some_and(|verdict| verdict.outcome.is_denial());
+        let response = match *end {
             RequestEnd::Answered(response) => {
                 entry.outcome = outcome(response);
-                entry.code = response.error_code();
-                entry.response_bytes = Some(response.body().bytes().len());
-                if request.task.is_none() {
+                if is_denied {
+                    entry.outcome = "refused";
+                    entry.reason = Some("policy".into());
+                }
+                if entry.task.is_none() {
                     entry.task = begun_task(&response.body());
                 }
+                Some(response)
             }
-            RequestEnd::Cancelled => entry.outcome = "cancelled",
-            RequestEnd::NotRun => entry.outcome = "not_run",
-        }
+            RequestEnd::Cancelled => {
+                entry.outcome = "cancelled";
+                None
+            }
+            RequestEnd::NotRun(response) => {
+                entry.outcome = "not_run";
+                response
+            }
+        };
+        let noted = request.context.noted.as_ref();
+        let ended = noted.and_then(|noted| noted.code.get().copied());
+        entry.code = ended.or_else(|| match request.context.era {
+            ClientEra::Legacy => response?.error_code(),
+            ClientEra::Modern => Some(code::of_modern(response?.error_code()?)),
+        });
+        entry.response_bytes = response.map(|response| response.body().bytes().len());
         self.ledger.add(entry);
     }
 
@@ -249,9 +281,7 @@ impl KeptRecord {
             method,
             shown,
             verdict,
-            target,
             bytes,
-            task,
             ..
         } = *request;
         let caller = &context.caller;
@@ -263,17 +293,15 @@ impl KeptRecord {
                 ..Entry::default()
             },
         };
-        let sent = context
-            .sent_to
-            .as_ref()
-            .and_then(|place| place.get())
-            .or(target);
-        let item = sent.and_then(|sent| sent.item.clone());
+        let noted = context.noted.as_ref();
+        let about = noted.and_then(|noted| noted.about.get());
+        let item = about.and_then(|about| about.item.clone());
         entry.client = client(context);
         entry.era = Some(context.era.as_str());
         entry.endpoint = Some(path(caller.endpoint()));
-        entry.server = sent.map(|sent| sent.server.clone());
-        entry.canary = sent.and_then(|sent| sent.canary.clone());
+        entry.server = about.and_then(|about| about.server.clone());
+        entry.canary = about.and_then(|about| about.canary.clone());
+        entry.approval = noted.and_then(|noted| noted.approval.get().cloned());
         entry.action = Some(method.as_str().into());
         entry.shown = shown
             .filter(|shown| item.as_deref() != Some(*shown))
@@ -288,7 +316,10 @@ impl KeptRecord {
             .trace
             .ids()
             .map(|ids| ids.trace_id.to_string().into());
-        entry.task = task.map(|task| cut(task).into());
+        // The client's name for the subject of these methods is the task's id.
+        entry.task = shown
+            .filter(|_| method.as_str().starts_with("tasks/"))
+            .map(|task| cut(task).into());
         entry.arguments = self.arguments(request);
         entry
     }

@@ -15,7 +15,7 @@ pub use crate::ledger::cut;
 pub use authentication::AuditedAuthentication;
 pub use event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, DeniedOperator, KeptRequests, NotRecorded,
-    PinnedDefinition, Record, RecordedRequest, RequestEnd,
+    PinnedDefinition, Record, RecordedRequest, RefusedRequest, RequestEnd,
 };
 pub use kept::{ArgumentsKept, KeptRecord};
 pub use log::AuditLog;

@@ -122,9 +122,9 @@ impl Record for AuditLog {
                 client,
                 endpoint,
                 subject,
-                refused: Some(reason),
+                refused: Some(refused),
             } => {
-                self.client_not_allowed(client, endpoint, *subject, reason);
+                self.client_not_allowed(client, endpoint, *subject, refused.reason);
             }
             AuditEvent::Approval {
                 client,
@@ -391,7 +391,8 @@ fn approval(
         client.map(|client| client.source.as_str()),
     );
     let about = shown(&format!("{server}/{name}"));
-    info!(target: "audit", what = "approval", about, id, who, source, outcome, "approval of a call: {outcome}");
+    let principal = self::id(client.map(|client| &client.principal));
+    info!(target: "audit", what = "approval", about, id, who, principal, source, outcome, "approval of a call: {outcome}");
 }
 
 /// Logs that a definition differs from the approved one, or has been approved.

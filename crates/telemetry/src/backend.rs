@@ -66,8 +66,6 @@ pub(crate) struct Shared {
     /// The registry of metrics; `None` if nothing is counted.
     pub(crate) registry: Option<Arc<Metrics>>,
     pub(crate) metrics: Arc<BackendMetrics>,
-    /// Whether this is one of several endpoints of the server.
-    is_replica: bool,
 }
 
 impl BackendTelemetry {
@@ -79,7 +77,6 @@ impl BackendTelemetry {
             None => Arc::new(BackendMetrics::unregistered()),
         };
         // A former server with this name may have used the same counters.
-        metrics.set_up(false);
         metrics.set_endpoints(0, 0);
         metrics.set_configured(true);
         metrics.set_address(match info.endpoint {
@@ -87,7 +84,6 @@ impl BackendTelemetry {
             Endpoint::Stdio => None,
         });
         let content = info.content;
-        let is_replica = false;
         Self(Arc::new(Shared {
             name,
             attributes,
@@ -95,7 +91,6 @@ impl BackendTelemetry {
             content,
             registry,
             metrics,
-            is_replica,
         }))
     }
 
@@ -125,16 +120,7 @@ impl BackendTelemetry {
             content: *content,
             registry: registry.clone(),
             metrics: Arc::clone(metrics),
-            is_replica: true,
         }))
-    }
-
-    /// Sets whether the server can be used. For a server with several endpoints this has no effect:
-    /// [`BackendMetrics::set_endpoints`] sets it.
-    pub fn set_up(&self, up: bool) {
-        if !self.0.is_replica {
-            self.0.metrics.set_up(up);
-        }
     }
 
     /// The counters of the server.

@@ -118,7 +118,7 @@ pub(super) async fn decide(
         .decide(&id, &approver, is_approved)
         .await?;
     let call = format!("{}/{}", question.call.server, question.call.tool);
-    let about = format!("{call} for {}", question.question.client);
+    let about = format!("{call} for {}", question.call.principal.describe());
     let mut response = answer(&Answered {
         id,
         call,

@@ -1,5 +1,6 @@
 //! `/api/overview` and `/api/backends`: the state and figures of each server, and of the process.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -86,6 +87,8 @@ pub(crate) struct Latest {
     started: SystemTime,
     began: Instant,
     made: Mutex<Option<(Instant, Json)>>,
+    /// Whether every server's first attempt to connect after the start has ended.
+    settled: AtomicBool,
 }
 
 impl Latest {
@@ -95,6 +98,7 @@ impl Latest {
             started,
             began: Instant::now(),
             made: Mutex::default(),
+            settled: AtomicBool::default(),
         }
     }
 
@@ -164,6 +168,14 @@ impl Latest {
         status.iter().map(backend).collect()
     }
 
+    /// Whether clients' requests can be served.
+    pub(crate) fn is_ready(&self) -> bool {
+        let Subject {
+            gateway, draining, ..
+        } = &*self.subject;
+        is_ready(gateway, draining, &self.settled)
+    }
+
     fn make(&self, seconds: Seconds) -> Overview {
         let subject = &self.subject;
         let clients = subject.clients.counts();
@@ -173,7 +185,7 @@ impl Latest {
             version: subject.version,
             endpoint: subject.operations.endpoint().to_string(),
             started_ms: moment(self.started),
-            ready: is_ready(&subject.gateway, &subject.draining),
+            ready: self.is_ready(),
             sessions: clients.sessions,
             suspended_calls: clients.suspended,
             streams: clients.streams,

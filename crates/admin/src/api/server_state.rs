@@ -8,7 +8,7 @@ use fanlight_canonical::{
     RunningProcess,
 };
 use fanlight_telemetry::Telemetry;
-use fanlight_telemetry::metrics::GIVEN_UP;
+use fanlight_telemetry::metrics::NO_FAILURE;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Trace, attribute, failure};
 use serde::Serialize;
@@ -231,7 +231,7 @@ impl LastError {
             let span = trace.spans.iter().rev().find(|span| {
                 attribute(span, BACKEND_NAME).is_some_and(|value| is_named(&value.as_str()))
                     && failure(span)
-                        .is_some_and(|error| !GIVEN_UP.contains(&error.as_str().as_ref()))
+                        .is_some_and(|error| !NO_FAILURE.contains(&error.as_str().as_ref()))
             })?;
             Some((trace, span))
         })?;

@@ -378,8 +378,6 @@ impl Supervisor {
     /// Waits without a connection until a request needs one.
     async fn rest(&self) {
         self.enter(Phase::Idle);
-        // The server can be used on demand.
-        self.set_up(true);
         self.wanted.notified().await;
     }
 
@@ -508,7 +506,6 @@ impl Supervisor {
                 attempts,
             };
         });
-        self.set_up(true);
         // Earlier requests already have a connection.
         let _ = self.wanted.notified().now_or_never();
         if self.for_client.is_none() {
@@ -531,7 +528,6 @@ impl Supervisor {
         if loss != Loss::EraDoubt {
             connection.forget_session();
         }
-        self.set_up(loss == Loss::Unused);
         if loss == Loss::Unresponsive {
             self.context.health.set_ejected(true);
             self.context.telemetry.metrics().ejected();
@@ -578,14 +574,6 @@ impl Supervisor {
                     .await;
             }
             None => pending().await,
-        }
-    }
-
-    /// Counts the server as up or down. Connections of clients do not matter.
-    fn set_up(&self, up: bool) {
-        // A replaced server shares its name's counters with its successor.
-        if !self.is_of_clients() && !self.shutdown.is_cancelled() {
-            self.context.telemetry.set_up(up);
         }
     }
 

@@ -402,8 +402,25 @@ impl Handshake<'_> {
         };
         // Boxed, so that the handshake's future stays small.
         let outcome = Box::pin(transport.exchange(outgoing)).await;
-        sending.ended(method, span_outcome(&outcome));
+        // A server of the other era refuses the probe by design.
+        if self.is_refused_probe(method, &outcome) {
+            sending.passed();
+        } else {
+            sending.ended(method, span_outcome(&outcome));
+        }
         outcome
+    }
+
+    /// Whether a server has refused a message that only asks whether it serves an era.
+    fn is_refused_probe(&self, method: &Method, outcome: &Result<Reply, BackendError>) -> bool {
+        let is_probe =
+            self.is_second_era || (*method == Method::Discover && self.choice != EraChoice::Modern);
+        is_probe
+            && match outcome {
+                Ok(Reply::Answer { response, .. }) => response.is_error(),
+                Ok(Reply::Rejected { status, .. }) => !matches!(status, 401 | 403 | 429),
+                Ok(Reply::Redirected) | Err(_) => false,
+            }
     }
 
     async fn finish(

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest,
-    Listen, Listening, Pending, Principal, ProcessOutput, RunningProcess, ServerMessage,
+    Listen, Listening, Outcome, Pending, Principal, ProcessOutput, RunningProcess, ServerMessage,
     SessionKey,
 };
 use fanlight_protocol::json::ObjectBuilder;
@@ -135,28 +135,47 @@ impl BackendPerPrincipal {
         }
     }
 
-    /// The server of a caller. If the user is signing in right now, waits for that: a user who has
-    /// followed a link need not ask again.
-    async fn once_signed_in(&self, caller: &Caller) -> Result<Lease, BackendError> {
+    /// The server of a caller. If the user is signing in right now, or has accepted the link to do
+    /// so, waits for that: a user who follows a link need not be asked again.
+    async fn once_signed_in(&self, client: &CallContext) -> Result<Lease, BackendError> {
+        let caller = &client.caller;
         let found = self.of(caller).await;
         if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
             return found;
         }
-        let Some(signing_in) = self.credentials.of(&owner(caller)).signing_in() else {
+        let signing_in = self.credentials.of(&owner(caller)).signing_in();
+        if signing_in.is_none() && client.has_accepted_link.get().is_none() {
             return found;
+        }
+        let signed_in = async {
+            match signing_in {
+                Some(signing_in) => signing_in.await,
+                None => self.has_credentials(caller).await,
+            }
         };
         let _ = self
             .shutdown
-            .run_until_cancelled(timeout(LONGEST_SIGN_IN, signing_in))
+            .run_until_cancelled(timeout(LONGEST_SIGN_IN, signed_in))
             .await;
         self.of(caller).await
+    }
+
+    /// Waits until there are credentials for a caller.
+    async fn has_credentials(&self, caller: &Caller) {
+        loop {
+            let changed = self.credentials.changed();
+            if self.credentials.of(&owner(caller)).are_there().await {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Sends a request to its caller's server.
     async fn ask(&self, call: Call) -> Result<Response, BackendError> {
         let caller = call.context.caller.clone();
         let lease = match call.method {
-            Method::CallTool => self.once_signed_in(&caller).await?,
+            Method::CallTool => self.once_signed_in(&call.context).await?,
             _ => self.of(&caller).await?,
         };
         let answer = lease.backend.request(call).await;
@@ -174,7 +193,7 @@ impl BackendPerPrincipal {
 
     /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
-        self.once_signed_in(&call.context.caller).await?;
+        self.once_signed_in(&call.context).await?;
         match connect_tool::is_listed(self, &call.context, list_pages()).await? {
             true => self.ask(call).await,
             false => Ok(connect_tool::connected(&self.name)),
@@ -418,16 +437,27 @@ impl BackendClient for BackendPerPrincipal {
             .then_some(connect_tool::NAME)
     }
 
-    /// The status of a ready connection, if there is one, else of any.
+    /// The status of the connection in the best state. A user's refused credentials say nothing
+    /// about the server.
     fn status(&self) -> BackendStatus {
         let all = self.members.servers();
-        let mut statuses = all.iter().map(|server| server.client().status());
-        let first = statuses.next();
-        let is_ready = |status: &BackendStatus| matches!(status.state, BackendState::Ready);
-        let best = match first {
-            Some(first) if is_ready(&first) => Some(first),
-            first => statuses.find(is_ready).or(first),
-        };
+        let statuses = all.iter().map(|server| server.client().status());
+        let of_server = statuses.map(|status| match &status.state {
+            BackendState::Down { error, .. } | BackendState::Failed { error }
+                if matches!(
+                    error.outcome(),
+                    Outcome::SignInNeeded | Outcome::Unauthorized
+                ) =>
+            {
+                BackendStatus {
+                    state: BackendState::Idle,
+                    failure: None,
+                    ..status
+                }
+            }
+            _ => status,
+        });
+        let best = of_server.min_by_key(|status| status.state.rank());
         best.unwrap_or(BackendStatus {
             attempted: true,
             state: BackendState::Idle,

@@ -576,13 +576,7 @@ impl BackendClient for Replicas {
             .iter()
             .filter(|member| !member.is_leaving())
             .map(|member| member.backend.status());
-        let rank = |status: &BackendStatus| match status.state {
-            BackendState::Ready => 0,
-            BackendState::Ejected { .. } => 1,
-            BackendState::Idle | BackendState::Connecting => 2,
-            BackendState::Down { .. } => 3,
-            BackendState::Failed { .. } => 4,
-        };
+        let rank = |status: &BackendStatus| status.state.rank();
         best.min_by_key(rank).unwrap_or(BackendStatus {
             attempted: false,
             state: BackendState::Connecting,

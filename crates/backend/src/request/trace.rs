@@ -95,6 +95,13 @@ impl RequestSpan {
         }
     }
 
+    /// Ends the span without an error, whatever the answer was.
+    pub(crate) fn passed(&mut self) {
+        if let Some(span) = self.span.take() {
+            span.finish(&Outcome::Finished);
+        }
+    }
+
     /// Ends the span at the first of `messages`, which acknowledges the request. For requests that
     /// stay open as long as their client likes.
     pub(crate) fn until_acknowledged(

@@ -15,7 +15,7 @@ use crate::flagged::{self, Flagged, flagged};
 use crate::known_lists::KnownLists;
 use crate::listeners;
 use crate::out::{self, counted, say};
-use crate::unmatched;
+use crate::{pins, policy, unmatched};
 
 /// Fails if the configuration cannot be used. `--allow-missing-env` skips checks that depend on
 /// unset variables.
@@ -63,7 +63,9 @@ pub fn validate(args: &ValidateArgs, common: &CommonArgs) -> Result<(), Failure>
         },
     };
     let config = &loaded.config;
-    let refused = listeners::refused(config);
+    let mut refused = listeners::refused(config);
+    refused.extend(policy::of(config, None).err());
+    refused.extend(pins::check(config).err());
     let mut warnings = authentication::warnings(config, SystemTime::now());
     let known = KnownLists::kept_for(config, &paths);
     warnings.extend(unmatched::warnings(config, &known));

@@ -27,9 +27,20 @@ pub async fn status(args: &StatusArgs, common: &CommonArgs) -> Result<(), Failur
     if ready {
         Ok(())
     } else {
-        Err(Failure::other(
-            "not ready: no server is connected yet, or the gateway is shutting down",
-        ))
+        Err(Failure::other(why_not_ready(&overview)))
+    }
+}
+
+/// The reason why a gateway is not ready, as far as the states of its servers tell.
+fn why_not_ready(overview: &Value) -> &'static str {
+    let is_any = |wanted: &[&str]| {
+        elements(overview, "backends").any(|backend| wanted.contains(&text(backend, "state")))
+    };
+    let can_serve = is_any(&["ready", "idle", "ejected"]);
+    match (can_serve, is_any(&["connecting"])) {
+        (_, true) => "not ready yet: servers are being connected",
+        (true, false) => "not ready: the gateway is shutting down",
+        (false, false) => "not ready: no server can be used",
     }
 }
 

@@ -152,22 +152,34 @@ impl CoreCall {
         };
         let answer = match around {
             None => run,
-            Some((before, mut hooked, recording, messages, decided)) => Box::pin(async move {
-                // Guardrails come first: a denied call needs no turn and no approval.
-                if let Some(hooked) = &mut hooked
-                    && let Err(error) = hooked.before(messages.clone()).await
-                {
-                    return Response::from_error(&error);
-                }
-                let approved = match before.passed(messages).await {
-                    Ok(approved) => approved,
-                    Err(error) => return Response::from_error(&error),
+            Some((before, mut hooked, mut recording, messages, decided)) => Box::pin(async move {
+                let ready = async {
+                    // Guardrails come first: a denied call needs no turn and no approval.
+                    if let Some(hooked) = &mut hooked {
+                        hooked.before(messages.clone()).await?;
+                    }
+                    let approved = before.passed(messages).await?;
+                    if let Some((decided, core, context)) = decided {
+                        core.may_go_on(&decided, &context)?;
+                    }
+                    // The audit log comes last: a recorded call runs.
+                    if let Some(acknowledged) = recording
+                        .as_ref()
+                        .map_or(Ok(None), |recording| recording.announce())?
+                    {
+                        let recorded = acknowledged.await;
+                        recorded.map_err(|error| not_recorded(&error))?;
+                    }
+                    Ok(approved)
                 };
-                if let Some((decided, core, context)) = decided
-                    && let Err(error) = core.may_go_on(&decided, &context)
-                {
-                    return Response::from_error(&error);
-                }
+                let approved = match ready.await {
+                    Ok(approved) => approved,
+                    Err(error) => {
+                        let response = Response::from_error(&error);
+                        recording.iter_mut().for_each(|it| it.end(&response));
+                        return response;
+                    }
+                };
                 let run = async move {
                     let response = run.await;
                     if let Some(call) = &approved {
@@ -183,16 +195,6 @@ impl CoreCall {
                 let Some(mut recording) = recording else {
                     return run.await;
                 };
-                // The audit log comes last: a recorded call runs.
-                match recording.announce() {
-                    Ok(None) => {}
-                    Ok(Some(acknowledged)) => {
-                        if let Err(error) = acknowledged.await {
-                            return Response::from_error(&not_recorded(&error));
-                        }
-                    }
-                    Err(error) => return Response::from_error(&error),
-                }
                 recording.begin();
                 let response = run.await;
                 recording.end(&response);
@@ -331,6 +333,9 @@ impl CoreCall {
     /// Cancels the request and returns an error response.
     pub(crate) fn refuse(&mut self, error: &RpcError) -> Response {
         self.context.trace.cancel();
+        if let Some(noted) = &self.context.noted {
+            let _ = noted.code.set(error.code);
+        }
         (self.answer, self.messages) = (None, None);
         Response::from_error(error)
     }

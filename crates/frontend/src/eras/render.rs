@@ -202,14 +202,9 @@ fn is_cacheable(method: &Method) -> bool {
 }
 
 /// The same error with a code that a modern server may emit; `None` if its code is allowed.
-/// "Implementations of this protocol version MUST NOT emit" -32002, replaced by -32602, and -32042,
-/// which has no replacement (2026-07-28 basic/index, Error Codes).
 fn with_modern_code(response: &Response) -> Option<Response> {
-    let code = match response.error_code()? {
-        code::RESOURCE_NOT_FOUND => code::INVALID_PARAMS,
-        code::URL_ELICITATION_REQUIRED => code::URLS_NOT_VISITED,
-        _ => return None,
-    };
+    let own = response.error_code()?;
+    let code = Some(code::of_modern(own)).filter(|code| *code != own)?;
     let error = response.error()?;
     let [place] = error.find(["code"]).ok()?;
     let mut edits = Edits::new(error.bytes().clone());

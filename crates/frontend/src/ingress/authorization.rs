@@ -52,13 +52,9 @@ impl Ingress {
         origin: &Origin<'_>,
         asked: Option<&dyn Decidable>,
     ) -> Result<(), Box<Refusal>> {
-        let client = Client {
-            endpoint: origin.holder.endpoint(),
-            identity: &origin.identity,
-        };
         asked
             .map_or(Ok(()), |subject| {
-                decision::decide(&self.settings, client, subject)
+                decision::decide(&self.settings, client_of(origin), subject)
             })
             .map_err(refusal)
     }
@@ -72,10 +68,10 @@ impl Ingress {
         subject: &dyn Decidable,
     ) -> Result<Admitted, Box<Refusal>> {
         let turn = self.admit_in_turn(origin, subject).await?;
-        Ok(Admitted {
-            permit: self.permit(transport)?,
-            turn,
-        })
+        let permit = self.permit(transport).inspect_err(|error| {
+            decision::record_busy(&self.settings, client_of(origin), subject, error);
+        })?;
+        Ok(Admitted { permit, turn })
     }
 
     /// Admits a long-lasting request, which does not count as a concurrent request. It counts
@@ -85,10 +81,7 @@ impl Ingress {
         origin: &Origin<'_>,
         subject: &dyn Decidable,
     ) -> Result<Option<Turn>, Box<Refusal>> {
-        let client = Client {
-            endpoint: origin.holder.endpoint(),
-            identity: &origin.identity,
-        };
+        let client = client_of(origin);
         let decided =
             decision::decide_request(&self.settings, client, || origin.peer(), subject).await;
         decided.map_err(refusal)
@@ -112,6 +105,14 @@ impl Ingress {
                     format!("busy: {limit} requests are running; wait for one to finish"),
                 )
             })
+    }
+}
+
+/// The sender of a message, as decisions see it.
+fn client_of<'a>(origin: &'a Origin<'_>) -> Client<'a> {
+    Client {
+        endpoint: origin.holder.endpoint(),
+        identity: &origin.identity,
     }
 }
 

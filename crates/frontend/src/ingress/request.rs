@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Decidable, Detail, ServerMessages, ServerSessions,
+    AuditFacts, CallContext, Caller, ClientEra, Decidable, Detail, ServerMessages, ServerSessions,
     SessionRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
@@ -149,6 +149,7 @@ impl Ingress {
             era: ClientEra::Legacy,
             tasks: legacy::tasks(revision),
             trace: span.parent(),
+            noted: self.noted(),
             ..client_of(origin, None)
         };
         let method = request.method.clone();
@@ -246,13 +247,19 @@ impl Ingress {
         transport.check_mirrored(&operation, &parsed.params)?;
         let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
-        let admitted = self.admitted(operation, turn);
-        let stream =
-            resumption.map(|it| self.suspendable_call(admitted, parsed, takes_messages, it, ends));
-        Ok((
-            stream.unwrap_or_else(|error| Box::new(Answered::new(Response::from_error(&error)))),
-            permit,
-        ))
+        let mut admitted = self.admitted(operation, turn);
+        let stream: Responses = match resumption {
+            Ok(it) => self.suspendable_call(admitted, parsed, takes_messages, it, ends),
+            Err(error) => {
+                let response = Response::from_error(&error);
+                admitted
+                    .recording
+                    .iter_mut()
+                    .for_each(|it| it.end(&response));
+                Box::new(Answered::new(response))
+            }
+        };
+        Ok((stream, permit))
     }
 
     /// Continues a suspended call. The policy decides again, since the client's rights may have
@@ -369,8 +376,9 @@ impl Ingress {
             wants_progress: false,
             request: None,
             trace: span.parent(),
-            sent_to: None,
+            noted: None,
             once: OnceLock::new(),
+            has_accepted_link: OnceLock::new(),
         });
         let resolved = self.subscriptions.resolve(core, request, &context);
         let own = OwnRequest(&request.method);
@@ -444,12 +452,9 @@ impl Ingress {
             request: None,
             tasks,
             trace: span.parent(),
-            sent_to: self
-                .settings
-                .record
-                .keeps_requests()
-                .map(|_| OnceLock::new()),
+            noted: self.noted(),
             once: OnceLock::new(),
+            has_accepted_link: OnceLock::new(),
         };
         let detail = if T::HAS_HEADERS {
             Detail::Tool
@@ -463,6 +468,14 @@ impl Ingress {
             context: Arc::new(context),
         };
         self.core.resolve(unresolved, detail).await
+    }
+
+    /// Where facts for the request's line in the audit log are noted, if it gets a line.
+    fn noted(&self) -> Option<AuditFacts> {
+        self.settings
+            .record
+            .keeps_requests()
+            .map(|_| AuditFacts::default())
     }
 
     /// Finds the suspended call that the request has input for, if any.
@@ -523,7 +536,7 @@ impl Ingress {
             mut operation,
             before,
             hooked,
-            recording,
+            mut recording,
         } = admitted;
         let judges_results = self.settings.hooks.judge_results();
         let filter = parsed.modern_filter(
@@ -536,10 +549,14 @@ impl Ingress {
         let params = match resumption {
             Resumption::New => request.params.take(),
             Resumption::Repeat => {
+                let _ = operation.context().has_accepted_link.set(());
                 operation.answer(&[], None);
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
-            Resumption::Answered(response) => return Box::new(Answered::new(response)),
+            Resumption::Answered(response) => {
+                recording.iter_mut().for_each(|it| it.end(&response));
+                return Box::new(Answered::new(response));
+            }
         };
         // The answer carries the server request to the client, so no event stream is needed.
         let may_be_asked = method.may_need_input();
@@ -679,6 +696,7 @@ impl Ingress {
         let context = CallContext {
             trace: span.parent(),
             request: Some(Arc::clone(named)),
+            noted: self.noted(),
             ..context
         };
         let detail = self.detail(origin, &method);

@@ -488,8 +488,9 @@ impl Session {
             request: None,
             tasks: initialize.tasks(),
             trace: Parent::default(),
-            sent_to: None,
+            noted: None,
             once: OnceLock::new(),
+            has_accepted_link: OnceLock::new(),
         }
     }
 

@@ -64,8 +64,6 @@ impl Catalogue {
             true if resting.contains(&backend) => !part.is_behind(),
             true if connecting.contains(&backend) && part.is_kept() => true,
             true => part.is_fresh(arrived) && !down.contains(&backend),
-            // The list is merged from all parts, but the client need not wait for parts that it is
-            // not shown.
             false => part.loaded.is_some(),
         };
         let (snapshot, is_cached) = self
@@ -360,7 +358,7 @@ impl Catalogue {
         let topology = view.topology();
         let mut is_cached = match &self.own {
             None => {
-                self.read_parts(topology, topology.ids().collect(), serves, patience, trace)
+                self.read_parts(view, topology.ids().collect(), serves, patience, trace)
                     .await
             }
             Some(own) => {
@@ -371,10 +369,10 @@ impl Catalogue {
                 let all = topology.ids().collect();
                 let is_cached = own
                     .shared
-                    .read_parts(topology, all, &serves_all, patience, trace)
+                    .read_parts(view, all, &serves_all, patience, trace)
                     .await;
                 let private = self.follow(own, topology);
-                self.read_parts(topology, private, serves, patience, trace)
+                self.read_parts(view, private, serves, patience, trace)
                     .await
                     && is_cached
             }
@@ -388,10 +386,11 @@ impl Catalogue {
     }
 
     /// Reads the parts of `backends` for which `serves` is false. Returns whether this request
-    /// began no reading.
+    /// began no reading. The list is merged from all parts, but the client does not wait for those
+    /// that it is not shown.
     async fn read_parts(
         self: &Arc<Self>,
-        topology: &Arc<Topology>,
+        view: &View,
         backends: Vec<BackendId>,
         serves: &Serves<'_>,
         patience: Patience,
@@ -405,9 +404,11 @@ impl Catalogue {
             needed.collect()
         });
         // Otherwise each request would take as long as reading a list may take.
-        let (hanging, others): (Vec<_>, Vec<_>) = needed
-            .into_iter()
-            .partition(|(.., is_hanging)| *is_hanging && patience != Patience::Long);
+        let topology = view.topology();
+        let (hanging, others): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(backend, _, is_hanging)| {
+                (*is_hanging && patience != Patience::Long) || !view.shows(*backend)
+            });
         hanging
             .iter()
             .for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));

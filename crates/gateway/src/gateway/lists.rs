@@ -181,10 +181,7 @@ impl Gateway {
         };
         match by_prefix(view, name) {
             // Slow servers must not delay a call of this server's tool.
-            Some((backend, original))
-                if backend.permits_tool(original)
-                    && view.permits_name(Filtered::Tools, backend.id, original, None) =>
-            {
+            Some((backend, original)) if backend.permits_tool(original) => {
                 let mut from_one = pin!(self.lists.tool_of(view, backend, original, trace));
                 let found = tokio::select! {
                     biased;
@@ -195,11 +192,14 @@ impl Gateway {
                     },
                     found = from_one.as_mut() => found,
                 };
-                Some(ListedTool {
-                    backend: backend.id,
-                    original: Json::string(original),
-                    definition: found?,
-                })
+                let definition = found?;
+                let kind = Filtered::Tools;
+                view.permits_name(kind, backend.id, original, Some(&definition))
+                    .then(|| ListedTool {
+                        backend: backend.id,
+                        original: Json::string(original),
+                        definition,
+                    })
             }
             _ => from_all.await,
         }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, Call, CallContext, Decidable as _, Endpoint, Listen, Listening, Pending, Policy,
-    Rewritten, SentTo, ServerMessages, SessionKey, Unresolved,
+    About, BackendClient, Call, CallContext, Decidable as _, Endpoint, Listen, Listening, Pending,
+    Policy, Rewritten, ServerMessages, SessionKey, Unresolved,
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::result::ResultView as _;
@@ -244,9 +244,13 @@ impl Gateway {
                 self.ask_each(view, target, uri, call).await
             }
             Some(Ok(Target::AllWith(capability))) => {
+                self.note_unreached(view, &call.context, &call.method, call.params.as_ref());
                 send_to_all_with(view, capability, &call).await
             }
-            Some(Err(error)) => Err(error.clone()),
+            Some(Err(error)) => {
+                self.note_unreached(view, &call.context, &call.method, call.params.as_ref());
+                Err(error.clone())
+            }
             None => self.unnamed(view, call).await,
         }
     }
@@ -512,26 +516,26 @@ impl Gateway {
     }
 }
 
-/// Records where a request is sent, so that its further rounds go to the same server.
+/// Notes where a request is sent, on its span and for the audit log.
 fn sent(context: &CallContext, method: &Method, params: Option<&Json>, backend: Option<&Member>) {
     let Some(backend) = backend else { return };
-    let canary = backend
-        .canary_of(&context.caller)
-        .map(|canary| canary.client.name());
-    canary
-        .into_iter()
-        .for_each(|canary| context.trace.canary(canary));
-    let Some(place) = &context.sent_to else {
-        return;
-    };
-    place.get_or_init(|| {
-        let named = params.and_then(|params| operation::named(method, params));
-        let (server, canary) = (backend.name().into(), canary.map(Box::from));
-        SentTo {
-            server,
-            item: named.map(|(_, name)| name.into()),
-            canary,
-        }
+    if let Some(canary) = backend.canary_of(&context.caller) {
+        context.trace.canary(canary.client.name());
+    }
+    note_target(context, method, params, backend);
+}
+
+/// Notes the server of a request, and the server's own name in `params`, for the audit log.
+fn note_target(context: &CallContext, method: &Method, params: Option<&Json>, backend: &Member) {
+    let Some(noted) = &context.noted else { return };
+    noted.about.get_or_init(|| About {
+        server: Some(backend.name().into()),
+        item: params
+            .and_then(|params| operation::named(method, params))
+            .map(|(_, name)| name.into()),
+        canary: backend
+            .canary_of(&context.caller)
+            .map(|canary| canary.client.name().into()),
     });
 }
 

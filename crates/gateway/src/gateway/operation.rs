@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
+    About, AmbiguousArguments, ApprovalRule, CallContext, Decidable, Detail, Interest, Item,
     NeededApproval, PolicyAction, PolicyItem, PolicyKind, PolicyOutcome, PolicySubject, Unresolved,
     Verdict,
 };
@@ -14,10 +14,10 @@ use fanlight_protocol::json::{Json, Member, rewrite_object};
 use fanlight_protocol::meta::PER_HOP;
 use fanlight_protocol::{Method, Notification, RpcError, input};
 
-use super::{FoundTarget, Gateway};
-use crate::catalogue::ListKind;
+use super::{FoundTarget, Gateway, note_target};
+use crate::catalogue::{ListKind, ListView};
 use crate::fault;
-use crate::routing::Target;
+use crate::routing::{Target, by_prefix};
 use crate::topology::{BackendId, View};
 
 /// A request as the gateway carries it out. Its fields are private and only [`Gateway::resolve`]
@@ -106,17 +106,110 @@ impl Gateway {
             // Boxed: most gateways have no policy.
             Box::pin(self.apply_policy(&mut operation, action)).await;
         }
-        if operation.view.all_rights().is_some() {
-            if operation.view.transparent().is_none() && operation.target.is_none() {
-                let lookup = self.lookup(&operation.view, &operation.request.context);
-                let (method, params) = (&operation.request.method, &operation.request.params);
-                let known = lookup.known_target(method, params.as_ref());
-                operation.target = known.map(Box::new);
-            }
+        let permits_all = operation.view.all_rights().is_some();
+        let is_noted = operation.request.context.noted.is_some();
+        if (permits_all || is_noted)
+            && operation.view.transparent().is_none()
+            && operation.target.is_none()
+        {
+            let lookup = self.lookup(&operation.view, &operation.request.context);
+            let (method, params) = (&operation.request.method, &operation.request.params);
+            let known = lookup.known_target(method, params.as_ref());
+            operation.target = known.map(Box::new);
+        }
+        if permits_all {
             operation.verdict = operation.verdict_on_all();
             told(&operation.request.context, operation.verdict.as_ref());
         }
+        if is_noted {
+            self.note_subject(&operation);
+        }
         operation
+    }
+
+    /// Notes the subject of a request for the audit log, as far as no server has to be asked.
+    fn note_subject(&self, operation: &Operation) {
+        let Unresolved {
+            method,
+            params,
+            context,
+        } = &operation.request;
+        let sent = operation.sent();
+        match sent.and_then(|(backend, params)| Some((operation.view.get(backend)?, params))) {
+            Some((member, params)) => note_target(context, method, params, member),
+            None if operation.is_refused() => {
+                self.note_unreached(&operation.view, context, method, params.as_ref());
+            }
+            None => {}
+        }
+    }
+
+    /// Notes the subject of a request that reaches no single server. The operator may know the
+    /// server of an item that is hidden from the client.
+    pub(super) fn note_unreached(
+        &self,
+        view: &View,
+        context: &CallContext,
+        method: &Method,
+        params: Option<&Json>,
+    ) {
+        let (Some(noted), Some(params)) = (&context.noted, params) else {
+            return;
+        };
+        let Some((kind, name)) = named(method, params) else {
+            return;
+        };
+        let everything = View::everything_for(view.topology(), view.reader());
+        let listed = || self.listed_as(&everything, kind, &name);
+        let prefixed = || {
+            let (member, original) = by_prefix(&everything, &name)?;
+            Some((member.id, original.to_owned()))
+        };
+        let aliased = || {
+            let (member, original) = view.topology().unalias(&name)?;
+            Some((member.id, original))
+        };
+        let only = || {
+            let only = everything.only()?;
+            Some((only.id, only.naming.original(&name)?.to_owned()))
+        };
+        let found = aliased().or_else(listed).or_else(prefixed).or_else(only);
+        noted.about.get_or_init(|| match found {
+            Some((backend, original)) => About {
+                server: Some(everything.name(backend).into()),
+                item: Some(original.into()),
+                canary: None,
+            },
+            None => About {
+                server: None,
+                item: Some(name.into()),
+                canary: None,
+            },
+        });
+    }
+
+    /// The server of an entry that clients know by this name or URI, and the server's own name for
+    /// it, by the newest list.
+    fn listed_as(&self, view: &View, kind: PolicyKind, name: &str) -> Option<(BackendId, String)> {
+        let list = self.newest_list(view, kind)?;
+        let entry = list.find(name).or_else(|| list.find_bare(name).next())?;
+        Some((
+            entry.backend,
+            entry.original.as_ref()?.as_str()?.into_owned(),
+        ))
+    }
+
+    /// The newest list of the entries of a kind, as `view` shows it.
+    fn newest_list(&self, view: &View, kind: PolicyKind) -> Option<ListView> {
+        let list = match kind {
+            PolicyKind::Tool => ListKind::Tools,
+            PolicyKind::Prompt => ListKind::Prompts,
+            PolicyKind::Skill => ListKind::Skills,
+            PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
+            PolicyKind::Method | PolicyKind::Server => return None,
+        };
+        let catalogue = self.lists.catalogues.seen_by(list, view.reader());
+        catalogue.newest_in(view)
     }
 
     /// Finds the target of a request that names something, and applies the policy to it. A
@@ -176,19 +269,8 @@ impl Gateway {
     /// The verdict about an entry that is hidden from the client, if a list has it.
     fn hidden(&self, view: &View, request: &Unresolved, action: PolicyAction) -> Option<Verdict> {
         let (kind, name) = named(&request.method, request.params.as_ref()?)?;
-        let list = match kind {
-            PolicyKind::Tool => ListKind::Tools,
-            PolicyKind::Prompt => ListKind::Prompts,
-            PolicyKind::Skill => ListKind::Skills,
-            PolicyKind::Resource | PolicyKind::Template => ListKind::Resources,
-            PolicyKind::Method | PolicyKind::Server => return None,
-        };
         let everything = view.without_policy();
-        let list = self
-            .lists
-            .catalogues
-            .seen_by(list, view.reader())
-            .newest_in(&everything)?;
+        let list = self.newest_list(&everything, kind)?;
         let entry = list.find(&name).or_else(|| list.find_bare(&name).next())?;
         let (original, definition) = (entry.original.as_ref()?.as_str()?, Some(&*entry.visible));
         let item = PolicyItem {
@@ -425,6 +507,10 @@ impl Decidable for Operation {
         Self::is_refused(self)
     }
 
+    fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
+        Some((&self.request.context, self.request.params.as_ref()))
+    }
+
     fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
@@ -629,11 +715,19 @@ impl Decidable for ListenOperation {
     fn interest(&self) -> Option<&Interest> {
         Some(&self.interest)
     }
+
+    fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
+        Some((&self.context, None))
+    }
 }
 
 impl Decidable for Notice {
     fn method(&self) -> &Method {
         &self.notification.method
+    }
+
+    fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
+        Some((&self.context, None))
     }
 }
 

@@ -1,14 +1,16 @@
 //! The effect of policies through the gateway: listed entries can be used, and hidden ones cannot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal,
+    AuditFacts, Call, CallContext, Caller, Policy as _, PolicyItem, PolicyKind, Principal,
 };
 use fanlight_policy::{Policies, PolicySettings, PolicyText};
 use fanlight_protocol::Json;
 use proptest::prelude::*;
+use tokio::time::Instant;
 
 use super::fake::*;
 use crate::NamingPolicy;
@@ -508,5 +510,47 @@ async fn unknown_method_reaches_servers_where_the_policy_permits_everything_or_n
         assert_eq!(answer.get("done").is_some(), passes, "{policy}: {answer:?}");
         let is_sent = scene.received(0).iter().any(|it| it.starts_with("acme/do"));
         assert_eq!(is_sent, passes, "{policy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_waits_for_the_list_of_its_server_alone() {
+    let policies = [
+        r#"permit(principal, action == Action::"call", resource) when { resource has readOnlyHint && resource.readOnlyHint };"#
+            .to_owned(),
+    ];
+    let (scene, _) = scene_under(&policies).await.unwrap();
+    scene.backends[1].set("tools/list", Scripted::Hangs);
+    let began = Instant::now();
+    let ann = client("ann", &["dev"]);
+    let answer = ask(&scene, &ann, "tools/call", Some(r#"{"name":"a__read"}"#)).await;
+    assert!(answer.get("content").is_some(), "{answer:?}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let hidden = ask(&scene, &ann, "tools/call", Some(r#"{"name":"a__write"}"#)).await;
+    assert!(hidden.get("code").is_some(), "{hidden:?}");
+}
+
+#[tokio::test]
+async fn audit_log_learns_of_names_that_clients_may_not_see() {
+    let policies = [r#"permit(principal, action, resource) when { resource.name != "write" };"#];
+    let (scene, _) = scene_under(&policies.map(str::to_owned)).await.unwrap();
+    for (method, name, server, item) in [
+        ("tools/call", "a__write", Some("a"), "write"),
+        ("tools/call", "b__none", Some("b"), "none"),
+        ("tools/call", "none", None, "none"),
+        ("prompts/get", "a__one", Some("a"), "one"),
+    ] {
+        let context = Arc::new(CallContext {
+            noted: Some(AuditFacts::default()),
+            ..(*client("ann", &[])).clone()
+        });
+        let params = format!(r#"{{"name":"{name}","arguments":{{}}}}"#);
+        ask(&scene, &context, method, Some(&params)).await;
+        let about = context.noted.as_ref().unwrap().about.get().unwrap();
+        assert_eq!(
+            (about.server.as_deref(), about.item.as_deref()),
+            (server, Some(item)),
+            "{name}"
+        );
     }
 }

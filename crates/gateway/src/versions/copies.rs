@@ -327,7 +327,7 @@ fn of_nobody(context: &CallContext) -> CallContext {
         request: None,
         tasks: None,
         trace: Parent::default(),
-        sent_to: None,
+        noted: None,
         ..context.clone()
     }
 }

@@ -475,7 +475,8 @@ async fn metrics_are_exported() {
     telemetry
         .server(&arrival(None, None))
         .finish(&Outcome::Finished);
-    backend(&telemetry).metrics().set_up(true);
+    let registry = telemetry.metrics().unwrap();
+    registry.read_states(|| vec![("files".to_owned(), true)]);
     assert!(guard.shutdown(BOUND).await);
     let request = receiver.requests.recv().await.unwrap();
     assert_eq!(

@@ -59,6 +59,8 @@ pub struct Entry {
     pub request_bytes: Option<usize>,
     /// The size of the result in bytes.
     pub response_bytes: Option<usize>,
+    /// The id of the approval that the call needed.
+    pub approval: Option<Box<str>>,
     /// The task that it created or is about.
     pub task: Option<Box<str>>,
     /// The id of the trace.
@@ -163,7 +165,11 @@ impl Entry {
         {
             line.integer(name, integer(u64::try_from(bytes).unwrap_or(u64::MAX)));
         }
-        for (name, id) in [("task", &self.task), ("trace", &self.trace)] {
+        for (name, id) in [
+            ("approval", &self.approval),
+            ("task", &self.task),
+            ("trace", &self.trace),
+        ] {
             if let Some(id) = id {
                 line.string(name, cut(id));
             }

@@ -68,7 +68,6 @@ pub struct BackendMetrics {
     /// Host and port of a server that is reached over HTTP.
     address: RwLock<Option<(Arc<str>, u16)>>,
     is_configured: AtomicBool,
-    up: AtomicBool,
     /// How many endpoints can be used and how many cannot, of a server with several endpoints.
     endpoints: [AtomicU64; 2],
     restarts: AtomicU64,
@@ -89,7 +88,6 @@ impl BackendMetrics {
             name,
             address: RwLock::default(),
             is_configured: AtomicBool::new(true),
-            up: AtomicBool::new(false),
             endpoints: Default::default(),
             restarts: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),
@@ -134,15 +132,8 @@ impl BackendMetrics {
         self.is_configured.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the server can be used.
-    pub fn set_up(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed);
-    }
-
-    /// Sets how many of the server's endpoints are connected, and how many are not. The server can
-    /// be used while any endpoint is connected.
+    /// Sets how many of the server's endpoints are connected, and how many are not.
     pub fn set_endpoints(&self, up: usize, down: usize) {
-        self.set_up(up > 0);
         for (count, value) in self.endpoints.iter().zip([up, down]) {
             count.store(value as u64, Ordering::Relaxed);
         }
@@ -226,10 +217,6 @@ impl BackendMetrics {
 
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(super) fn is_up(&self) -> i64 {
-        i64::from(self.up.load(Ordering::Relaxed))
     }
 
     pub(super) fn restarts(&self) -> i64 {

@@ -8,8 +8,13 @@ use super::Metrics;
 use super::durations::Durations;
 use crate::error_type::ErrorType;
 
-/// Values of `error.type` that do not count as failures of the server: the client gave up.
-pub const GIVEN_UP: [&str; 2] = ["abandoned", "cancelled"];
+/// Values of `error.type` that do not count as failures of the server: the client gave up, or its
+/// user has no credentials for the server.
+pub const NO_FAILURE: [&str; 3] = ["abandoned", "cancelled", "no_credentials"];
+
+fn is_failure(error: Option<ErrorType>) -> bool {
+    error.is_some_and(|error| !NO_FAILURE.contains(&&*error.as_text()))
+}
 
 /// The figures of one server since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,8 +22,8 @@ pub struct BackendFigures {
     /// How many messages to the server have ended or could not be sent.
     pub requests: u64,
     /// How many messages failed and how many attempts to connect failed. This excludes messages
-    /// with an error in [`GIVEN_UP`], and `server/discover`, which only asks for the era of the
-    /// server.
+    /// with an error in [`NO_FAILURE`], and `server/discover`, which only asks for the era of
+    /// the server.
     pub errors: u64,
     /// How many attempts to connect failed.
     pub failed_connections: i64,
@@ -53,7 +58,7 @@ impl Metrics {
             figures.requests += count;
             let given_up = matches!(key.error, Some(ErrorType::Abandoned | ErrorType::Cancelled));
             // A legacy server may refuse this question.
-            let is_failure = key.error.is_some() && !given_up && key.method != Method::Discover;
+            let is_failure = is_failure(key.error) && key.method != Method::Discover;
             figures.errors += if is_failure { count } else { 0 };
             if key.method == Method::CallTool && !given_up {
                 calls.add(&durations);
@@ -66,7 +71,7 @@ impl Metrics {
                 0
             };
             figures.requests += count;
-            figures.errors += count;
+            figures.errors += if is_failure(key.error) { count } else { 0 };
         });
         figures.errors += u64::try_from(figures.failed_connections).unwrap_or(0);
         figures.median = calls.quantile(0.5);

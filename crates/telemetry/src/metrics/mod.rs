@@ -26,7 +26,7 @@ mod tools;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::{Method, Revision};
@@ -34,7 +34,7 @@ use opentelemetry_sdk::Resource;
 
 pub use backend::{BackendMetrics, Direction, MirrorOutcome};
 pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
-pub use figures::{BackendFigures, GIVEN_UP};
+pub use figures::{BackendFigures, NO_FAILURE};
 pub use histogram::BOUNDS;
 pub use known::NameKind;
 pub use prometheus::prometheus;
@@ -119,10 +119,14 @@ pub struct Metrics {
     configuration: ConfigurationMetrics,
     /// The sources of further families, which other parts of the program count.
     sources: RwLock<Vec<Source>>,
+    usable: OnceLock<UsableServers>,
 }
 
 /// A source of families.
 type Source = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
+
+/// Tells the servers and whether each can be used.
+type UsableServers = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
 
 impl Metrics {
     /// Creates metrics that are all zero.
@@ -147,6 +151,7 @@ impl Metrics {
             dropped_log_lines: Arc::default(),
             configuration: ConfigurationMetrics::default(),
             sources: RwLock::default(),
+            usable: OnceLock::new(),
         }
     }
 
@@ -376,7 +381,7 @@ impl Metrics {
                     "fanlight.sessions.active" => one(load(&self.sessions)),
                     "fanlight.calls.suspended" => one(load(&self.suspended_calls)),
                     "fanlight.client.io" => directions(None, &self.received, &self.sent),
-                    "fanlight.backend.up" => per_backend(BackendMetrics::is_up),
+                    "fanlight.backend.up" => self.usable(),
                     "fanlight.backend.endpoints" => configured()
                         .flat_map(|backend| backend.endpoints())
                         .collect(),
@@ -408,6 +413,23 @@ impl Metrics {
             })
             .chain(more)
             .collect()
+    }
+
+    /// Sets the source of the servers' states, once. It is read with each snapshot, so the metric
+    /// agrees with the states that operators see.
+    pub fn read_states(&self, states: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
+        let _ = self.usable.set(Box::new(states));
+    }
+
+    fn usable(&self) -> Vec<Point> {
+        let states = self.usable.get().map(|states| states()).unwrap_or_default();
+        let point = |(name, is_usable): (String, bool)| {
+            (
+                vec![(label::BACKEND, name)],
+                Values::Integer(i64::from(is_usable)),
+            )
+        };
+        states.into_iter().map(point).collect()
     }
 
     fn drops(&self) -> Vec<Point> {

@@ -284,7 +284,7 @@ fn active_requests_follow_timers() {
 fn prometheus_text_follows_the_exposition_format() {
     let metrics = Arc::new(Metrics::new(MetricLimits::default()));
     let files = backend(&metrics);
-    files.metrics().set_up(true);
+    metrics.read_states(|| vec![("files".to_owned(), true)]);
     files.metrics().io(Direction::Receive, 7);
     metrics.client_bytes(Direction::Transmit, 9);
     call(&metrics, &files, "x", Some(ErrorType::Timeout));

@@ -8,7 +8,9 @@ pub(super) mod sign_in;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fanlight_canonical::{BackendClient, CallContext, Caller, Endpoint, Principal, SessionKey};
+use fanlight_canonical::{
+    BackendClient, CallContext, Caller, Endpoint, Outcome, Principal, SessionKey,
+};
 use fanlight_config::{Config, Loaded, Severity};
 use fanlight_gateway::catalogue::{ListKind, ListView};
 use fanlight_gateway::{BackendId, Gateway};
@@ -93,6 +95,8 @@ struct Server {
     challenge: Option<Challenge>,
     /// The requirements for signing in to the server, if it has any.
     sign_in: Option<SignIn>,
+    /// Whether it cannot be used before its user has signed in.
+    needs_user: bool,
 }
 
 /// The names that differ from those in the gateway's last run, which stored its rules of names in
@@ -182,7 +186,8 @@ impl Checked {
                     };
                 }
                 Err(error) => {
-                    down.push(format!("server {:?} ", backend.name()));
+                    down.push(problems_of(backend.name()));
+                    server.needs_user = error.sign_in().is_some();
                     checked.errors.push(failures::text(backend.name(), &error));
                     let said = error
                         .details()
@@ -201,6 +206,13 @@ impl Checked {
             };
             let new: Vec<_> = incomplete(list).filter(is_new).collect();
             checked.errors.extend(new);
+            for missing in list.contributions() {
+                let needs_user = missing.outcome == Outcome::SignInNeeded;
+                let mut servers = checked.servers.iter_mut();
+                if let Some(server) = servers.find(|server| server.name == missing.backend) {
+                    server.needs_user |= needs_user;
+                }
+            }
             checked.warnings.extend(names::warnings(list));
             checked.intended.extend(names::rewritten(list));
         }
@@ -236,11 +248,17 @@ impl Checked {
         } else {
             self.print();
         }
-        match self.errors.len() {
-            0 => Ok(()),
-            problems => Err(Failure::other(format!(
-                "{} found",
-                counted(problems, "problem")
+        let mut others = self.errors.iter().filter(|error| {
+            let users = self.servers.iter().filter(|server| server.needs_user);
+            let mut prefixes = users.map(|server| problems_of(&server.name));
+            !prefixes.any(|prefix| error.starts_with(&prefix))
+        });
+        let found = format!("{} found", counted(self.errors.len(), "problem"));
+        match (self.errors.is_empty(), others.next()) {
+            (true, _) => Ok(()),
+            (false, Some(_)) => Err(Failure::other(found)),
+            (false, None) => Err(Failure::needs_user(format!(
+                "{found}: a user has to sign in"
             ))),
         }
     }
@@ -371,6 +389,11 @@ impl Server {
             .chain(session)
             .chain(self.sign_in.as_ref().map(SignIn::line))
     }
+}
+
+/// The beginning of every problem of a server.
+fn problems_of(server: &str) -> String {
+    format!("server {server:?} ")
 }
 
 fn heading(kind: ListKind) -> &'static str {

@@ -85,6 +85,7 @@ fn gateway() -> Telemetry {
         },
         content: ContentPolicy::default(),
     });
+    registry.read_states(|| vec![("files".to_owned(), true)]);
     backend.metrics().set_endpoints(1, 1);
     backend.metrics().mirrored(MirrorOutcome::Same);
     for (kind, name) in [(NameKind::Tool, "read"), (NameKind::Prompt, "plan")] {
