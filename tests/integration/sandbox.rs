@@ -4,7 +4,9 @@
 //! If the kernel has no Landlock, its tests check that the server is refused.
 
 use std::fs;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -278,16 +280,37 @@ async fn server_in_a_sandbox_cannot_end_its_guard() {
     let with_landlock = lines_with(Gateway::start(&config).await).await;
     let without = lines_with(Gateway::start_without_landlock(&config, false).await).await;
     for lines in [with_landlock, without] {
+        for way in ["limit", "slow", "processors", "namespace", "signal"] {
+            let is_refused = |line: &String| line.starts_with(&format!("{way} no"));
+            assert!(lines.iter().any(is_refused), "{way}: {lines:#?}");
+        }
         assert!(
-            lines.iter().any(|line| line.starts_with("limit no")),
-            "{lines:#?}"
-        );
-        assert!(
-            lines.iter().any(|line| line.starts_with("signal no")),
+            has(&lines, "own yes") && has(&lines, "thread yes"),
             "{lines:#?}"
         );
         assert!(has(&lines, "alive") && !has(&lines, "killed"), "{lines:#?}");
     }
+}
+
+#[tokio::test]
+async fn abstract_sockets_of_others_cannot_be_reached() {
+    let number = std::process::id();
+    let name = format!("fanlight-test-{number}");
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let _listener = UnixListener::bind_addr(&address).unwrap();
+    let connect = format!("abstract {number}");
+    let lines = escape(&connect, json!({ "landlock": {} })).await;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split('.')
+        .map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next(), numbers.next());
+    if is_refused_by_the_kernel(&lines) || version < (Some(6), Some(12)) {
+        println!("skipped: Linux {release} cannot confine abstract sockets");
+        return;
+    }
+    let is_refused = |line: &String| line.starts_with("abstract no");
+    assert!(lines.iter().any(is_refused), "{lines:#?}");
 }
 
 #[tokio::test]

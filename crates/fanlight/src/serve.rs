@@ -531,6 +531,9 @@ impl Life {
         let common_pins = replicas
             .as_ref()
             .and_then(|replicas| replicas.pins(&plan.loaded.config));
+        let switches = replicas
+            .as_ref()
+            .and_then(|replicas| replicas.switches(&plan.loaded.config));
         let (control, keeping) = Keeper::start(Start {
             watch: if plan.reload.no_watch || files.is_none() {
                 None
@@ -541,7 +544,7 @@ impl Life {
             loaded: plan.as_read,
             in_force: plan.loaded.config,
             assembly,
-            switches: replicas.as_ref().map(Replicas::switches),
+            switches,
             common_pins,
             telemetry: telemetry.clone(),
             listeners,

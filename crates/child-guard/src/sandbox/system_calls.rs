@@ -39,6 +39,8 @@ const PROTOCOLS: [i32; 5] = [
     libc::IPPROTO_ICMP,
     libc::IPPROTO_ICMPV6,
 ];
+/// Marks the second argument of `ioprio_set` as a process or thread.
+const IOPRIO_WHO_PROCESS: i32 = 1;
 /// The part of a socket's type that is not a flag (`SOCK_TYPE_MASK`).
 const TYPE: u64 = 0xf;
 
@@ -79,6 +81,16 @@ impl Protected {
 /// Forbids this process and its descendants the calls, for good.
 pub(super) fn forbid(sandbox: &Sandbox, protected: Option<&Protected>) -> io::Result<()> {
     let filter = filter(sandbox, protected).map_err(refused)?;
+    apply_filter(&BpfProgram::try_from(filter).map_err(refused)?).map_err(refused)?;
+    // A filter cannot read its flags, which are in memory. Where it does not exist, programs use
+    // `clone`.
+    let filter = SeccompFilter::new(
+        [(libc::SYS_clone3, Vec::new())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        std::env::consts::ARCH.try_into().map_err(refused)?,
+    );
+    let filter = filter.map_err(refused)?;
     apply_filter(&BpfProgram::try_from(filter).map_err(refused)?).map_err(refused)
 }
 
@@ -92,6 +104,8 @@ fn filter(sandbox: &Sandbox, protected: Option<&Protected>) -> Result<SeccompFil
     let mut rules = Rules::default();
     // Another process's limits: changed limits could end one of Fanlight's processes.
     rules.add(libc::SYS_prlimit64, [is_not(0, 0), is_not_null(2)])?;
+    rules.forbid_slowing_others()?;
+    rules.forbid_user_namespaces()?;
     let landlock = sandbox.landlock.as_ref();
     let connect = landlock.and_then(|landlock| landlock.connect.as_deref());
     let bind = landlock.and_then(|landlock| landlock.bind.as_deref());
@@ -179,6 +193,37 @@ impl Rules {
             }
         }
         Ok(())
+    }
+
+    /// Forbids changes of the priority and processors of other threads, which could slow Fanlight.
+    fn forbid_slowing_others(&mut self) -> Result<(), Error> {
+        for (call, which) in [
+            (libc::SYS_setpriority, libc::PRIO_PROCESS.cast_signed()),
+            (libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS),
+        ] {
+            self.add(call, [is_not(0, which)])?;
+            self.add(call, [is_not(1, 0)])?;
+        }
+        for call in [
+            libc::SYS_sched_setaffinity,
+            libc::SYS_sched_setattr,
+            libc::SYS_sched_setparam,
+            libc::SYS_sched_setscheduler,
+        ] {
+            self.add(call, [is_not(0, 0)])?;
+        }
+        Ok(())
+    }
+
+    /// Forbids new user namespaces, in which a process has all capabilities, and joining others.
+    fn forbid_user_namespaces(&mut self) -> Result<(), Error> {
+        let is_new = || {
+            let flag = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
+            has(0, flag, libc::CLONE_NEWUSER)
+        };
+        self.add(libc::SYS_unshare, [is_new()])?;
+        self.add(libc::SYS_clone, [is_new()])?;
+        self.add(libc::SYS_setns, [])
     }
 
     /// Allows only sockets whose ports Landlock restricts, and sockets without TCP.

@@ -458,9 +458,7 @@ impl Keeper {
         );
         self.switch_as_said().await;
         if let Some(switches) = &mut self.switches {
-            switches
-                .tell(&name, self.switched.get(&name).copied())
-                .await;
+            switches.tell(&name, enabled).await;
         }
         Ok(())
     }

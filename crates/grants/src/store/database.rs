@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::StoreError;
+use super::epochs::{self, Epochs};
 use crate::folder::Folder;
 
 /// The name of the file.
@@ -45,10 +46,12 @@ pub enum Kind {
     Names,
     /// The server of a client's task.
     Task,
+    /// The epoch of an owner's record, in a common store.
+    Epoch,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of records.
     pub const ALL: [Self; 8] = [
         Self::Grant,
         Self::UserKey,
@@ -65,7 +68,12 @@ impl Kind {
     #[must_use]
     pub fn is_of_users(self) -> bool {
         match self {
-            Self::Grant | Self::UserKey | Self::Client | Self::SignIn | Self::Browser => true,
+            Self::Grant
+            | Self::UserKey
+            | Self::Client
+            | Self::SignIn
+            | Self::Browser
+            | Self::Epoch => true,
             Self::Lists | Self::Names | Self::Task => false,
         }
     }
@@ -82,6 +90,7 @@ impl Kind {
             Self::Lists => "lists",
             Self::Names => "names",
             Self::Task => "task",
+            Self::Epoch => "epoch",
         }
     }
 
@@ -93,7 +102,7 @@ impl Kind {
     #[must_use]
     pub fn most(self) -> u64 {
         match self {
-            Self::Grant | Self::UserKey => 100_000,
+            Self::Grant | Self::UserKey | Self::Epoch => 100_000,
             Self::Browser | Self::Task => 10_000,
             Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
         }
@@ -104,7 +113,7 @@ impl Kind {
     #[must_use]
     pub fn most_of_one(self) -> u64 {
         match self {
-            Self::Grant | Self::UserKey => 256,
+            Self::Grant | Self::UserKey | Self::Epoch => 256,
             // More than a user continues at a time: earlier ones have been abandoned.
             Self::SignIn | Self::Browser => 16,
             Self::Client | Self::Lists | Self::Names | Self::Task => self.most(),
@@ -117,8 +126,13 @@ impl Kind {
     pub fn gives_way(self) -> bool {
         matches!(
             self,
-            Self::Client | Self::SignIn | Self::Browser | Self::Task
+            Self::Client | Self::SignIn | Self::Browser | Self::Task | Self::Epoch
         )
+    }
+
+    /// Whether records of the kind are sealed for an epoch, which ends when one is removed.
+    pub(super) fn has_epochs(self) -> bool {
+        matches!(self, Self::Grant | Self::UserKey)
     }
 }
 
@@ -156,6 +170,7 @@ pub(super) enum Change {
 
 pub(super) struct Database {
     file: redb::Database,
+    pub(super) epochs: Epochs,
     path: PathBuf,
 }
 
@@ -188,6 +203,7 @@ impl Database {
     pub(super) fn try_open(folder: &Folder) -> Result<Self, DatabaseError> {
         let refused = |problem| DatabaseError::Storage(StorageError::Io(io::Error::other(problem)));
         let file = folder.open_file(FILE).map_err(refused)?;
+        let epochs = folder.open_file(epochs::FILE).map_err(refused)?;
         let mut builder = Builder::new();
         builder
             .set_cache_size(CACHE)
@@ -196,6 +212,7 @@ impl Database {
         let file = builder.create_with_backend(FileBackend::new(file)?)?;
         Ok(Self {
             file,
+            epochs: Epochs::in_file(epochs),
             path: folder.path().join(FILE),
         })
     }
@@ -213,6 +230,22 @@ impl Database {
         match read.open_table(kind.table()) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             table => find(&table?, name),
+        }
+    }
+
+    /// The epoch of the record of this name.
+    pub(super) fn epoch(&self, kind: Kind, name: &str) -> Result<u64, StoreError> {
+        match kind.has_epochs() {
+            true => Ok(self.epochs.of(kind, name).map_err(of_epochs)?),
+            false => Ok(0),
+        }
+    }
+
+    /// Begins the next epochs of these records.
+    pub(super) fn end_epochs(&self, kind: Kind, names: &[String]) -> Result<(), StoreError> {
+        match kind.has_epochs() {
+            true => Ok(self.epochs.end(kind, names).map_err(of_epochs)?),
+            false => Ok(()),
         }
     }
 
@@ -270,14 +303,19 @@ impl Database {
         let write = self.file.begin_write()?;
         let removed = {
             let mut table = write.open_table(kind.table())?;
-            let gone: Vec<_> = table
-                .extract_if(|name, _| name.starts_with(prefix))?
-                .collect::<Result<_, _>>()?;
-            gone.len()
+            let gone = table.extract_if(|name, _| name.starts_with(prefix))?;
+            gone.map(|item| Ok(item?.0.value().to_owned()))
+                .collect::<Result<Vec<_>, StoreError>>()?
         };
+        self.end_epochs(kind, &removed)?;
+        let removed = removed.len();
         write.commit()?;
         Ok(removed)
     }
+}
+
+fn of_epochs(error: io::Error) -> StoreError {
+    StoreError::File(format!("{}: {error}", epochs::FILE))
 }
 
 fn put(

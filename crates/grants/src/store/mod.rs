@@ -4,6 +4,7 @@
 
 mod common;
 mod database;
+mod epochs;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -26,6 +27,7 @@ pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged, Pending}
 pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry, SET_ASIDE};
 pub use self::database::{FILE, Kind, Lease, Stamp};
+use self::epochs::Epochs;
 use crate::folder::Folder;
 use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 
@@ -91,14 +93,15 @@ impl Owner {
         format!("{}{}", prefix(&self.principal), self.server)
     }
 
-    /// The context that a record is sealed for: its owner and subject.
-    fn bound(&self, kind: Kind, issuer: &str) -> Vec<u8> {
+    /// The context that a record is sealed for: its owner and subject, and the owner's epoch.
+    fn bound(&self, kind: Kind, issuer: &str, epoch: u64) -> Vec<u8> {
         let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
         let (kind, server) = (kind.as_str().as_bytes(), self.server.as_bytes());
         let parts = [kind, &self.principal, server, issuer.as_bytes()];
         parts
             .into_iter()
             .flat_map(|part| length(part).into_iter().chain(part.iter().copied()))
+            .chain(epoch.to_be_bytes())
             .collect()
     }
 }
@@ -201,6 +204,8 @@ struct Shared {
     key: KeyPlace,
     keys: Keys,
     seal: Seal,
+    /// The epochs that were seen in a common store.
+    seen: Epochs,
 }
 
 /// The place of the entries.
@@ -255,6 +260,7 @@ impl Store {
             key,
             keys,
             seal,
+            seen: Epochs::default(),
         })))
     }
 
@@ -280,6 +286,7 @@ impl Store {
             key,
             keys,
             seal,
+            seen: Epochs::default(),
         })))
     }
 
@@ -302,6 +309,7 @@ impl Store {
             key,
             keys: keys.clone(),
             seal,
+            seen: Epochs::default(),
         })))
     }
 
@@ -334,13 +342,19 @@ impl Store {
     /// If the file cannot be read.
     pub async fn get<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
         let name = owner.name();
-        let entry = match &self.0.place {
+        let (entry, epoch) = match &self.0.place {
             Place::File { database, turn } => {
-                in_turn(database, turn, move |file| file.get(T::KIND, &name)).await?
+                let get = move |file: &Database| {
+                    Ok((file.get(T::KIND, &name)?, file.epoch(T::KIND, &name)?))
+                };
+                in_turn(database, turn, get).await?
             }
-            Place::Common(entries) => common::get(&**entries, T::KIND, &name).await?,
+            Place::Common(entries) => tokio::try_join!(
+                common::get(&**entries, T::KIND, &name),
+                self.epoch(T::KIND, &name)
+            )?,
         };
-        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
+        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner, epoch)))
     }
 
     /// A blocking form of [`Self::get`], which does not wait for others. `None` for a common store.
@@ -352,9 +366,10 @@ impl Store {
         let Place::File { database, .. } = &self.0.place else {
             return Ok(None);
         };
+        let epoch = database.epoch(T::KIND, &owner.name())?;
         Ok(database
             .get(T::KIND, &owner.name())?
-            .and_then(|entry| self.0.open::<T>(&entry, owner)))
+            .and_then(|entry| self.0.open::<T>(&entry, owner, epoch)))
     }
 
     /// All records of a kind that belong to a principal, with their servers.
@@ -364,16 +379,17 @@ impl Store {
     /// If the file cannot be read.
     pub async fn list<T: Record>(&self, principal: &[u8]) -> Result<Vec<Exported<T>>, StoreError> {
         let prefix = prefix(principal);
-        let open = |(name, entry): (String, Entry)| {
-            let owner = Owner::new(principal, name.strip_prefix(&prefix)?);
-            Some(Exported {
-                record: self.0.open(&entry, &owner)?,
-                owner,
-            })
-        };
         let most = usize::try_from(T::KIND.most_of_one()).unwrap_or(usize::MAX);
         let entries = self.entries(T::KIND, prefix.clone(), most).await?;
-        Ok(entries.into_iter().filter_map(open).collect())
+        let mut opened = Vec::new();
+        for (name, entry) in entries {
+            let epoch = self.epoch(T::KIND, &name).await?;
+            let owner = Owner::new(principal, name.strip_prefix(&prefix).unwrap_or_default());
+            if let Some(record) = self.0.open(&entry, &owner, epoch) {
+                opened.push(Exported { owner, record });
+            }
+        }
+        Ok(opened)
     }
 
     /// All records of a kind that can be decrypted.
@@ -387,17 +403,21 @@ impl Store {
 
     /// All records of a kind that can be decrypted, and the number of others.
     pub(crate) async fn opened<T: Record>(&self) -> Result<(Vec<Exported<T>>, usize), StoreError> {
-        let open = |(name, entry): (String, Entry)| {
+        let open = |name: &str, entry: &Entry, epoch: u64| {
             let principal = self.0.seal.open_for(&entry.principal, name.as_bytes())?;
             let owner = Owner::new(&principal, name.split_once('/')?.1);
             Some(Exported {
-                record: self.0.open(&entry, &owner)?,
+                record: self.0.open(entry, &owner, epoch)?,
                 owner,
             })
         };
         let entries = self.entries(T::KIND, String::new(), MOST_EXPORTED).await?;
         let count = entries.len();
-        let opened: Vec<_> = entries.into_iter().filter_map(open).collect();
+        let mut opened = Vec::new();
+        for (name, entry) in entries {
+            let epoch = self.epoch(T::KIND, &name).await?;
+            opened.extend(open(&name, &entry, epoch));
+        }
         let unopened = count - opened.len();
         Ok((opened, unopened))
     }
@@ -408,7 +428,9 @@ impl Store {
     ///
     /// If it cannot be stored; the earlier record then stays.
     pub async fn put<T: Record>(&self, owner: &Owner, record: &T) -> Result<(), StoreError> {
-        let (name, entry) = (owner.name(), self.0.seal(owner, record)?);
+        let name = owner.name();
+        let epoch = self.epoch(T::KIND, &name).await?;
+        let entry = self.0.seal(owner, record, epoch)?;
         self.change(T::KIND, name, move |_| (Change::Put(entry.clone()), ()))
             .await
     }
@@ -419,10 +441,15 @@ impl Store {
     ///
     /// If the file cannot be changed.
     pub async fn take<T: Record>(&self, owner: &Owner) -> Result<Option<T>, StoreError> {
+        let name = owner.name();
+        let epoch = self.epoch(T::KIND, &name).await?;
         let entry = self
-            .change(T::KIND, owner.name(), |entry| (Change::Remove, entry))
+            .change(T::KIND, name.clone(), |entry| (Change::Remove, entry))
             .await?;
-        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner)))
+        if entry.is_some() {
+            self.end_epoch(T::KIND, name).await?;
+        }
+        Ok(entry.and_then(|entry| self.0.open::<T>(&entry, owner, epoch)))
     }
 
     /// Leases the record of this owner to this process, for at most `time`. Other processes cannot
@@ -436,6 +463,7 @@ impl Store {
         owner: &Owner,
         time: Duration,
     ) -> Result<Leased<T>, StoreError> {
+        let epoch = self.epoch(T::KIND, &owner.name()).await?;
         let now = match &self.0.place {
             Place::File { .. } => seconds(SystemTime::now()),
             Place::Common(entries) => entries.now(T::KIND, &owner.name()).await?,
@@ -458,7 +486,7 @@ impl Store {
             None => (Change::Leave, Leased::Nothing),
         };
         Ok(match self.change(T::KIND, owner.name(), decide).await? {
-            Leased::Ours(entry, lease) => match self.0.open::<T>(&entry, owner) {
+            Leased::Ours(entry, lease) => match self.0.open::<T>(&entry, owner, epoch) {
                 Some(record) => Leased::Ours(record, lease),
                 None => Leased::Nothing,
             },
@@ -481,7 +509,10 @@ impl Store {
         outcome: LeaseOutcome<&T>,
     ) -> Result<bool, StoreError> {
         let outcome = match outcome {
-            LeaseOutcome::Replace(record) => LeaseOutcome::Replace(self.0.seal(owner, record)?),
+            LeaseOutcome::Replace(record) => {
+                let epoch = self.epoch(T::KIND, &owner.name()).await?;
+                LeaseOutcome::Replace(self.0.seal(owner, record, epoch)?)
+            }
             LeaseOutcome::Remove => LeaseOutcome::Remove,
             LeaseOutcome::Keep => LeaseOutcome::Keep,
         };
@@ -523,9 +554,59 @@ impl Store {
             Place::Common(entries) => {
                 let mut count = 0;
                 for kind in Kind::ALL {
+                    if kind.has_epochs() {
+                        let most = MOST_EXPORTED;
+                        for (name, _) in self.entries(kind, prefix.clone(), most).await? {
+                            self.end_epoch(kind, name).await?;
+                        }
+                    }
                     count += common::remove_all(&**entries, kind, &prefix).await?;
                 }
                 Ok(count)
+            }
+        }
+    }
+
+    /// The epoch of the record of this name.
+    async fn epoch(&self, kind: Kind, name: &str) -> Result<u64, StoreError> {
+        let name = name.to_owned();
+        match &self.0.place {
+            _ if !kind.has_epochs() => Ok(0),
+            Place::File { database, turn } => {
+                in_turn(database, turn, move |file| file.epoch(kind, &name)).await
+            }
+            Place::Common(entries) => {
+                let place = epoch_name(kind, &name);
+                let entry = common::get(&**entries, Kind::Epoch, &place).await?;
+                let epoch = entry.and_then(|entry| self.0.opened_epoch(&entry, &place));
+                Ok(self.0.seen.raise(kind, &name, epoch.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Begins the next epoch of the record of this name. Records of earlier ones cannot be opened.
+    async fn end_epoch(&self, kind: Kind, name: String) -> Result<(), StoreError> {
+        match &self.0.place {
+            _ if !kind.has_epochs() => Ok(()),
+            Place::File { database, turn } => {
+                let end = move |file: &Database| file.end_epochs(kind, &[name]);
+                in_turn(database, turn, end).await
+            }
+            Place::Common(entries) => {
+                let place = epoch_name(kind, &name);
+                let next = self.epoch(kind, &name).await?.saturating_add(1);
+                let next = self.0.seen.raise(kind, &name, next);
+                let text = next.to_string();
+                let sealed = self.0.seal.seal_for(text.as_bytes(), place.as_bytes());
+                let entry = Entry {
+                    issuer: String::new(),
+                    principal: String::new(),
+                    expires: None,
+                    lease: None,
+                    sealed: sealed.ok_or(StoreError::Seal)?,
+                };
+                let put = move |_| (Change::Put(entry.clone()), ());
+                common::change(&**entries, Kind::Epoch, &place, put).await
             }
         }
     }
@@ -560,6 +641,11 @@ impl Store {
             Place::Common(entries) => common::change(&**entries, kind, &name, decide).await,
         }
     }
+}
+
+/// The name of the epoch of a record.
+fn epoch_name(kind: Kind, name: &str) -> String {
+    format!("{name} {}", kind.as_str())
 }
 
 /// Whether a folder has users' data, or may have. Blocks.
@@ -616,9 +702,15 @@ async fn in_turn<T: Send + 'static>(
 }
 
 impl Shared {
-    fn seal<T: Record>(&self, owner: &Owner, record: &T) -> Result<Entry, StoreError> {
+    /// The epoch in an entry, if a process with these keys has sealed it for this place.
+    fn opened_epoch(&self, entry: &Entry, place: &str) -> Option<u64> {
+        let text = self.seal.open_for(&entry.sealed, place.as_bytes())?;
+        std::str::from_utf8(&text).ok()?.parse().ok()
+    }
+
+    fn seal<T: Record>(&self, owner: &Owner, record: &T, epoch: u64) -> Result<Entry, StoreError> {
         let text = Zeroizing::new(serde_json::to_vec(record).map_err(|_| StoreError::Seal)?);
-        let bound = owner.bound(T::KIND, record.issuer());
+        let bound = owner.bound(T::KIND, record.issuer(), epoch);
         Ok(Entry {
             issuer: record.issuer().to_owned(),
             principal: self
@@ -631,15 +723,15 @@ impl Shared {
         })
     }
 
-    fn open<T: Record>(&self, entry: &Entry, owner: &Owner) -> Option<T> {
-        let bound = owner.bound(T::KIND, &entry.issuer);
+    fn open<T: Record>(&self, entry: &Entry, owner: &Owner, epoch: u64) -> Option<T> {
+        let bound = owner.bound(T::KIND, &entry.issuer, epoch);
         let opened = self
             .seal
             .open_for(&entry.sealed, &bound)
             .map(Zeroizing::new);
         let record = opened.and_then(|text| serde_json::from_slice::<T>(&text).ok());
         if record.is_none() {
-            warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` can decrypt it");
+            warn!(kind = T::KIND.as_str(), server = %owner.server, "record in stateDir ignored: none of `keys` can decrypt it, or it was removed before");
         }
         record.filter(|record| record.issuer() == entry.issuer)
     }

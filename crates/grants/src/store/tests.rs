@@ -102,6 +102,63 @@ async fn record_is_for_its_principal_and_server_alone() {
 }
 
 #[tokio::test]
+async fn file_from_before_a_removal_does_not_bring_the_record_back() {
+    let folder = TempDir::new().unwrap();
+    let bob = Owner::new(b"bob", "notes");
+    let (ann_again, bob_again) = (note("again"), note("bob's"));
+    let store = open(&folder, &[1]);
+    store.put(&ann(), &note("first")).await.unwrap();
+    store.put(&bob, &bob_again).await.unwrap();
+    let before = fs::read(file(&folder)).unwrap();
+    assert_eq!(
+        store.take::<Note>(&ann()).await.unwrap(),
+        Some(note("first"))
+    );
+    drop(store);
+    fs::write(file(&folder), &before).unwrap();
+    let store = open(&folder, &[1]);
+    assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
+    assert!(store.list::<Note>(b"ann").await.unwrap().is_empty());
+    assert_eq!(store.get::<Note>(&bob).await.unwrap(), Some(bob_again));
+    // Another process learns of it.
+    let other = open(&folder, &[1]);
+    store.put(&ann(), &ann_again).await.unwrap();
+    assert_eq!(other.get::<Note>(&ann()).await.unwrap(), Some(ann_again));
+    store.purge(None).await.unwrap();
+    drop(other);
+    drop(store);
+    fs::write(file(&folder), &before).unwrap();
+    let store = open(&folder, &[1]);
+    assert_eq!(store.get::<Note>(&bob).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn entry_in_common_from_before_a_removal_does_not_come_back() {
+    let (entry, one, other) = in_common(Box::new(|_| {}));
+    one.put(&ann(), &note("first")).await.unwrap();
+    let before = entry.entry.lock().unwrap().clone();
+    one.take::<Note>(&ann()).await.unwrap();
+    let later = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();
+    *entry.entry.lock().unwrap() = before;
+    for store in [&one, &other, &later()] {
+        assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
+    }
+    // Processes that know of the removal are not deceived by the epoch's removal either.
+    *entry.epoch.lock().unwrap() = None;
+    for store in [&one, &other] {
+        assert_eq!(store.get::<Note>(&ann()).await.unwrap(), None);
+    }
+    one.take::<Note>(&ann()).await.unwrap();
+    one.put(&ann(), &note("again")).await.unwrap();
+    for store in [&one, &other, &later()] {
+        assert_eq!(
+            store.get::<Note>(&ann()).await.unwrap(),
+            Some(note("again"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn record_that_is_moved_in_the_file_does_not_open() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder, &[1]);
@@ -506,6 +563,7 @@ type Interference = Box<dyn FnMut(&mut Option<Vec<u8>>) + Send>;
 /// An entry in common with other processes, and the change between reading and replacing it.
 struct OneEntry {
     entry: Mutex<Option<Vec<u8>>>,
+    epoch: Mutex<Option<Vec<u8>>>,
     meanwhile: Mutex<Interference>,
 }
 
@@ -516,8 +574,12 @@ impl fmt::Debug for OneEntry {
 }
 
 impl CommonEntries for OneEntry {
-    fn get<'a>(&'a self, _: Kind, _: &'a str) -> Pending<'a, Option<Vec<u8>>> {
-        Box::pin(async { Ok(self.entry.lock().unwrap().clone()) })
+    fn get<'a>(&'a self, kind: Kind, _: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        let entry = match kind {
+            Kind::Epoch => &self.epoch,
+            _ => &self.entry,
+        };
+        Box::pin(async { Ok(entry.lock().unwrap().clone()) })
     }
 
     fn list<'a>(
@@ -531,11 +593,15 @@ impl CommonEntries for OneEntry {
 
     fn exchange<'a>(
         &'a self,
-        _: Kind,
+        kind: Kind,
         _: &'a str,
         exchange: Exchange<'a>,
     ) -> Pending<'a, Exchanged> {
         Box::pin(async move {
+            if kind == Kind::Epoch {
+                *self.epoch.lock().unwrap() = exchange.new.map(<[u8]>::to_vec);
+                return Ok(Exchanged::Done);
+            }
             let mut entry = self.entry.lock().unwrap();
             self.meanwhile.lock().unwrap()(&mut entry);
             if entry.as_deref() != exchange.old {
@@ -567,6 +633,7 @@ impl CommonEntries for OneEntry {
 fn in_common(meanwhile: Interference) -> (Arc<OneEntry>, Store, Store) {
     let entry = Arc::new(OneEntry {
         entry: Mutex::default(),
+        epoch: Mutex::default(),
         meanwhile: Mutex::new(meanwhile),
     });
     let store = || Store::in_common(Arc::<OneEntry>::clone(&entry), &keys(&[1])).unwrap();

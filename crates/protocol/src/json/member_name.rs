@@ -23,6 +23,9 @@ use crate::method::Method;
 
 /// The most characters of a folded name that are compared. Each known name is shorter.
 const MOST: usize = 64;
+/// The characters of a name that are read. A name that could still be a known one after these, since
+/// parsers may ignore nearly all of them, counts as one, so that long names cost little.
+const MOST_READ: usize = 4096;
 
 /// The name among `known` that a parser could take a key for. `raw` is the text between the key's
 /// quotes. A key that equals a known name is confusable with it too; the caller has found such keys
@@ -87,6 +90,17 @@ impl FoldedNames {
     /// the key's quotes.
     #[must_use]
     pub fn find(&self, raw: &[u8]) -> Option<usize> {
+        if raw.len() > MOST_READ && !self.is_empty() {
+            let mut read = 0;
+            let characters = decoded_characters(raw)
+                .take(MOST_READ)
+                .inspect(|_| read += 1);
+            let parts = folded(characters).filter(|part| !(self.without_marks && is_mark(*part)));
+            let is_short = parts.take(self.longest + 1).count() <= self.longest;
+            if is_short && read == MOST_READ {
+                return Some(0);
+            }
+        }
         if raw.is_ascii() && !raw.contains(&b'\\') {
             let plain = || raw.iter().filter(|byte| !is_ignorable(char::from(**byte)));
             let plain = || plain().map(|byte| char::from(byte.to_ascii_lowercase()));
@@ -152,12 +166,21 @@ struct Folded {
     before_nul: Option<usize>,
     /// Whether it contains a character that no known name has.
     is_foreign: bool,
+    /// Whether it has more characters than are read.
+    is_endless: bool,
 }
 
 impl Folded {
     fn of(mut name: impl Iterator<Item = char>) -> Self {
         let mut folded = Self::default();
-        let taken = name.try_for_each(|character| folded.take(character));
+        let mut read = 0..MOST_READ;
+        let taken = name.try_for_each(|character| match read.next() {
+            Some(_) => folded.take(character),
+            None => {
+                folded.is_endless = true;
+                ControlFlow::Break(())
+            }
+        });
         folded.is_foreign = taken.is_break();
         folded
     }
@@ -195,7 +218,8 @@ impl Folded {
                 .map(|byte| byte.to_ascii_lowercase())
         };
         let is = |folded: &[u8]| known().eq(folded.iter().copied());
-        !self.is_foreign && is(&self.characters)
+        self.is_endless
+            || !self.is_foreign && is(&self.characters)
             || self
                 .before_nul
                 .and_then(|end| self.characters.get(..end))
@@ -304,6 +328,20 @@ mod tests {
         ] {
             assert_eq!(found(raw), Some(known), "{raw:?}");
         }
+    }
+
+    #[test]
+    fn name_of_millions_of_ignored_characters_costs_little_and_counts_as_known() {
+        let names = FoldedNames::new(["owner"].into_iter());
+        for ignored in ["\u{200b}", "-", r"\u0000"] {
+            let name = ignored.repeat(3 << 20);
+            let began = std::time::Instant::now();
+            assert_eq!(found(&name), Some("name"));
+            assert_eq!(names.find(name.as_bytes()), Some(0));
+            assert!(began.elapsed() < std::time::Duration::from_millis(200));
+        }
+        let long = "x".repeat(3 << 20);
+        assert_eq!((found(&long), names.find(long.as_bytes())), (None, None));
     }
 
     #[test]

@@ -131,8 +131,8 @@ impl Replicas {
     }
 
     /// Servers that operators switched, in common with all replicas.
-    pub fn switches(&self) -> Switches {
-        Switches::new(self)
+    pub fn switches(&self, config: &Config) -> Option<Switches> {
+        Switches::new(self.shared.clone(), &keys(config))
     }
 
     /// Definitions that operators approved, in common with all replicas.

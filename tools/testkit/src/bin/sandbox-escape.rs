@@ -1,6 +1,7 @@
 //! Tries ways around a sandbox, and reports each: `<way> yes` if it worked, or `<way> no: <error>`.
 //!
-//! `sandbox-escape connect PORT`, `sandbox-escape listen` or `sandbox-escape end PID`.
+//! `sandbox-escape connect PORT`, `sandbox-escape listen`, `sandbox-escape end PID` or
+//! `sandbox-escape abstract NUMBER`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,8 +17,10 @@ fn main() -> ExitCode {
         (Some("listen"), None) => linux::listen(),
         #[cfg(target_os = "linux")]
         (Some("end"), Some(pid)) => linux::end(pid),
+        #[cfg(target_os = "linux")]
+        (Some("abstract"), Some(number)) => linux::connect_abstract(number),
         _ => {
-            eprintln!("usage: sandbox-escape connect PORT | listen | end PID");
+            eprintln!("usage: sandbox-escape connect PORT | listen | end PID | abstract NUMBER");
             return ExitCode::FAILURE;
         }
     }
@@ -26,7 +29,14 @@ fn main() -> ExitCode {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr as SocketAddrOfUnix, UnixStream};
+    use std::process::Command;
+
+    use rustix::process::{
+        Pid, Resource, Rlimit, Signal, kill_process, prlimit, setpriority_process,
+    };
+    use rustix::thread::{sched_getaffinity, sched_setaffinity};
     use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
     use super::*;
@@ -76,6 +86,14 @@ mod linux {
         report("unix", pair);
     }
 
+    pub(super) fn connect_abstract(number: i32) {
+        let address = SocketAddrOfUnix::from_abstract_name(format!("fanlight-test-{number}"));
+        report(
+            "abstract",
+            address.and_then(|address| UnixStream::connect_addr(&address)),
+        );
+    }
+
     pub(super) fn end(pid: i32) {
         let pid = Pid::from_raw(pid);
         // The process gets the signal after running for no time at all.
@@ -87,6 +105,27 @@ mod linux {
             "limit",
             prlimit(pid, Resource::Cpu, none).map_err(io::Error::from),
         );
+        report(
+            "slow",
+            setpriority_process(pid, 19).map_err(io::Error::from),
+        );
+        report(
+            "processors",
+            sched_getaffinity(None)
+                .and_then(|all| sched_setaffinity(pid, &all))
+                .map_err(io::Error::from),
+        );
+        let unshared = Command::new("unshare").args(["--user", "true"]).output();
+        let unshared = unshared.and_then(|ended| match ended.status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(String::from_utf8_lossy(&ended.stderr))),
+        });
+        report("namespace", unshared);
+        report(
+            "own",
+            setpriority_process(None, 19).map_err(io::Error::from),
+        );
+        report("thread", std::thread::Builder::new().spawn(|| ()));
         report(
             "signal",
             pid.map_or(Ok(()), |pid| kill_process(pid, Signal::KILL))
