@@ -10,6 +10,7 @@ use fanlight_tests::slicer::{member, plain_string};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::group::{admin, members, until};
@@ -459,6 +460,18 @@ async fn envelopes_of_clients_and_strangers_are_refused() {
         );
     }
     assert_eq!(backend.received("tools/call").len(), 1);
+    // A connection with many such requests ends.
+    let mut stream = replica.connect(owner.link).await.unwrap();
+    let requests = "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".repeat(1000);
+    let mut answers = Vec::new();
+    let ended = async {
+        // The connection may end before all are sent.
+        let _ = stream.write_all(requests.as_bytes()).await;
+        let _ = stream.read_to_end(&mut answers).await;
+    };
+    within("the end of the connection", ended).await;
+    let answers = String::from_utf8_lossy(&answers);
+    assert!(answers.matches("HTTP/1.1 421").count() <= 101, "{answers}");
 }
 
 #[tokio::test]

@@ -19,6 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::ConnectionLimits;
 
+/// The requests of unknown senders on one connection of another replica, from which on it ends. A
+/// replica sends some if its peer has just started again.
+const STRANGERS: usize = 100;
+
 /// How long a client may read nothing, or next to nothing, before its connection counts as
 /// replaceable. A constant, since it matters only while other clients need the connection.
 const NOT_TAKEN: Duration = Duration::from_secs(1);
@@ -31,6 +35,8 @@ pub(crate) struct Activity {
     write_timeout: Duration,
     /// Cancelled when the connection must end after its running requests.
     shutdown: CancellationToken,
+    /// Cancelled when the connection must end at once.
+    cut: CancellationToken,
     /// Bytes per second; a client that reads this fast never counts as stuck.
     write_rate: u32,
     state: Mutex<State>,
@@ -44,6 +50,8 @@ struct State {
     listening: Waiting,
     /// Requests of other connections whose results this connection carries.
     background: usize,
+    /// Requests whose sender was not known, at the listener for replicas.
+    strangers: usize,
     /// Whether a request has arrived on the connection.
     has_served: bool,
     /// Whether a head is arriving: the connection is new, or bytes have come since the last request
@@ -94,7 +102,11 @@ pub(crate) enum Expired {
 
 impl Activity {
     /// The activity of a newly accepted connection, which waits for its first head.
-    pub(crate) fn new(limits: &ConnectionLimits, shutdown: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(
+        limits: &ConnectionLimits,
+        shutdown: CancellationToken,
+        cut: CancellationToken,
+    ) -> Arc<Self> {
         let ConnectionLimits {
             header_timeout,
             idle_timeout,
@@ -114,6 +126,7 @@ impl Activity {
                 since: now,
             },
             background: 0,
+            strangers: 0,
             has_served: false,
             is_head_arriving: true,
             is_multiplexed: false,
@@ -129,6 +142,7 @@ impl Activity {
             idle_timeout,
             write_timeout,
             shutdown,
+            cut,
             write_rate: write_rate.max(1),
             state: Mutex::new(state),
         })
@@ -329,6 +343,15 @@ impl ActiveRequest {
 }
 
 impl ActiveRequest {
+    /// Counts the request as one of an unknown sender; too many end the connection at once.
+    pub(super) fn count_stranger(&self) {
+        let mut state = self.activity.state();
+        state.strangers += 1;
+        if state.strangers > STRANGERS {
+            self.activity.cut.cancel();
+        }
+    }
+
     /// Cancelled when the request's connection must end. Streams without an end of their own stop
     /// then.
     pub(super) fn shutdown(&self) -> &CancellationToken {
@@ -383,7 +406,7 @@ mod tests {
             write_rate: RATE,
             ..ConnectionLimits::from(&FrontendSettings::default())
         };
-        Activity::new(&limits, CancellationToken::new())
+        Activity::new(&limits, CancellationToken::new(), CancellationToken::new())
     }
 
     #[tokio::test(start_paused = true)]

@@ -265,7 +265,8 @@ mod tests {
 
     fn request() -> ActiveRequest {
         let limits = ConnectionLimits::from(&FrontendSettings::default());
-        Activity::new(&limits, CancellationToken::new()).begin_request(false)
+        Activity::new(&limits, CancellationToken::new(), CancellationToken::new())
+            .begin_request(false)
     }
 
     async fn read<B: Body<Data = Bytes> + Unpin>(

@@ -35,13 +35,17 @@ impl Serve for ForwardedRequests {
                 .certificate
                 .as_ref()
                 .and_then(|_| envelope(&head));
-            match envelope.map(|text| self.replicas.open(text)) {
+            let reason = match envelope.map(|text| self.replicas.open(text)) {
                 Some(Ok(opened)) => {
-                    Box::pin(self.endpoint.answer_forwarded(&opened, &mut body, active)).await
+                    let answer = self.endpoint.answer_forwarded(&opened, &mut body, active);
+                    return Box::pin(answer).await;
                 }
-                Some(Err(refused)) => refuse(&refused.to_string()),
-                None => refuse("it has no envelope, or its sender no certificate"),
-            }
+                Some(Err(refused)) => refused.to_string(),
+                None => "it has no envelope, or its sender no certificate".to_owned(),
+            };
+            // A stolen certificate alone keeps no connection.
+            active.count_stranger();
+            refuse(&reason)
         }
     }
 }

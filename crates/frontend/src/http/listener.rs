@@ -38,7 +38,7 @@ pub(crate) async fn serve<S: Serve>(
     let workers = Workers::new(&settings.workers);
     let begin = |stream: ClientStream, admission: Admission, together: &AcceptedTogether| {
         let (cut, limits) = (together.cut.child_token(), limits.of_connection());
-        let activity = Activity::new(&limits, together.shutdown.clone());
+        let activity = Activity::new(&limits, together.shutdown.clone(), cut.clone());
         let open = OpenConnection {
             activity: Arc::clone(&activity),
             cut: cut.clone(),

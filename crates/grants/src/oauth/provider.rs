@@ -87,9 +87,11 @@ pub async fn metadata<T: DeserializeOwned>(
 }
 
 /// The places where an issuer may publish its metadata, in the order of 2026-07-28
-/// basic/authorization/authorization-server-discovery. There are none if the issuer is not a URL.
+/// basic/authorization/authorization-server-discovery. There are none if the issuer is not a URL, or
+/// has a user name.
 fn metadata_places(issuer: &str) -> Vec<Url> {
-    let Ok(url) = Url::parse(issuer) else {
+    let url = Url::parse(issuer).ok();
+    let Some(url) = url.filter(|url| url.username().is_empty() && url.password().is_none()) else {
         return Vec::new();
     };
     let path = url.path().trim_end_matches('/');
@@ -246,5 +248,6 @@ mod tests {
                 "https://id.example.com:8443/tenant/1/.well-known/openid-configuration",
             ]
         );
+        assert!(places("https://u:p@id.example.com").is_empty());
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::StoreError;
-use super::epochs::{self, Epochs};
+use super::epochs::Epochs;
 use crate::folder::Folder;
 
 /// The name of the file.
@@ -203,7 +203,6 @@ impl Database {
     pub(super) fn try_open(folder: &Folder) -> Result<Self, DatabaseError> {
         let refused = |problem| DatabaseError::Storage(StorageError::Io(io::Error::other(problem)));
         let file = folder.open_file(FILE).map_err(refused)?;
-        let epochs = folder.open_file(epochs::FILE).map_err(refused)?;
         let mut builder = Builder::new();
         builder
             .set_cache_size(CACHE)
@@ -212,7 +211,7 @@ impl Database {
         let file = builder.create_with_backend(FileBackend::new(file)?)?;
         Ok(Self {
             file,
-            epochs: Epochs::in_file(epochs),
+            epochs: Epochs::in_folder(folder),
             path: folder.path().join(FILE),
         })
     }
@@ -315,7 +314,7 @@ impl Database {
 }
 
 fn of_epochs(error: io::Error) -> StoreError {
-    StoreError::File(format!("{}: {error}", epochs::FILE))
+    StoreError::File(format!("the file removed: {error}"))
 }
 
 fn put(

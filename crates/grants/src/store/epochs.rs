@@ -7,15 +7,17 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use tracing::warn;
 
 use super::database::Kind;
+use crate::folder::Folder;
 
 /// The name of the file.
-pub(super) const FILE: &str = "removed";
+const FILE: &str = "removed";
 /// The bytes that stand for an owner and a kind of record; the file has them once for each removal.
 const ONE: usize = 16;
 /// The limit of removals in the file, and of remembered owners.
@@ -29,6 +31,9 @@ pub(super) struct Epochs(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
+    /// The folder of the file; `None` without a file.
+    folder: Option<PathBuf>,
+    /// The file, once a record was removed.
     file: Option<File>,
     /// The bytes of the file that have been read.
     read: u64,
@@ -36,10 +41,10 @@ struct Known {
 }
 
 impl Epochs {
-    /// The epochs in this file. Blocks, as all functions do here.
-    pub(super) fn in_file(file: File) -> Self {
+    /// The epochs in the file of this folder. Blocks, as all functions do here.
+    pub(super) fn in_folder(folder: &Folder) -> Self {
         Self(Mutex::new(Known {
-            file: Some(file),
+            folder: Some(folder.path().to_owned()),
             ..Known::default()
         }))
     }
@@ -59,9 +64,13 @@ impl Epochs {
 
     /// Begins the next epochs of these owners' records, in the file.
     pub(super) fn end(&self, kind: Kind, names: &[String]) -> io::Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
         let mut known = self.known();
+        known.open(true)?;
         let Known { file, read, .. } = &mut *known;
-        if let Some(file) = file.as_mut().filter(|_| !names.is_empty()) {
+        if let Some(file) = file {
             if *read >= (MOST * ONE) as u64 {
                 warn!(
                     file = FILE,
@@ -100,8 +109,20 @@ impl Epochs {
 }
 
 impl Known {
+    /// Opens the file if it exists or `is_needed`.
+    fn open(&mut self, is_needed: bool) -> io::Result<()> {
+        if let (Some(folder), None) = (&self.folder, &self.file)
+            && (is_needed || folder.join(FILE).exists())
+        {
+            let opened = Folder::open(folder).and_then(|folder| folder.open_file(FILE));
+            self.file = Some(opened.map_err(io::Error::other)?);
+        }
+        Ok(())
+    }
+
     /// Reads what any process has added to the file.
     fn catch_up(&mut self) -> io::Result<()> {
+        self.open(false)?;
         let Some(file) = &mut self.file else {
             return Ok(());
         };

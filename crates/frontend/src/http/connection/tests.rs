@@ -57,15 +57,16 @@ fn connection_of<A>(
     shutdown: &CancellationToken,
     has_balancer: bool,
 ) -> HttpConnection<Endpoint<A>> {
+    let cut = CancellationToken::new();
     HttpConnection {
         endpoint: Arc::new(Endpoint {
             answer,
             requests: AtomicUsize::new(0),
             has_balancer,
         }),
-        activity: Activity::new(&limits(), shutdown.clone()),
+        activity: Activity::new(&limits(), shutdown.clone(), cut.clone()),
         limits: Arc::new(limits()),
-        cut: CancellationToken::new(),
+        cut,
     }
 }
 
@@ -303,7 +304,11 @@ async fn listen_only_stream_is_sent_between_the_responses_that_hyper_sends() {
     let (mut client, server) = duplex(16);
     let connection = HttpConnection {
         endpoint: Arc::new(Mixed(AtomicUsize::new(0))),
-        activity: Activity::new(&limits(), CancellationToken::new()),
+        activity: Activity::new(
+            &limits(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        ),
         limits: Arc::new(limits()),
         cut: CancellationToken::new(),
     };

@@ -248,7 +248,8 @@ mod tests {
 
     fn tracked<S>(inner: S) -> TrackedIo<S> {
         let limits = ConnectionLimits::from(&FrontendSettings::default());
-        TrackedIo::new(inner, Activity::new(&limits, CancellationToken::new()))
+        let [shutdown, cut] = <[CancellationToken; 2]>::default();
+        TrackedIo::new(inner, Activity::new(&limits, shutdown, cut))
     }
 
     #[tokio::test]
