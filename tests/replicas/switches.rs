@@ -19,8 +19,8 @@ async fn switch_of(valkey: &Valkey, server: &str) -> String {
     value.unwrap_or_default().to_owned()
 }
 
-/// Whoever can write to Valkey switches no server on: not by a word of their own, an earlier switch
-/// or that of another server, nor by removing the switch. `enabled: false` of the file wins.
+/// Whoever can write to Valkey switches no server on: not by a plain word, an earlier switch, another
+/// server's switch or the removal of a switch. `enabled: false` of the file wins.
 #[tokio::test]
 async fn who_can_write_to_valkey_switches_no_server_on() {
     let (valkey, first, second) = (Valkey::start().await, backend().await, backend().await);

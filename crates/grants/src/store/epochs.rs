@@ -50,7 +50,7 @@ impl Epochs {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // What is known stays consistent wherever it stops.
+        // A panic under this lock leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
