@@ -13,6 +13,7 @@ use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use crate::operator::{Cookies, Digest, Purpose, Roles, SessionLimits, SignInIssuer};
 
@@ -233,7 +234,11 @@ impl InForce {
             .public_url
             .as_ref()
             .is_some_and(|url| url.starts_with("https:"));
-        let port = self.settings.address.map_or(0, |address| address.port());
+        // The port that browsers see, which replicas behind a load balancer have in common.
+        let public = self.settings.public_url.as_deref().map(Url::parse);
+        let public = public.and_then(|url| url.ok()?.port_or_known_default());
+        let own = || self.settings.address.map_or(0, |address| address.port());
+        let port = public.unwrap_or_else(own);
         Cookies {
             is_secure: is_public_secure || connection.is_tls,
             port,
