@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use fanlight_fair::limit;
-
 use crate::settings::RetryDelays;
+
+/// The longest delay while a server refuses the credentials. New ones and clients end it.
+const AFTER_REFUSALS: Duration = Duration::from_secs(15 * 60);
 
 /// Delays that double from attempt to attempt, up to a limit.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Backoff {
     /// The delay before a server is asked again that refused the credentials. It answers, so it
     /// will most likely refuse them again.
     pub(crate) fn delay_after_refusal(&mut self) -> Duration {
-        self.grown(10, limit("refusedRetry", Duration::from_secs(15 * 60)))
+        self.grown(10, AFTER_REFUSALS)
     }
 
     fn grown(&mut self, factor: u32, longest: Duration) -> Duration {
