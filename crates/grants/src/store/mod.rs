@@ -554,13 +554,14 @@ impl Store {
             Place::Common(entries) => {
                 let mut count = 0;
                 for kind in Kind::ALL {
-                    if kind.has_epochs() {
-                        let most = MOST_EXPORTED;
-                        for (name, _) in self.entries(kind, prefix.clone(), most).await? {
-                            self.end_epoch(kind, name).await?;
-                        }
-                    }
+                    let removed = match kind.has_epochs() {
+                        true => self.entries(kind, prefix.clone(), MOST_EXPORTED).await?,
+                        false => Vec::new(),
+                    };
                     count += common::remove_all(&**entries, kind, &prefix).await?;
+                    for (name, _) in removed {
+                        self.end_epoch(kind, name).await?;
+                    }
                 }
                 Ok(count)
             }
