@@ -35,7 +35,7 @@ export async function start(config = undefined, admin = "127.0.0.1:0") {
   const folder = mkdtempSync(path.join(tmpdir(), "fanlight-browser-"));
   if (config) writeFileSync(path.join(folder, "fanlight.yaml"), JSON.stringify(config));
   const run = async () => {
-    const child = spawn(BINARY, ["run", "--listen", "127.0.0.1:0", "--admin", admin], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(BINARY, ["run", ...(config ? ["--config", "fanlight.yaml"] : []), "--listen", "127.0.0.1:0", "--admin", admin], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
     const ended = new Promise((resolve) => child.once("exit", resolve));
     const end = async () => {
       child.kill("SIGTERM");
