@@ -33,7 +33,7 @@ pub(crate) struct CommonSession {
     pub(crate) proof: CommonProof,
 }
 
-/// What the records say about a session.
+/// The state of a session by the records.
 pub(crate) enum Recorded {
     /// Nothing: there is no other replica, or the records cannot be read now.
     Unknown,

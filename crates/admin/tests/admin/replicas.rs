@@ -131,7 +131,7 @@ async fn session_ends_at_all_replicas() {
     let (records, [one, two]) = two().await;
     let cookie = signed_in(&one, TOKEN).await;
     assert_eq!(status(&two, &cookie).await, OK);
-    // While the records are away, nobody can end it everywhere, and it is said so.
+    // While the records are away, nobody can end it everywhere, and the answer says so.
     records.is_away.store(true, Ordering::SeqCst);
     let failed = post(&two, "/api/session/end", Some(&cookie), "").await;
     assert_eq!(failed.status, StatusCode::SERVICE_UNAVAILABLE);

@@ -27,7 +27,7 @@ const EVERYTHING = {
     file: { type: "string", contentEncoding: "base64", contentMediaType: "text/plain" },
     nested: object({ inner: object({ deep: { type: "boolean" } }) }),
     tree: { $ref: "#/$defs/node" },
-    // What nobody has filled in is not sent, whatever the defaults inside are.
+    // A form sends these only once somebody has filled them in, whatever the defaults inside are.
     options: { anyOf: [object({ depth: { type: "integer", default: 2 } }), { type: "null" }], default: null },
     either: { oneOf: [object({ kind: { const: "a" } }), object({ kind: { const: "b" }, deep: { type: "boolean", default: true } })] },
     extra: object({ mode: { type: "string", default: "fast" } }),
