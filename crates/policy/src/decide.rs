@@ -677,15 +677,9 @@ impl ClientRights {
             let about = self
                 .about(action)
                 .filter(|rule| rule.is_about_server(server));
-            let mut whole = Vec::new();
-            for rule in about {
-                match rule.for_whole_servers() {
-                    Some(policy) => whole.push(policy.clone()),
-                    // A call with `@ask` waits even if another policy permits it.
-                    None if rule.forbids() || rule.ask.is_some() => return false,
-                    None => {}
-                }
-            }
+            let whole: Vec<_> = about
+                .filter_map(|rule| rule.of_whole_server.clone())
+                .collect();
             // No policy need permit listing.
             let needs_permit = action != PolicyAction::List;
             if needs_permit && whole.iter().all(|policy| policy.effect() == Effect::Forbid) {
@@ -701,7 +695,13 @@ impl ClientRights {
                 definition: None,
             };
             let said = self.say(action, &any, &whole, None);
-            said.decision == Decision::Allow || (!needs_permit && said.policies.is_empty())
+            let mut deciding = said
+                .policies
+                .iter()
+                .filter_map(|at| self.shared.rules.get(*at));
+            // A call with `@ask` waits even if another policy permits it.
+            !deciding.any(|rule| rule.ask.is_some())
+                && (said.decision == Decision::Allow || (!needs_permit && said.policies.is_empty()))
         };
         PolicyAction::ALL
             .into_iter()

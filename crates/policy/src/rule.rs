@@ -34,6 +34,10 @@ pub(crate) struct Rule {
     /// Replaces the policy if only the server is known. Conditions that read more of the resource
     /// then count as met in a policy that permits, and as not met in one that forbids.
     pub(crate) of_server: Option<Policy>,
+    /// Replaces the policy in the decision whether a client may do everything at a server. `None` for
+    /// a policy that permits a part of a server. In a policy that forbids or asks, conditions that
+    /// read more of the resource count as met.
+    pub(crate) of_whole_server: Option<Policy>,
     /// The only item that the policy concerns, if there is one: its id in policies, folded if the
     /// policy forbids a URI.
     pub(crate) item: Option<Box<str>>,
@@ -61,12 +65,6 @@ impl Rule {
     /// Whether the policy is for particular actions.
     pub(crate) fn names_actions(&self) -> bool {
         self.policy.action_constraint() != ActionConstraint::Any
-    }
-
-    /// The policy, if it treats all items and calls of a server alike.
-    pub(crate) fn for_whole_servers(&self) -> Option<&Policy> {
-        (self.item.is_none() && self.reads.server_alone() && self.ask.is_none())
-            .then_some(&self.policy)
     }
 
     /// Whether the policy may concern an item of a server.
@@ -366,6 +364,18 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
         )?,
         Some(_) => stand_in(false, ResourceConstraint::Any, Reads::server_alone)?,
     };
+    let permits_all = item.is_none() && reads.server_alone();
+    let of_whole_server = match policy.effect() == Effect::Forbid || ask.is_some() {
+        true => {
+            let resource = match item {
+                None => body.resource.clone(),
+                Some(_) => ResourceConstraint::Any,
+            };
+            let clauses = clauses_that(body, Reads::server_alone);
+            Some(fixed(changed(body, resource, clauses)?)?)
+        }
+        false => permits_all.then(|| policy.clone()),
+    };
     let whole = match reads.no_arguments() {
         true => decided.clone(),
         false => {
@@ -387,6 +397,7 @@ fn rule(id: Arc<str>, policy: &Policy) -> Result<(Rule, Policy), String> {
             whole,
             listed,
             of_server,
+            of_whole_server,
             item,
             reads_forms,
             reads,

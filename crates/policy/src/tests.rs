@@ -1140,6 +1140,9 @@ fn client_may_do_everything_at_a_server_only_if_no_item_or_call_can_differ() {
         (format!(r#"{ALL} forbid(principal, action == Action::"signIn", resource);"#), false),
         (format!(r#"{ALL} forbid(principal, action, resource) when {{ context has address && context.address.isLoopback() }};"#), false),
         (format!(r#"{ALL} forbid(principal, action == Action::"call", resource) when {{ context.arguments has path }};"#), false),
+        (format!(r#"{ALL} forbid(principal, action, resource == Tool::"git/push") unless {{ principal in Group::"dev" }};"#), true),
+        (format!(r#"{ALL} forbid(principal, action, resource) when {{ resource.name like "x*" }} unless {{ principal in Group::"ops" }};"#), false),
+        (format!(r#"{ALL} @ask("?") permit(principal, action == Action::"call", resource == Tool::"git/push") unless {{ principal in Group::"dev" }};"#), true),
         (format!(r#"{ALL} @ask("?") permit(principal, action == Action::"call", resource == Tool::"git/push");"#), false),
     ] {
         let all = policies(&source);
