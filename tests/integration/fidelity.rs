@@ -69,11 +69,12 @@ macro_rules! fidelity {
 
             #[tokio::test]
             async fn everything_under_a_policy_that_permits_everything() {
-                let pair = pair_under(r#""policy":{"default":"allow"},"#).await;
+                const POLICY: &str = r#""policy":{"default":"allow"},"#;
+                requests_arrive_as_sent(&pair_under(POLICY).await).await;
+                notifications_arrive_as_sent(&pair_under(POLICY).await).await;
+                let pair = pair_under(POLICY).await;
                 results_arrive_as_sent(&pair).await;
                 errors_arrive_as_sent(&pair).await;
-                requests_arrive_as_sent(&pair).await;
-                notifications_arrive_as_sent(&pair).await;
                 lists_arrive_as_sent(&pair).await;
                 unlisted_items_arrive_as_sent(&pair).await;
             }

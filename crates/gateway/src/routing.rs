@@ -192,6 +192,10 @@ impl Lookup<'_> {
     /// The location of the resource that the client knows as `uri`.
     pub(crate) async fn locate(self, uri: &str) -> Place {
         match self.locate_anywhere(uri).await {
+            // A list has it, but not for this client.
+            Place::Unlisted if self.view.rights().is_some() && self.is_listed(uri).await => {
+                Place::Withheld
+            }
             Place::At(backend, original) if !self.shows(backend, uri, &original).await => {
                 Place::Withheld
             }
@@ -200,6 +204,20 @@ impl Lookup<'_> {
             }
             place => place,
         }
+    }
+
+    /// Whether a list names or explains the URI, for whichever client.
+    async fn is_listed(self, uri: &str) -> bool {
+        let Self {
+            view,
+            lists,
+            context,
+            ..
+        } = self;
+        let everything = View::everything_for(view.topology(), view.reader());
+        let uris = std::iter::once(uri);
+        let claims = Claims::read(&everything, lists, uris, &context.trace).await;
+        claims.owner(uri).is_some()
     }
 
     /// Whether the URI may belong to something that is withheld: an entry of this server is
