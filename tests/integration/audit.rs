@@ -244,7 +244,7 @@ async fn calls_of_both_eras_over_every_transport_are_recorded() {
     }
 }
 
-/// Requests, and what their lines say: method, params, server, item, decision, outcome, reason.
+/// Requests and their lines: method, params, server, item, decision, outcome, reason.
 const ENDINGS: [(&str, &str, [Option<&str>; 5]); 12] = {
     const CALL: &str = "tools/call";
     const fn says<'a>(
@@ -402,7 +402,7 @@ async fn lines_have_the_same_content_in_every_era_and_transport() {
                 .map(|name| member(line, name).and_then(plain_string));
             assert_eq!(found, says, "{era:?} {transport:?} {params}: {line}");
             assert_eq!(member(line, "code"), code.as_deref(), "{params}: {line}");
-            // What is left is the same for all.
+            // All other members are the same.
             let differing = [
                 "seq",
                 "time",

@@ -77,7 +77,7 @@ pub trait Decidable: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// The context of the request, and its parameters; `None` for what has no context of its own.
+    /// The context of the request, and its parameters; `None` without a context.
     fn request(&self) -> Option<(&CallContext, Option<&Json>)> {
         None
     }

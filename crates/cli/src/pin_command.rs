@@ -193,7 +193,7 @@ pub async fn definitions(gateway: &Gateway) -> Found {
             found.insert(key, Definition::of(&instructions));
         }
     }
-    // Of a server whose other lists are missing, nothing is compared.
+    // A server with a missing list is left out as a whole.
     found.retain(|key, _| !skipped.contains_key(&key.server));
     (found, skipped)
 }

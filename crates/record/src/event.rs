@@ -60,7 +60,7 @@ pub struct KeptRequests {
 /// A permitted request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedRequest<'a> {
-    /// The client, its endpoint, and what the request is about.
+    /// The client, its endpoint, and the subject of the request.
     pub context: &'a CallContext,
     /// The method.
     pub method: &'a Method,
