@@ -76,9 +76,10 @@ fn schema_fault(tool: &Json) -> Option<&'static str> {
     let Some(schema) = tool.get("inputSchema").filter(Json::is_object) else {
         return Some("its `inputSchema` is missing or no object");
     };
-    if !schema
+    if schema
         .get("type")
-        .is_some_and(|found| found.as_str().as_deref() == Some("object"))
+        .and_then(|found| found.as_str().map(|name| name == "object"))
+        != Some(true)
     {
         return Some("its `inputSchema` has not the type `object`");
     }
