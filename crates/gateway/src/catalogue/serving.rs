@@ -405,9 +405,11 @@ impl Catalogue {
         });
         // Otherwise each request would take as long as reading a list may take.
         let topology = view.topology();
+        // A snapshot needs at least one part.
+        let shows_any = view.ids().next().is_some();
         let (hanging, others): (Vec<_>, Vec<_>) =
             needed.into_iter().partition(|(backend, _, is_hanging)| {
-                (*is_hanging && patience != Patience::Long) || !view.shows(*backend)
+                (*is_hanging && patience != Patience::Long) || (shows_any && !view.shows(*backend))
             });
         hanging
             .iter()
