@@ -75,7 +75,7 @@ async fn process_that_writes_to_standard_error_is_not_ended() {
             &folder,
             json!({ "startTimeout": "400ms", "era": configured }),
         );
-        let timeouts = json!({ "connect": "200ms" });
+        let timeouts = json!({ "connect": "200ms", "call": "600ms" });
         let gateway = Gateway::start(
             &json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": "probe=100ms" }).to_string(),
         )
@@ -167,7 +167,8 @@ async fn client_gets_available_lists_and_a_notification_about_a_slow_server() {
     let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
     servers["slow"] = entry_after(&slow, INSTALL, &folder, json!({}));
     let config =
-        json!({ "mcpServers": servers, "x-limits": "list=120s,listSettle=20ms" }).to_string();
+        json!({ "mcpServers": servers, "x-limits": "list=120s,listWait=1s,listSettle=20ms" })
+            .to_string();
     let mut gateway = Gateway::stdio(&config);
     let mut client = StdioClient::of(&mut gateway);
     let described: Value = serde_json::from_str(&client.initialize("2025-11-25").await).unwrap();
@@ -208,6 +209,65 @@ async fn client_gets_available_lists_and_a_notification_about_a_slow_server() {
         list.contains("fast__u") && list.contains("slow__t"),
         "{list}"
     );
+    client.close_input();
+    assert!(gateway.ended().await.success());
+}
+
+/// Some clients read a list once, and end soon after.
+#[tokio::test]
+async fn list_waits_for_a_slow_server_and_is_served_at_once_in_the_next_run() {
+    let (slow, fast) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        backend(Era::Modern, Transport::Http).await,
+    );
+    let (folder, state) = (TempFile::folder(), TempFile::folder());
+    let mut servers: Value = serde_json::from_str(&format!("{{{}}}", fast.entry("fast"))).unwrap();
+    servers["slow"] = entry_after(&slow, "sleep 4", &folder, json!({}));
+    let state = state.path().join("state");
+    let config = json!({ "mcpServers": servers, "stateDir": state, "x-limits": "processStop=1s" });
+    for run in 0..2 {
+        let began = std::time::Instant::now();
+        let mut gateway = Gateway::stdio(&config.to_string());
+        let mut client = StdioClient::of(&mut gateway);
+        let (_, list) = client
+            .call(&modern_request("1", "tools/list", "", ""))
+            .await;
+        assert!(list.contains("slow__t"), "{run}: {list}");
+        assert!(run == 0 || began.elapsed() < Duration::from_secs(3));
+        client.close_input();
+        assert!(gateway.ended().await.success());
+    }
+}
+
+#[tokio::test]
+async fn call_waits_for_a_slow_server_and_reports_progress_that_increases() {
+    let (server, folder) = (
+        backend(Era::Legacy, Transport::Stdio).await,
+        TempFile::folder(),
+    );
+    let entry = entry_after(&server, "sleep 1", &folder, json!({}));
+    let timeouts = json!({ "connect": "100ms" });
+    let limits = "startProgress=100ms";
+    let config =
+        json!({ "mcpServers": { "only": entry }, "timeouts": timeouts, "x-limits": limits });
+    let mut gateway = Gateway::stdio(&config.to_string());
+    let mut client = StdioClient::of(&mut gateway);
+    for (token, meta) in [(true, r#""progressToken":"p""#), (false, "")] {
+        let request = modern_request("1", "tools/call", r#""name":"t""#, meta);
+        let (messages, answer) = client.call(&request).await;
+        assert!(answer.contains("\"result\""), "{answer}");
+        let progress: Vec<f64> = messages
+            .iter()
+            .map(|message| serde_json::from_str::<Value>(message).unwrap()["params"].take())
+            .filter(|params| params["progressToken"] == "p")
+            .map(|params| params["progress"].as_f64().unwrap())
+            .collect();
+        assert_eq!(progress.len() > 2, token, "{messages:?}");
+        assert!(
+            progress.is_sorted_by(|one, next| one < next),
+            "{progress:?}"
+        );
+    }
     client.close_input();
     assert!(gateway.ended().await.success());
 }

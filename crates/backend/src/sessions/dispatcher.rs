@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Call, CallContext, Pending};
+use fanlight_canonical::{BackendError, Call, CallContext, Pending, ServerMessage};
 use fanlight_fair::limit;
-use fanlight_protocol::Response;
+use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::{Json, Method, Notification, Response};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::concurrency::{CallPermit, FairQueue, Full, Permit};
@@ -21,6 +23,11 @@ use crate::settings::BackendTimeouts;
 /// The longest call, with the time of the client's answers, so that a server that keeps asking cannot keep it open for ever.
 fn call_total() -> Duration {
     limit("callTotal", Duration::from_secs(3600))
+}
+
+/// The interval of progress while a call waits for a process.
+fn start_progress() -> Duration {
+    limit("startProgress", Duration::from_secs(5))
 }
 
 /// Sends requests to one server within the time of a call.
@@ -201,7 +208,7 @@ impl Dispatcher {
             // Boxed, since it is rare and large: this keeps the future of every call small.
             let lease = match self.pool.lease_at_once(&call.context) {
                 Some(lease) => lease,
-                None => Box::pin(self.pool.lease(&call.context)).await?,
+                None => Box::pin(self.wait_for_lease(call)).await?,
             };
             self.check(call, &lease)?;
             if let Some(answer) = self.pool.local_answer(call, &lease).await {
@@ -216,6 +223,26 @@ impl Dispatcher {
                 Err(failure) => Box::pin(self.send_again(call, progress, lease, failure)).await,
             }
         }
+    }
+
+    /// Waits for a connection. A call waits for a process that starts as long as it may take, and
+    /// its client gets progress if it asked for that; a list is soon wanted without the server.
+    async fn wait_for_lease(&self, call: &Call) -> Result<Lease, BackendError> {
+        if call.method.is_list() {
+            let patience = self.timeouts.connect;
+            return self.pool.lease_within(patience, &call.context).await;
+        }
+        let mut lease = pin!(self.pool.lease(&call.context));
+        for step in 1_u32.. {
+            match timeout(start_progress(), lease.as_mut()).await {
+                Ok(lease) => return lease,
+                Err(_) if call.context.wants_progress => {
+                    let _ = call.messages.try_send(waiting(step));
+                }
+                Err(_) => {}
+            }
+        }
+        lease.await
     }
 
     /// Refuses a call that would run in a process with other users. Its sender has excluded that,
@@ -349,6 +376,22 @@ impl Dispatcher {
                 limit: self.concurrency,
             })
     }
+}
+
+/// Progress of a call that waits for its server's process. The steps are small, since progress must
+/// increase and the server begins with its own (2026-07-28 basic/utilities/progress, Behavior
+/// Requirements).
+fn waiting(step: u32) -> ServerMessage {
+    let mut params = ObjectBuilder::new();
+    params
+        .member("progressToken", &Json::literal("0"))
+        .string("message", "waiting for the server to start");
+    let progress = format!("{:e}", f64::from(step) * 1e-9);
+    if let Ok(progress) = Json::parse(progress.into(), 1) {
+        params.member("progress", &progress);
+    }
+    let params = params.finish();
+    ServerMessage::Notification(Notification::new(Method::Progress, Some(&params)))
 }
 
 /// Whether the connection or the process ended before the answer was complete.

@@ -362,7 +362,7 @@ impl SessionPool {
         if is_known_modern && !self.may_have_second_era(client) {
             return Ok(false);
         }
-        let base = self.base.ready(self.settings.timeouts.connect).await?;
+        let base = self.base.ready(self.patience_of_calls()).await?;
         if self.is_second_era(client, &base) && self.legacy_era.finding(&base).is_none() {
             drop(self.lease(client).await?);
         }
@@ -402,10 +402,28 @@ impl SessionPool {
         self: &Arc<Self>,
         client: &CallContext,
     ) -> Result<Lease, BackendError> {
+        self.lease_within(self.patience_of_calls(), client).await
+    }
+
+    /// How long a call waits for a process that starts. A little shorter than calls may take, so
+    /// that the error says what the call waited for.
+    fn patience_of_calls(&self) -> Duration {
+        let BackendTimeouts { connect, call, .. } = self.settings.timeouts;
+        let margin = (call / 8).min(Duration::from_secs(1));
+        let of_process = |_| connect.max(call - margin);
+        self.settings.process().map_or(connect, of_process)
+    }
+
+    /// The connection for a client's request, made within `patience` if necessary.
+    pub(crate) async fn lease_within(
+        self: &Arc<Self>,
+        patience: Duration,
+        client: &CallContext,
+    ) -> Result<Lease, BackendError> {
         let supervised = match self.existing(client) {
             Some(supervised) => supervised,
             None => {
-                let base = self.base.ready(self.settings.timeouts.connect).await?;
+                let base = self.base.ready(patience).await?;
                 if self.may_share_process(client, base.era()) {
                     // Determined once for each base connection.
                     let _ = self.sharing.find_out(&base).await;
@@ -425,7 +443,7 @@ impl SessionPool {
             }
         };
         let waking = WakeOnDrop(&self.turns);
-        let outcome = supervised.ready(self.settings.timeouts.connect).await;
+        let outcome = supervised.ready(patience).await;
         drop(waking);
         let outcome = match self.modern_base() {
             Some(base) => self.learn_era(base, client, outcome),

@@ -53,7 +53,7 @@ pub fn list_limits(config: &Config) -> ListLimits {
 }
 
 /// Lists read within this time are written together.
-const COLLECT: Duration = Duration::from_millis(250);
+const COLLECT: Duration = Duration::from_millis(50);
 /// Files of earlier versions: the one with the rules of names, and the ending of those with lists.
 const FORMER: (&str, &str) = ("names.json", ".lists");
 

@@ -1,21 +1,27 @@
 //! How long answers wait for servers that are still starting.
 //!
-//! A client gets the available entries at once and is notified of the rest, so that one slow server
-//! does not delay all others. A short wait remains, because some clients read lists once and ignore
-//! changes.
+//! Many clients read lists once and ignore changes, so a list waits until most servers have
+//! started. The client is notified of the rest.
 
 use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, BackendError, BackendState, BackendStatus, Starting};
 
-/// How long a client's list or description waits for a starting server, counted from the attempt to
-/// connect. No option: most servers start faster, and later ones are announced.
-const WAITED_FOR: Duration = Duration::from_secs(3);
+/// How long a client's list waits for a starting server, counted from the attempt to connect. No
+/// option: most servers start faster, and later ones are announced.
+fn list_wait() -> Duration {
+    fanlight_fair::limit("listWait", Duration::from_secs(10))
+}
+
+/// How long a description of several servers waits. Without a server it promises every list.
+const DESCRIPTION_WAIT: Duration = Duration::from_secs(3);
 
 /// How long a reading waits for a starting server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Until [`WAITED_FOR`] after the server began to start.
+    /// Until [`DESCRIPTION_WAIT`] after the server began to start.
+    Description,
+    /// Until [`list_wait`] after the server began to start.
     Brief,
     /// For the whole time that reading a list may take.
     Whole,
@@ -24,9 +30,14 @@ pub(super) enum Wait {
 impl Wait {
     /// The time to wait, at most `limit`.
     pub(super) fn time(self, backend: &dyn BackendClient, limit: Duration) -> Duration {
-        match (self, start_of(&backend.status())) {
-            (Self::Brief, Some(start)) => WAITED_FOR.saturating_sub(start.elapsed).min(limit),
-            _ => limit,
+        let wait = match self {
+            Self::Description => DESCRIPTION_WAIT,
+            Self::Brief => list_wait(),
+            Self::Whole => return limit,
+        };
+        match start_of(&backend.status()) {
+            Some(start) => wait.saturating_sub(start.elapsed).min(limit),
+            None => limit,
         }
     }
 }
