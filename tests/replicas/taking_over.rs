@@ -117,6 +117,26 @@ async fn session_over_http_goes_on_at_another_replica_when_its_own_is_killed() {
     );
 }
 
+/// The client must not throw away a session whose replica has not joined again.
+#[tokio::test]
+async fn session_is_not_unknown_while_its_replica_has_yet_to_join_an_empty_list() {
+    let (mut valkey, backend) = (Valkey::start().await, backend().await);
+    let group = LinkedGroup::new(backend.entry("only"), "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    valkey.kill().await;
+    for Linked { gateway, .. } in [&owner, &other] {
+        gateway.log.line_with("Valkey is away").await;
+    }
+    signal(&owner.gateway, Signal::STOP);
+    valkey.start_again(false).await;
+    until("one replica", async || members(&other.gateway).await == 1).await;
+    assert_eq!(client.post(&other, &say("1")).await.status, 503);
+    signal(&owner.gateway, Signal::CONT);
+    until("two replicas", async || members(&other.gateway).await == 2).await;
+    assert_eq!(client.post(&other, &say("2")).await.status, 200);
+}
+
 /// The canary is chosen by the session, not by its replica. A replica that has once looked up the
 /// session's owner remembers it.
 #[tokio::test]

@@ -155,6 +155,18 @@ return 1
 static IS_LISTED: LazyLock<Script> =
     LazyLock::new(|| Script::new("return redis.call('HEXISTS', KEYS[2], ARGV[1])"));
 
+/// Whether the list began less than a lease ago, so that live processes may not have joined yet.
+static IS_NEW: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local since = tonumber(redis.call('HGET', KEYS[2], '#since'))
+return (not since or now < since + ARGV[1]) and 1 or 0
+",
+    )
+});
+
 /// This process, as it joins.
 #[derive(Clone, Debug)]
 pub struct Me {
@@ -352,6 +364,13 @@ impl Membership {
         let mut script = self.script(&IS_LISTED);
         script.arg(id);
         self.0.shared.run(&script).await
+    }
+
+    /// Whether Valkey may have lost its data so recently that live processes are not listed again.
+    pub async fn may_lack_members(&self) -> bool {
+        let mut script = self.script(&IS_NEW);
+        script.arg(u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX));
+        self.0.shared.run(&script).await.unwrap_or(true)
     }
 
     async fn renew(&self, is_ending: bool, version: &mut String) -> Result<(), SharedError> {

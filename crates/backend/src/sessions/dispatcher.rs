@@ -312,14 +312,16 @@ impl Dispatcher {
     }
 
     /// A connection whose server determines the form of a client's request.
-    pub(crate) async fn server(
-        &self,
-        client: &CallContext,
-    ) -> Result<Arc<Connection>, BackendError> {
-        match self.pool.current(client) {
-            Some(connection) => Ok(connection),
-            None => Ok(self.lease(client).await?.connection),
+    pub(crate) async fn server(&self, call: &Call) -> Result<Arc<Connection>, BackendError> {
+        let client = &call.context;
+        if let Some(connection) = self.pool.current(client) {
+            return Ok(connection);
         }
+        if let Some(error) = self.pool.down(client) {
+            return Err(error);
+        }
+        let _permit = self.permit(client).await?;
+        Ok(Box::pin(self.wait_for_lease(call)).await?.connection)
     }
 
     /// Whether a server of 2025-11-25 requires that a tool is called as a task, by its tool list;

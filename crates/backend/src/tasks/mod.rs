@@ -160,7 +160,7 @@ impl TaskTranslation {
         progress: &CallProgress,
     ) -> Result<Response, BackendError> {
         use TaskDialect::{Extension, Requested};
-        let Some(server) = self.calls.server(&call.context).await?.tasks() else {
+        let Some(server) = self.calls.server(call).await?.tasks() else {
             return self.calls.exchange(call, progress).await;
         };
         let asks_for_task = call

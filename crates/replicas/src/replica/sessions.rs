@@ -78,6 +78,9 @@ return {'', redis.call('HGET', KEYS[1], 'record')}
     )
 });
 
+/// What [`CLAIM`] returns for a session without a record.
+const NO_RECORD: &str = "nobody";
+
 /// Releases a session that this replica owns by this claim and no later one.
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -279,6 +282,10 @@ impl SessionRecords for SessionsInValkey {
                     // This process is ending.
                     Err(_) => return Claimed::NotKnown,
                 };
+                if keeper == NO_RECORD && self.table.membership.may_lack_members().await {
+                    // The owner may be about to join and to write its record again.
+                    return Claimed::NotKnown;
+                }
                 let Some(other) = ProcessRun::parse(&keeper) else {
                     return Claimed::Nobody;
                 };
