@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_canonical::{Caller, ServerMessages};
+use fanlight_canonical::{Caller, Principal, ServerMessages};
 use fanlight_protocol::{Json, Method, Notification, Request};
 use tokio::sync::Notify;
 
@@ -97,6 +97,9 @@ impl UnsolicitedSender {
     pub(crate) fn owner(&self) -> String {
         let (principal, of_nobody) = match &self.origin {
             Origin::Base => return "Fanlight".to_owned(),
+            Origin::Pooled(principal) if *principal == Principal::gateway() => {
+                return "Fanlight".to_owned();
+            }
             Origin::Session(caller) => (caller.principal(), "a session"),
             Origin::Pooled(principal) => (principal, "clients without a session"),
             Origin::Request(principal) => (principal, "a client"),
