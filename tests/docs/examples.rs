@@ -120,7 +120,7 @@ async fn wrong_examples_are_found() {
             "sh needs=docker",
             "docker run x\nfanlight run --config fanlight.yaml",
         ),
-        block("sh serve", "fanlight"),
+        block("sh serve", "fanlight --config fanlight.yaml"),
         block("text", "a drawing"),
         "Run `fanlight list tools`, or `fanlight keys new NAME`.\n".to_owned(),
     ];

@@ -151,7 +151,10 @@ async fn call_of_a_legacy_client_does_not_go_on_under_a_policy_that_denies_it() 
 async fn call_of_a_legacy_client_that_began_without_policies_does_not_go_on_under_the_first() {
     const ON: &str = r#""policy":{"files":["*.cedar"]}"#;
     const OFF: &str = r#""policy":{}"#;
-    let mut scene = asking(Era::Legacy, EVERYTHING).await;
+    // Under a policy that permits everything it would go on.
+    let policies =
+        format!("{EVERYTHING}\nforbid(principal, action, resource == Tool::\"files/write_file\");");
+    let mut scene = asking(Era::Legacy, &policies).await;
     scene.configure(ON, OFF).await;
     let id = scene.open_with(CLIENT, BOB).await;
     let mut stream = scene

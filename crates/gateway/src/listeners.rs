@@ -205,7 +205,8 @@ impl Listeners {
             ..
         } = listener;
         registration.reads_as(view.reader());
-        match view.transparent() {
+        // Under any policy, updates are decided on one by one, since it may change.
+        match view.transparent().filter(|_| view.all_rights().is_none()) {
             Some(only) => {
                 // Announcements of the only server pass unchanged.
                 registration.announce_only(&Default::default());

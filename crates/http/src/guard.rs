@@ -146,6 +146,15 @@ impl Guard {
         &self.proxies
     }
 
+    /// Whether nothing suggests that a proxy forwards requests of other machines: no trusted
+    /// proxy, and only hosts of the loopback interface.
+    #[must_use]
+    pub fn is_for_this_machine(&self) -> bool {
+        let public = self.public_url.as_ref().map(|url| &url.host);
+        let mut hosts = self.hosts.iter().map(|named| &named.host).chain(public);
+        !self.any_host && self.proxies.0.is_empty() && hosts.all(Host::is_loopback)
+    }
+
     /// The listener's public URL, if known.
     #[must_use]
     pub fn public_url(&self) -> Option<&PublicUrl> {

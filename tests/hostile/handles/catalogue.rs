@@ -30,6 +30,10 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "knows whose client an operator would be, so that nobody approves their own call",
     ),
     (
+        "frontend::facts",
+        "says what tells the client of a request without a session",
+    ),
+    (
         "frontend::forwarding::client",
         "says to another replica who the client of a forwarded request is",
     ),

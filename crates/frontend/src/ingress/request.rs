@@ -1048,6 +1048,9 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
     }
 }
 
+/// The longest URI, in bytes, that a client may expect to subscribe to.
+const LONGEST_URI: usize = 64 << 10;
+
 /// Counts the memory of a subscription whose parameters have this size; returns its URI if it is new. It is noted before the server
 /// gets the request, since the server may send messages at once.
 fn note_subscription(
@@ -1063,8 +1066,14 @@ fn note_subscription(
         _ => None,
     };
     let Some(uri) = uri else { return Ok(None) };
-    let is_new = session.note_subscription(&uri, size).map_err(busy)?;
-    Ok(is_new.then(|| uri.into()))
+    match session.note_subscription(&uri, size) {
+        Ok(is_new) => Ok(is_new.then(|| uri.into())),
+        Err(_) if uri.len() > LONGEST_URI => {
+            let error = RpcError::new(code::INVALID_PARAMS, "the URI is too long");
+            Err(error.into())
+        }
+        Err(spent) => Err(busy(spent)),
+    }
 }
 
 fn busy(spent: Spent) -> Box<Refusal> {

@@ -399,19 +399,22 @@ impl Catalogue {
         let needed: Vec<_> = self.with(|state| {
             let needed = backends.into_iter().filter_map(|backend| {
                 let part = state.part(backend);
-                (!serves(backend, part)).then_some((backend, part.announced, part.is_hanging))
+                let may_wait = match part.loaded {
+                    // A snapshot needs something of each part.
+                    None => part.is_hanging && patience != Patience::Long,
+                    Some(_) => {
+                        !view.shows(backend) || (part.is_hanging && patience != Patience::Long)
+                    }
+                };
+                (!serves(backend, part)).then_some((backend, part.announced, may_wait))
             });
             needed.collect()
         });
         // Otherwise each request would take as long as reading a list may take.
         let topology = view.topology();
-        // A snapshot needs at least one part.
-        let shows_any = view.ids().next().is_some();
-        let (hanging, others): (Vec<_>, Vec<_>) =
-            needed.into_iter().partition(|(backend, _, is_hanging)| {
-                (*is_hanging && patience != Patience::Long) || (shows_any && !view.shows(*backend))
-            });
-        hanging
+        let (later, others): (Vec<_>, Vec<_>) =
+            needed.into_iter().partition(|(.., may_wait)| *may_wait);
+        later
             .iter()
             .for_each(|(backend, need, _)| self.read_in_background(topology, *backend, *need));
         let wait = if patience == Patience::Brief {
@@ -423,7 +426,7 @@ impl Catalogue {
             .into_iter()
             .map(|(backend, need, _)| self.read(topology, backend, need, wait, trace));
         let began = join_all(reading).await;
-        hanging.is_empty() && !began.contains(&true)
+        later.is_empty() && !began.contains(&true)
     }
 
     /// Reads the list if it has not been read. Returns whether it had been.

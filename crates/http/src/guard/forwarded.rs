@@ -20,7 +20,7 @@ const MAX_PROXIES: usize = 32;
 
 /// The networks of reverse proxies that are trusted to name their clients' addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedProxies(Vec<IpNet>);
+pub struct TrustedProxies(pub(super) Vec<IpNet>);
 
 /// A header without a client: it is malformed, or names only proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

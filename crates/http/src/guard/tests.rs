@@ -349,3 +349,24 @@ fn public_url_names_a_host_and_an_origin() {
         assert_eq!(of_page(foreign), Err(403), "{foreign}");
     }
 }
+
+#[test]
+fn listener_that_others_reach_is_not_for_this_machine_alone() {
+    let guard = |hosts: &[&str]| {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        Guard::new(&hosts, Origins::Own)
+    };
+    let at = |url| guard(&[]).with_public_url(PublicUrl::parse(url));
+    assert!(guard(&["localhost", "127.0.0.1:8080"]).is_for_this_machine());
+    assert!(at("http://127.0.0.1:8080").is_for_this_machine());
+    assert!(!at("https://mcp.example.com").is_for_this_machine());
+    for hosts in [["*"], ["mcp.example.com"]] {
+        assert!(!guard(&hosts).is_for_this_machine());
+    }
+    let proxies = TrustedProxies::new(vec!["127.0.0.1/32".parse().unwrap()]);
+    assert!(
+        !guard(&[])
+            .with_trusted_proxies(proxies)
+            .is_for_this_machine()
+    );
+}

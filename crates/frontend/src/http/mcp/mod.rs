@@ -106,7 +106,8 @@ impl Serve for Endpoint {
                 }
                 (Ok(_), None) if is_public => self.well_known(&head),
                 (Ok(_), None) => {
-                    let fields = Fields::of(&head.headers);
+                    let mut fields = Fields::of(&head.headers);
+                    fields.is_proxied |= !guard.is_for_this_machine();
                     let client = connection
                         .peer
                         .map(|peer| guard.trusted_proxies().client(peer, &head.headers));
