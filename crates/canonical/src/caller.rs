@@ -2,6 +2,7 @@
 //! comes from.
 
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,8 +44,8 @@ pub enum SameClient {
     Connection,
     /// Their principal.
     Principal,
-    /// Their machine, which is Fanlight's own, and their user on it, if a Unix socket tells.
-    Machine(Option<u32>),
+    /// Their address on Fanlight's own machine, or their user on it, if a Unix socket tells.
+    Machine(Option<IpAddr>, Option<u32>),
 }
 
 impl SameClient {
@@ -54,7 +55,7 @@ impl SameClient {
         match self {
             Self::Connection => "connection",
             Self::Principal => "principal",
-            Self::Machine(_) => "machine",
+            Self::Machine(..) => "machine",
         }
     }
 }

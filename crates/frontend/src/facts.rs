@@ -35,9 +35,12 @@ impl TransportFacts<'_> {
             Network::Stdio => Some(SameClient::Connection),
             _ if !principal.is_anonymous() => Some(SameClient::Principal),
             _ if self.is_proxied => None,
-            Network::Http { client, .. } => client
-                .is_none_or(|address| address.ip().to_canonical().is_loopback())
-                .then_some(SameClient::Machine(self.user)),
+            Network::Http { client, .. } => {
+                let address = client.map(|address| address.ip().to_canonical());
+                address
+                    .is_none_or(|address| address.is_loopback())
+                    .then_some(SameClient::Machine(address, self.user))
+            }
         }
     }
 

@@ -9,11 +9,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::oauth::{Challenge, OAuthError, ProvenRequest, Scopes};
+use crate::oauth::{Challenge, OAuthError, ProvenRequest};
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -23,7 +22,7 @@ use zeroize::Zeroizing;
 use self::held::Held;
 use crate::audit::GrantRecord;
 use crate::record::{Grant, SIGN_IN_TIME};
-use crate::server::{Method, Server};
+use crate::server::{Method, Server, Wanted};
 use crate::store::{Owner, Stamp, Store, StoreError};
 
 /// How often to check whether another process has changed something.
@@ -93,20 +92,6 @@ pub enum NoAccess {
     SignIn(Box<Wanted>),
     /// The user cannot do anything about it. The text is for operators.
     Unavailable(String),
-}
-
-/// A server's requirements for signing in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Wanted {
-    /// The URL of the server's metadata, if it named one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_metadata: Option<Url>,
-    /// The scopes to ask for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scopes: Option<Scopes>,
-    /// Whether the server requires DPoP proofs of possession.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_dpop: bool,
 }
 
 /// A server's refusal of a message.

@@ -11,12 +11,13 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 use url::Url;
 
-use crate::access::{UserAccess, Wanted};
+use crate::access::UserAccess;
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
 use crate::error::{SignInError, unkept};
 use crate::oauth::{Discovered, MachineAccess, OAuthError};
 use crate::peers::Peers;
 use crate::record::{Grant, UserKey};
+use crate::server::Wanted;
 use crate::server::{Method, Server, ServerSettings};
 use crate::store::{Exported, Owner, Store, StoreError};
 

@@ -22,7 +22,7 @@ mod sign_in;
 mod store;
 mod uses;
 
-pub use access::{Message, NoAccess, Refused, UserAccess, Wanted};
+pub use access::{Message, NoAccess, Refused, UserAccess};
 pub use audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord, NotOnRecord};
 pub use connection::{Purged, UserConnection, all_connections, connections, purge, purge_of};
 pub use error::SignInError;
@@ -34,6 +34,7 @@ pub use pages::SignInPages;
 pub use record::{Grant, UserKey};
 pub use rules::SignInRules;
 pub use sealing_key::{KeyPlace, Keyring, NoKeyring, SealingKeyError};
+pub use server::Wanted;
 pub use server::{Method, ServerSettings, SignInMethod};
 pub use sign_in::{Begun, Callback, Offer, issuer_name};
 pub use store::{

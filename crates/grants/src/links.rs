@@ -11,7 +11,7 @@ use fanlight_protocol::seal::Seal;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::access::Wanted;
+use crate::server::Wanted;
 use crate::store::{Owner, Store, StoreError, seconds};
 
 /// The prefix of the sign-in pages' paths.

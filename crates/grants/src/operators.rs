@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use url::Url;
 
-use crate::access::Wanted;
 use crate::error::{SignInError, unsealed, unusable};
 use crate::oauth::{
     AuthorizationRequest, CallbackParameters, ClientRegistration, Discovered, OAuthError,
@@ -24,6 +23,7 @@ use crate::oauth::{
 use crate::pages::identify::proof_of;
 use crate::peers::Peers;
 use crate::record::{OperatorSession, Proof};
+use crate::server::Wanted;
 use crate::server::{Server, ServerSettings};
 use crate::sign_in::{Callback, Offer};
 use crate::store::{LeaseOutcome, Leased, Owner, Store, StoreError};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::access::Wanted;
 use crate::error::{SignInError, failed, unkept};
 use crate::oauth::{
     ClientMetadata, ClientRegistration, Discovered, OAuthError, Provider, register,
@@ -13,6 +12,7 @@ use crate::oauth::{
 use crate::outcomes::{Outcomes, Pauses};
 use crate::record::RegisteredClient;
 use crate::server::Server;
+use crate::server::Wanted;
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The client name that authorization servers show to users.

@@ -8,6 +8,7 @@ use crate::oauth::{
     OAuthError, Provider, Scopes, TokenTarget, discover,
 };
 use http::HeaderName;
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 use url::Url;
 
@@ -232,4 +233,18 @@ impl SignInMethod {
             scopes,
         }
     }
+}
+
+/// A server's requirements for signing in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The URL of the server's metadata, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_metadata: Option<Url>,
+    /// The scopes to ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Scopes>,
+    /// Whether the server requires DPoP proofs of possession.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_dpop: bool,
 }

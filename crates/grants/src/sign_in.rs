@@ -9,7 +9,6 @@ use fanlight_credentials::{Authenticate, IdToken, SignInError as Unidentified};
 use tracing::{info, warn};
 use url::Url;
 
-use crate::access::Wanted;
 use crate::audit::GrantChangeKind;
 use crate::error::{SignInError, failed, unkept, unusable};
 use crate::grants::Grants;
@@ -20,6 +19,7 @@ use crate::oauth::{
 };
 use crate::peers::{Peers, forget_client, registered};
 use crate::record::{BegunSignIn, GivenFor, Grant, SIGN_IN_TIME};
+use crate::server::Wanted;
 use crate::server::{Server, SignInMethod};
 use crate::store::{Owner, Store};
 use crate::uses;

@@ -10,6 +10,8 @@ use crate::scripted::{Backend, Era, Gate, Reply, Transport, config};
 
 const RESOURCE: &str = "test://r";
 const ASKABLE: &str = r#"{"roots":{}}"#;
+/// The capabilities of another client.
+const ALSO_ASKABLE: &str = r#"{"roots":{},"sampling":{}}"#;
 
 /// A server whose processes each announce a change of [`RESOURCE`] during a call.
 async fn server() -> Backend {
@@ -124,8 +126,12 @@ async fn change_that_every_process_announces_is_told_once() {
         )
         .await;
         stream.event().await.unwrap().unwrap();
-        let calls =
-            async { tokio::join!(call(&gateway, ASKABLE, tool), call(&gateway, ASKABLE, tool)) };
+        let calls = async {
+            tokio::join!(
+                call(&gateway, ASKABLE, tool),
+                call(&gateway, ALSO_ASKABLE, tool)
+            )
+        };
         tokio::join!(calls, async {
             gate.reached(2).await;
             gate.open();

@@ -192,17 +192,17 @@ async fn client_without_session_keeps_its_process_if_something_tells_it() {
         of(&anonymous, SameClient::Connection, NAMED),
         of(
             &anonymous,
-            SameClient::Machine(None),
+            SameClient::Machine(None, None),
             r#"{"name":"a","version":"1"}"#,
         ),
         of(
             &anonymous,
-            SameClient::Machine(None),
+            SameClient::Machine(None, None),
             r#"{"name":"b","version":"1"}"#,
         ),
         of(
             &anonymous,
-            SameClient::Machine(Some(7)),
+            SameClient::Machine(None, Some(7)),
             r#"{"name":"a","version":"1"}"#,
         ),
         of(&ann, SameClient::Principal, NAMED),

@@ -24,8 +24,9 @@ const MOST: usize = 500;
 
 /// Prints the matching traces, newest first, or the named trace.
 pub async fn traces(args: &TracesArgs, common: &CommonArgs) -> Result<(), Failure> {
+    let id = args.trace_id.as_deref().map(checked).transpose()?;
     let admin = Admin::find(&args.admin, common).await?;
-    match &args.trace_id {
+    match id {
         Some(id) => one(&admin, id, args.json).await,
         None => list(&admin, args).await,
     }
@@ -119,7 +120,8 @@ fn columns(traces: &[&Value], clock: impl Fn(f64) -> String, digits: usize) -> V
     ]
 }
 
-async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
+/// The id in lower case, or its first digits.
+fn checked(id: &str) -> Result<String, Failure> {
     let id = id.to_ascii_lowercase();
     // A `traceparent` contains the id.
     let id = id.split('-').find(|part| part.len() == 32).unwrap_or(&id);
@@ -128,10 +130,14 @@ async fn one(admin: &Admin, id: &str, json: bool) -> Result<(), Failure> {
             "a trace id has 32 hexadecimal digits; `fanlight traces` lists the traces",
         ));
     }
+    Ok(id.to_owned())
+}
+
+async fn one(admin: &Admin, id: String, json: bool) -> Result<(), Failure> {
     let id = &if id.len() == 32 {
-        id.to_owned()
+        id
     } else {
-        whole_id(admin, id).await?
+        whole_id(admin, &id).await?
     };
     let text = admin.get(&format!("/api/traces/{id}"), &[]).await?;
     if json {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::pin::Pin;
 
 use super::StoreError;
-use super::database::{Change, Entry, Kind, Stamp, decode, encode};
+use super::database::{Change, Entry, Stamp, decode, encode};
+use super::kind::Kind;
 
 /// How often to retry a change after other processes were faster.
 const ATTEMPTS: usize = 8;

@@ -11,13 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::backends::FileBackend;
 use redb::{
     Builder, ConcurrencyMode, DatabaseError, ReadableDatabase as _, ReadableTable,
-    ReadableTableMetadata as _, StorageError, Table, TableDefinition, TableError,
+    ReadableTableMetadata as _, StorageError, Table, TableError,
 };
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::StoreError;
 use super::epochs::Epochs;
+use super::kind::Kind;
 use crate::folder::Folder;
 
 /// The name of the file.
@@ -26,115 +27,6 @@ pub const FILE: &str = "grants.redb";
 const CACHE: usize = 1 << 20;
 /// The size limits of an entry: about a user or an authorization server, and of another kind.
 const LONGEST: (usize, usize) = (128 << 10, 256 << 20);
-
-/// The kind of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A user's grant at a server.
-    Grant,
-    /// A key that a user has deposited for a server.
-    UserKey,
-    /// A registration at an authorization server.
-    Client,
-    /// A sign-in that a user has agreed to and not finished yet.
-    SignIn,
-    /// The user of a browser, identified a moment ago.
-    Browser,
-    /// A server's lists and description.
-    Lists,
-    /// The rules for naming servers' tools and prompts.
-    Names,
-    /// The server of a client's task.
-    Task,
-    /// The epoch of an owner's record, in a common store.
-    Epoch,
-}
-
-impl Kind {
-    /// All kinds of records.
-    pub const ALL: [Self; 8] = [
-        Self::Grant,
-        Self::UserKey,
-        Self::Client,
-        Self::SignIn,
-        Self::Browser,
-        Self::Lists,
-        Self::Names,
-        Self::Task,
-    ];
-
-    /// Whether the data is about users, or about authorization servers for users. Without users,
-    /// such data cannot be recreated.
-    #[must_use]
-    pub fn is_of_users(self) -> bool {
-        match self {
-            Self::Grant
-            | Self::UserKey
-            | Self::Client
-            | Self::SignIn
-            | Self::Browser
-            | Self::Epoch => true,
-            Self::Lists | Self::Names | Self::Task => false,
-        }
-    }
-
-    /// The name of the kind in exports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Grant => "grant",
-            Self::UserKey => "user key",
-            Self::Client => "client",
-            Self::SignIn => "sign-in",
-            Self::Browser => "browser",
-            Self::Lists => "lists",
-            Self::Names => "names",
-            Self::Task => "task",
-            Self::Epoch => "epoch",
-        }
-    }
-
-    fn table(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
-        TableDefinition::new(self.as_str())
-    }
-
-    /// The limit of entries of the kind.
-    #[must_use]
-    pub fn most(self) -> u64 {
-        match self {
-            Self::Grant | Self::UserKey | Self::Epoch => 100_000,
-            Self::Browser | Self::Task => 10_000,
-            Self::Client | Self::SignIn | Self::Lists | Self::Names => 1000,
-        }
-    }
-
-    /// The limit of entries of the kind per principal. Entries without a principal have no further
-    /// limit.
-    #[must_use]
-    pub fn most_of_one(self) -> u64 {
-        match self {
-            Self::Grant | Self::UserKey | Self::Epoch => 256,
-            // More than a user continues at a time: earlier ones have been abandoned.
-            Self::SignIn | Self::Browser => 16,
-            Self::Client | Self::Lists | Self::Names | Self::Task => self.most(),
-        }
-    }
-
-    /// Whether the oldest entry is removed when there are too many. A user can begin a sign-in
-    /// again, or identify themselves again, and a client can be registered again.
-    #[must_use]
-    pub fn gives_way(self) -> bool {
-        matches!(
-            self,
-            Self::Client | Self::SignIn | Self::Browser | Self::Task | Self::Epoch
-        )
-    }
-
-    /// Whether records of the kind are sealed for an epoch, which ends when one is removed.
-    pub(super) fn has_epochs(self) -> bool {
-        matches!(self, Self::Grant | Self::UserKey)
-    }
-}
 
 /// One entry in its stored form.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use aws_lc_rs::digest::{SHA256, digest};
 use tracing::warn;
 
-use super::database::Kind;
+use super::kind::Kind;
 use crate::folder::Folder;
 
 /// The name of the file.

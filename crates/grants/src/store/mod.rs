@@ -5,6 +5,7 @@
 mod common;
 mod database;
 mod epochs;
+mod kind;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -26,8 +27,9 @@ use zeroize::Zeroizing;
 pub use self::common::{CommonEntries, CommonError, Exchange, Exchanged, Pending};
 pub(crate) use self::database::seconds;
 use self::database::{Change, Database, Entry, SET_ASIDE};
-pub use self::database::{FILE, Kind, Lease, Stamp};
+pub use self::database::{FILE, Lease, Stamp};
 use self::epochs::Epochs;
+pub use self::kind::Kind;
 use crate::folder::Folder;
 use crate::sealing_key::{KeyPlace, Keyring, SealingKeyError, keys_of};
 
