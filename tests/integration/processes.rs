@@ -615,8 +615,7 @@ async fn calls_at_once(mcp: std::net::SocketAddr, count: usize) {
     }
 }
 
-/// Each call needs its own process. A call takes milliseconds and a start seconds, so calls wait
-/// for a free process.
+/// Calls of one client share its process, and wait for it to start.
 #[tokio::test]
 async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_started() {
     let server = backend(Era::Legacy, Transport::Stdio).await;
@@ -631,9 +630,9 @@ async fn calls_at_once_wait_for_a_process_that_is_free_before_another_has_starte
     for _ in 0..2 {
         calls_at_once(gateway.mcp, 8).await;
         assert_eq!(
-            pids(&folder, "pids", 2).await.len(),
-            2,
-            "of the gateway itself, and of the calls"
+            pids(&folder, "pids", 3).await.len(),
+            3,
+            "of the gateway itself, of its lists, and of the calls"
         );
     }
     signal_and_wait(&mut gateway.child, Signal::TERM).await;
