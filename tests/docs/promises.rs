@@ -75,7 +75,7 @@ impl Sources {
             let segments: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
             let within =
                 |part: &&str| segments.contains(part) || text.contains(&format!("mod {part} {{"));
-            folders.iter().all(|part| within(part))
+            folders.iter().all(within)
                 && (within(last) && text.lines().any(is_test) || has_test(text, last))
         })
     }
