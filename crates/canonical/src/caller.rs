@@ -2,7 +2,6 @@
 //! comes from.
 
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,8 +43,9 @@ pub enum SameClient {
     Connection,
     /// Their principal.
     Principal,
-    /// Their address on Fanlight's own machine, or their user on it, if a Unix socket tells.
-    Machine(Option<IpAddr>, Option<u32>),
+    /// A number for their address on Fanlight's own machine, or for their user on it, if a Unix
+    /// socket tells.
+    Machine(u32),
 }
 
 impl SameClient {
@@ -55,7 +55,7 @@ impl SameClient {
         match self {
             Self::Connection => "connection",
             Self::Principal => "principal",
-            Self::Machine(..) => "machine",
+            Self::Machine(_) => "machine",
         }
     }
 }

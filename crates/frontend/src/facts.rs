@@ -36,10 +36,15 @@ impl TransportFacts<'_> {
             _ if !principal.is_anonymous() => Some(SameClient::Principal),
             _ if self.is_proxied => None,
             Network::Http { client, .. } => {
-                let address = client.map(|address| address.ip().to_canonical());
-                address
-                    .is_none_or(|address| address.is_loopback())
-                    .then_some(SameClient::Machine(address, self.user))
+                let number = match client.map(|address| address.ip().to_canonical()) {
+                    Some(IpAddr::V4(address)) if address.is_loopback() => address.to_bits(),
+                    // Only `::1` is a loopback address.
+                    Some(IpAddr::V6(address)) if address.is_loopback() => 1,
+                    Some(_) => return None,
+                    // No address begins with this bit.
+                    None => self.user.map_or(0, |user| user | 1 << 31),
+                };
+                Some(SameClient::Machine(number))
             }
         }
     }

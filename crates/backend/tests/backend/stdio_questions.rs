@@ -192,17 +192,17 @@ async fn client_without_session_keeps_its_process_if_something_tells_it() {
         of(&anonymous, SameClient::Connection, NAMED),
         of(
             &anonymous,
-            SameClient::Machine(None, None),
+            SameClient::Machine(1),
             r#"{"name":"a","version":"1"}"#,
         ),
         of(
             &anonymous,
-            SameClient::Machine(None, None),
+            SameClient::Machine(1),
             r#"{"name":"b","version":"1"}"#,
         ),
         of(
             &anonymous,
-            SameClient::Machine(None, Some(7)),
+            SameClient::Machine(7),
             r#"{"name":"a","version":"1"}"#,
         ),
         of(&ann, SameClient::Principal, NAMED),
