@@ -47,7 +47,7 @@ struct Writing {
     writers: usize,
     /// Its process id.
     id: Option<u32>,
-    /// Whom it serves.
+    /// The owner, for operators.
     owner: String,
     since: SystemTime,
     /// The time of its last output on standard error, or of its start.

@@ -36,7 +36,7 @@ pub struct Caller {
     client: Option<SameClient>,
 }
 
-/// What tells that requests without a session come from one client.
+/// The sign that requests without a session come from one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SameClient {
     /// Their connection, which is standard input.
@@ -150,13 +150,13 @@ impl Caller {
         self.server_sessions.as_ref()
     }
 
-    /// This caller with what tells its client, if anything does.
+    /// This caller with the sign that tells its client.
     #[must_use]
     pub fn with_client(self, client: Option<SameClient>) -> Self {
         Self { client, ..self }
     }
 
-    /// What tells the client of a request without a session.
+    /// The sign that tells the client of a request without a session.
     #[must_use]
     pub fn client(&self) -> Option<SameClient> {
         self.client

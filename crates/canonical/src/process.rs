@@ -24,7 +24,7 @@ pub struct RunningProcess {
     pub process: u64,
     /// The process id. On Linux, the id of the guard that started the process and ends with it.
     pub id: Option<u32>,
-    /// Whom it serves.
+    /// The owner: Fanlight, a principal or a kind of clients.
     pub owner: String,
     /// When it was started.
     pub since: SystemTime,

@@ -29,7 +29,7 @@ impl TransportFacts<'_> {
         }
     }
 
-    /// What tells which client of a principal sent a message without a session.
+    /// The sign that tells the client of a message without a session.
     pub(crate) fn client_of(&self, principal: &Principal) -> Option<SameClient> {
         match self.network {
             Network::Stdio => Some(SameClient::Connection),

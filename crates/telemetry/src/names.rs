@@ -108,8 +108,8 @@ attributes! {
     BACKEND_NAME = "fanlight.backend.name" on [Server, Client, Internal];
     /// The number of the attempt, from 1.
     ATTEMPT = "fanlight.attempt" on [Client];
-    /// What alone tells the client of a request without a session, whose state its server may keep:
-    /// its `principal`, its `machine`, or nothing (`request`).
+    /// The only sign of the client of a request without a session, whose state its server may keep:
+    /// its `principal`, its `machine`, or none (`request`).
     TOLD_BY = "fanlight.client.told_by" on [Client];
     /// The canary that served the client in place of the requested server.
     CANARY = "fanlight.canary" on [Server];

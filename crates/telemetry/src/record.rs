@@ -107,7 +107,7 @@ pub(crate) struct OptionalFields {
     pub(crate) result: Option<String>,
     /// The decision of the policy about the request, and which policies decided.
     pub(crate) policy: Option<String>,
-    /// What alone tells the client of a request without a session.
+    /// The only sign of the client of a request without a session.
     pub(crate) told_by: Option<String>,
     /// The canary that served the client in place of the requested server.
     pub(crate) canary: Option<String>,

@@ -42,7 +42,7 @@ struct RunningProcess {
     process: u64,
     /// The process id; on Linux the id of its guard, which has started it and ends with it.
     id: Option<u32>,
-    /// Whom it serves: `Fanlight` for lists, a principal, or unauthenticated clients.
+    /// The owner: `Fanlight` for lists, a principal, or unauthenticated clients.
     owner: String,
     since_ms: f64,
 }

@@ -34,7 +34,7 @@ pub(crate) struct Backend {
     revision: Option<&'static str>,
     /// The reason why it cannot be used.
     error: Option<String>,
-    /// The number of its running processes, by whom they serve.
+    /// The number of its running processes, by their owner.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     processes: BTreeMap<String, usize>,
     /// Its endpoints, if it has several.

@@ -20,7 +20,7 @@ pub(super) enum Owner {
     /// All of a principal's clients without a session that have these capabilities and cannot be
     /// asked anything.
     Capabilities(Principal, Bytes),
-    /// One client without a session, and what it has declared.
+    /// One client without a session, and its declared capabilities and description.
     Client(Holder, SameClient, Bytes),
     /// One request without a session, whose client can be asked and is not known. A server may keep the client's
     /// answers for the whole session. So another client must not use it, who may be another person

@@ -93,7 +93,7 @@ impl UnsolicitedSender {
         self.process
     }
 
-    /// Whom its connection serves, for operators.
+    /// The owner of its connection, for operators.
     pub(crate) fn owner(&self) -> String {
         let (principal, of_nobody) = match &self.origin {
             Origin::Base => return "Fanlight".to_owned(),

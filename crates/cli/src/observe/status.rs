@@ -222,7 +222,7 @@ fn start_of(backend: &Value) -> Option<String> {
     ))
 }
 
-/// The processes of a server with several, and whom they serve.
+/// The processes of a server with several, by their owners.
 fn processes_of(backend: &Value) -> Option<String> {
     let processes = backend.get("processes")?.as_object()?;
     let count = |(_, count): (_, &Value)| count.as_u64().unwrap_or_default();

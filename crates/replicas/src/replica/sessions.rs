@@ -78,7 +78,7 @@ return {'', redis.call('HGET', KEYS[1], 'record')}
     )
 });
 
-/// What [`CLAIM`] returns for a session without a record.
+/// The answer of [`CLAIM`] for a session without a record.
 const NO_RECORD: &str = "nobody";
 
 /// Releases a session that this replica owns by this claim and no later one.

@@ -128,7 +128,7 @@ impl MessageReceiver {
         self.0.is_empty()
     }
 
-    /// The next message, which must be a pause: its time, and what ends it earlier.
+    /// The next message, which must be a pause: its time, and an earlier end.
     pub(crate) async fn pause(&mut self) -> (Option<Duration>, Arc<Notify>) {
         match tokio::time::timeout(PATIENCE, self.next())
             .await
