@@ -14,7 +14,7 @@ use crate::harness::{Gateway, within};
 use crate::peers::{NOISY, OTHER as OTHER_PEER, request_from, session_from};
 use crate::raw_client::{
     Connection, INITIALIZED, JSON_HEADERS, LISTEN, NEWEST_LEGACY, Response, StdioClient,
-    initialize, legacy_request, modern_headers, modern_request,
+    initialize, legacy_request, modern_headers, modern_request, post_modern_on,
 };
 use crate::scripted::{Backend, Era, Fault, Reply, Transport};
 use crate::target::{Bounds, Target};
