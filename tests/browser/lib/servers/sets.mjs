@@ -129,7 +129,7 @@ function hostile() {
     { name: "many_choices", inputSchema: object({ one: { enum: names.map(([name]) => name) }, shapes: { oneOf: names.slice(0, 5000).map(([name]) => ({ title: name, ...object({ [name]: { const: name } }) })) } }) },
     { name: "bad_pattern", inputSchema: object({ text: { type: "string", pattern: "^(a+)+$" } }) },
     { name: "invoice_\u202egnp.exe", title: "a\u2066b", inputSchema: { type: "object" } },
-    { name: "no_schema", inputSchema: { type: "object", properties: { x: 7, y: null, z: [], w: { type: ["string", "integer", 7] }, v: { enum: "x" }, u: { oneOf: {} }, t: { anyOf: [null, 7] }, s: { $ref: 7 }, r: { required: 7, properties: { q: true } }, p: { type: "array", items: 7 } } } },
+    { name: "no_schema", inputSchema: { type: "object", properties: { x: { type: 7 }, y: { type: null }, z: { type: [] }, w: { type: ["string", "integer", 7] }, v: { enum: "x" }, u: { oneOf: {} }, t: { anyOf: [null, 7] }, s: { $ref: 7 }, r: { required: 7, properties: { q: true } }, p: { type: "array", items: 7 } } } },
   ];
   return { tools, call: async (name, given) => given };
 }
