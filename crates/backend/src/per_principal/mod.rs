@@ -39,6 +39,8 @@ const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"
 /// How long a call waits for a user's sign-in in progress. People take some seconds, and clients
 /// give up after a minute.
 const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
+/// The wait for the user of a call that has accepted a link, while nobody signs in.
+const UNUSED_LINK: Duration = Duration::from_secs(5);
 
 const LIST_CHANGES: [Method; 3] = [
     Method::ToolsChanged,
@@ -143,20 +145,21 @@ impl BackendPerPrincipal {
         if !found.as_ref().is_err_and(|error| error.sign_in().is_some()) {
             return found;
         }
-        let signing_in = self.credentials.of(&owner(caller)).signing_in();
-        if signing_in.is_none() && client.has_accepted_link.get().is_none() {
-            return found;
-        }
-        let signed_in = async {
-            match signing_in {
-                Some(signing_in) => signing_in.await,
-                None => self.has_credentials(caller).await,
+        let signing_in = || self.credentials.of(&owner(caller)).signing_in();
+        let mut begun = signing_in();
+        if begun.is_none() {
+            if client.has_accepted_link.get().is_none() {
+                return found;
             }
-        };
-        let _ = self
-            .shutdown
-            .run_until_cancelled(timeout(LONGEST_SIGN_IN, signed_in))
-            .await;
+            // The link may be one of an earlier sign-in, which the server does not accept any more.
+            let there = timeout(UNUSED_LINK, self.has_credentials(caller));
+            let _ = self.shutdown.run_until_cancelled(there).await;
+            begun = signing_in();
+        }
+        if let Some(begun) = begun {
+            let signed_in = timeout(LONGEST_SIGN_IN, begun);
+            let _ = self.shutdown.run_until_cancelled(signed_in).await;
+        }
         self.of(caller).await
     }
 
