@@ -671,14 +671,9 @@ impl SessionPool {
         connection: Arc<Connection>,
         in_use: InUse,
     ) -> Lease {
-        let owner = match client.session() {
-            None => self.owner(client),
-            Some(_) => None,
-        };
-        let is_of_request = |owner: &Owner| matches!(owner, Owner::Request(_));
-        let release = owner.filter(is_of_request).map(|owner| Release {
+        let release = self.has_one_for_each_request(client).then(|| Release {
             pool: Arc::clone(self),
-            owner,
+            owner: Owner::Request(client.caller.clone()),
             capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
             since: Instant::now(),
         });
@@ -701,21 +696,32 @@ impl SessionPool {
         if client.session().is_some() && !self.shares_process(client) {
             return Some(Owner::Session(caller.clone()));
         }
+        if self.has_one_for_each_request(client) {
+            return Some(Owner::Request(caller.clone()));
+        }
         let largest = self.largest_description();
-        let lets_ask = !is_own && Declared::lets_ask(client, largest);
         let shares_base = !self.catalogue && (is_own || *principal == Principal::anonymous());
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
         let capabilities = Declared::key(client, largest).or_else(none)?;
         Some(match caller.client() {
-            Some(told) if lets_ask || told == SameClient::Connection => {
+            Some(told) if told == SameClient::Connection || Declared::lets_ask(client, largest) => {
                 let info = client.client_info.as_ref().map(Json::bytes);
                 let info = info.filter(|info| info.len() <= largest);
                 let declared = [&*capabilities, info.map_or(&[], Bytes::as_ref)].concat();
                 Owner::Client(caller.holder().clone(), told, declared.into())
             }
-            _ if lets_ask => Owner::Request(caller.clone()),
             _ => Owner::Capabilities(principal.clone(), capabilities),
         })
+    }
+
+    /// Whether each request of a client needs its own connection to a legacy server, since nothing
+    /// tells which client it is.
+    fn has_one_for_each_request(&self, client: &CallContext) -> bool {
+        client.session().is_none()
+            && client.caller.client().is_none()
+            && !client.caller.is_gateway()
+            && self.policy != SessionPolicy::Shared
+            && Declared::lets_ask(client, self.largest_description())
     }
 
     /// Continues the session at the server that another process opened for a client's session, if
