@@ -9,8 +9,8 @@ use fanlight_protocol::sse::{self, Event, EventDecoder};
 use fanlight_telemetry::metrics::{BackendMetrics, Direction};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use super::HttpTransport;
 use super::client::{HttpError, HttpResponse};
-use super::{HttpTransport, MAX_REDIRECTS};
 use crate::memory::Arriving;
 use crate::request::TransportContext;
 use crate::settings::RetryDelays;
@@ -119,24 +119,17 @@ impl HttpTransport {
         &self,
         last_event: Option<&HeaderValue>,
     ) -> Result<Opened, BackendError> {
-        let mut redirects = 0;
-        let http = loop {
+        let get = || {
             let mut headers = self.headers.of_message();
             headers.remove(header::CONTENT_TYPE);
             headers.insert(header::ACCEPT, HeaderValue::from_static(sse::CONTENT_TYPE));
             if let Some(id) = last_event {
                 let _ = headers.try_insert(LAST_EVENT_ID, id.clone());
             }
-            let (get, target) = (http::Method::GET, self.target());
-            let asked = self
-                .endpoint
-                .execute_lasting(&target, get, headers, Bytes::new());
-            let http = asked.await.map_err(|error| self.endpoint.failure(&error))?;
-            redirects += 1;
-            if redirects > MAX_REDIRECTS || !self.follow(&http) {
-                break http;
-            }
+            self.endpoint
+                .execute_lasting(&self.target(), http::Method::GET, headers, Bytes::new())
         };
+        let http = self.send_followed(get).await?;
         let status = http.status;
         if status.is_success() && super::answer::is_events(&http) {
             return Ok(Opened::Stream(Box::new(EventStream::new(

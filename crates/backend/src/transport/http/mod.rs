@@ -172,7 +172,7 @@ impl HttpTransport {
     /// and 15.4.9); returns whether to repeat this one. The target must have the same origin, since
     /// it gets the configured headers, credentials included.
     fn follow(&self, response: &HttpResponse) -> bool {
-        if !is_redirect(response.status.as_u16()) {
+        if !matches!(response.status.as_u16(), 307 | 308) {
             return false;
         }
         let location = response.headers.get(http::header::LOCATION);
@@ -185,18 +185,26 @@ impl HttpTransport {
         true
     }
 
-    /// Sends a notification.
-    pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
+    /// Sends a message, and sends it again wherever it is redirected to.
+    async fn send_followed(
+        &self,
+        mut send: impl FnMut() -> Exchange + Send,
+    ) -> Result<HttpResponse, BackendError> {
         let mut redirects = 0;
-        let status = loop {
-            let sent = self.post(text.clone()).await;
+        loop {
+            let sent = send().await;
             let http = sent.map_err(|error| self.endpoint.failure(&error))?;
             redirects += 1;
             if redirects > MAX_REDIRECTS || !self.follow(&http) {
-                break http.status;
+                return Ok(http);
             }
-        };
-        match status.as_u16() {
+        }
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, text: Bytes) -> Result<(), BackendError> {
+        let http = self.send_followed(|| self.post(text.clone())).await?;
+        match http.status.as_u16() {
             status @ (401 | 403) => Err(BackendError::Unauthorized { status }),
             status @ 400.. => {
                 tracing::debug!(
@@ -296,11 +304,6 @@ pub(crate) fn too_many_redirects() -> BackendError {
     BackendError::Malformed {
         reason: format!("more than {MAX_REDIRECTS} redirects"),
     }
-}
-
-/// Whether a status redirects a request as it is.
-fn is_redirect(status: u16) -> bool {
-    matches!(status, 307 | 308)
 }
 
 /// Reads the short rest of a response without further content, so that the connection returns to
