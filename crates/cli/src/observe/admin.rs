@@ -180,15 +180,9 @@ impl Admin {
         path: &str,
         body: String,
     ) -> Result<reqwest::Response, Failure> {
-        let mut url = self.place.base.clone();
-        url.set_path(path);
-        let request = self
-            .http
-            .post(url)
-            .header("content-type", "application/json")
-            .header("accept", "text/event-stream")
-            .body(body);
-        self.stream(request).await
+        let request = self.json_to(path, body);
+        self.stream(request.header("accept", "text/event-stream"))
+            .await
     }
 
     async fn stream(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Failure> {
@@ -222,6 +216,15 @@ impl Admin {
         Ok(url)
     }
 
+    fn json_to(&self, path: &str, body: String) -> reqwest::RequestBuilder {
+        let mut url = self.place.base.clone();
+        url.set_path(path);
+        let request = self.http.post(url);
+        request
+            .header("content-type", "application/json")
+            .body(body)
+    }
+
     fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         match &self.place.token {
             Some(token) => request.bearer_auth(token),
@@ -231,14 +234,7 @@ impl Admin {
 
     /// Posts JSON to `path`, and returns the answer's bytes.
     pub async fn post_json(&self, path: &str, body: String) -> Result<Bytes, Failure> {
-        let mut url = self.place.base.clone();
-        url.set_path(path);
-        let request = self
-            .http
-            .post(url)
-            .header("content-type", "application/json")
-            .body(body)
-            .timeout(FOLLOWED);
+        let request = self.json_to(path, body).timeout(FOLLOWED);
         let (status, body) = self.send(request).await?;
         self.expect(status, StatusCode::OK, body)
     }
