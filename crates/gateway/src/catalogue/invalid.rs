@@ -23,21 +23,16 @@ const OPTIONAL: [(&str, Kind); 10] = [
 /// The reason why no client with a strict library takes the entry; a `null` of an optional member
 /// is none, since it can be removed.
 pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
-    let is = |member: &str, expected: Kind| {
-        entry
-            .get(member)
-            .is_some_and(|value| value.kind() == expected)
-    };
     if !entry.is_object() {
         return Some("it is no object");
     }
-    if !is(kind.key(), Kind::String) {
+    if !has_text(entry, kind.key()) {
         return Some("it has no name or URI");
     }
     if kind == ListKind::Skills {
         return None;
     }
-    if !is("name", Kind::String) {
+    if !has_text(entry, "name") {
         return Some("it has no `name`");
     }
     let has_other_kind = |(member, expected): &(&str, Kind)| {
@@ -54,11 +49,6 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
             .map(|element| list.slice(element))
             .collect::<Vec<_>>()
     };
-    let has_text = |object: &Json, member: &str| {
-        object
-            .get(member)
-            .is_some_and(|value| value.kind() == Kind::String)
-    };
     if elements("icons").iter().any(|icon| !has_text(icon, "src"))
         || elements("arguments")
             .iter()
@@ -71,16 +61,19 @@ pub(super) fn reason(kind: ListKind, entry: &Json) -> Option<&'static str> {
         .flatten()
 }
 
+fn has_text(object: &Json, member: &str) -> bool {
+    object
+        .get(member)
+        .is_some_and(|value| value.kind() == Kind::String)
+}
+
 /// The fault of a tool's `inputSchema`, which has to describe an object.
 fn schema_fault(tool: &Json) -> Option<&'static str> {
     let Some(schema) = tool.get("inputSchema").filter(Json::is_object) else {
         return Some("its `inputSchema` is missing or no object");
     };
-    if schema
-        .get("type")
-        .and_then(|found| found.as_str().map(|name| name == "object"))
-        != Some(true)
-    {
+    let has_type = |found: Json| found.as_str().is_some_and(|name| name == "object");
+    if !schema.get("type").is_some_and(has_type) {
         return Some("its `inputSchema` has not the type `object`");
     }
     let properties = schema.get("properties");

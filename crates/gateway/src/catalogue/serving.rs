@@ -399,13 +399,9 @@ impl Catalogue {
         let needed: Vec<_> = self.with(|state| {
             let needed = backends.into_iter().filter_map(|backend| {
                 let part = state.part(backend);
-                let may_wait = match part.loaded {
-                    // A snapshot needs something of each part.
-                    None => part.is_hanging && patience != Patience::Long,
-                    Some(_) => {
-                        !view.shows(backend) || (part.is_hanging && patience != Patience::Long)
-                    }
-                };
+                // A snapshot needs something of each part.
+                let is_hidden = part.loaded.is_some() && !view.shows(backend);
+                let may_wait = is_hidden || (part.is_hanging && patience != Patience::Long);
                 (!serves(backend, part)).then_some((backend, part.announced, may_wait))
             });
             needed.collect()
