@@ -44,7 +44,9 @@ pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
-pub use listen::{Interest, Listen, Listening, ListeningGuard, RetryDelays};
+pub use listen::{
+    Interest, KEPT_PARAMS, LONGEST_URI, Listen, Listening, ListeningGuard, RetryDelays,
+};
 pub use lists::{LIST_BYTES, LIST_ENTRIES, LIST_PAGES, LIST_SETTLE};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,

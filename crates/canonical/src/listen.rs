@@ -14,6 +14,13 @@ use fanlight_protocol::Json;
 use crate::call::CallContext;
 use crate::messages::ServerMessages;
 
+/// The longest URI, in bytes, that is compared with lists and templates.
+pub const LONGEST_URI: usize = 64 << 10;
+
+/// The most bytes of a subscription's parameters that are kept to subscribe again. Of longer ones
+/// only the URI is kept, which is what matters.
+pub const KEPT_PARAMS: usize = 16 << 10;
+
 /// The messages that a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {

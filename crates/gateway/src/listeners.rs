@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fanlight_canonical::{
-    Call, CallContext, Listen, Listening, ListeningGuard, Parent, RetryDelays, ServerMessages,
-    SessionKey,
+    Call, CallContext, KEPT_PARAMS, Listen, Listening, ListeningGuard, Parent, RetryDelays,
+    ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::{Method, RpcError};
@@ -27,9 +27,6 @@ use crate::uris::HandedOut;
 /// How many listeners are set up again at the same time. No option: the limit spares servers, and
 /// other listeners wait.
 const AT_ONCE: usize = 64;
-
-/// The most bytes of a subscription's parameters that are kept to subscribe again.
-const MAX_KEPT_PARAMS: usize = 16 << 10;
 
 /// The listeners, and everything needed to set them up.
 pub(crate) struct Listeners {
@@ -348,7 +345,7 @@ impl SubscriptionRequest {
 
 /// The parameters to subscribe with again. Of long ones only the URI is kept, which is what matters.
 fn kept_params(params: &Json, uri: &str) -> Json {
-    if params.bytes().len() <= MAX_KEPT_PARAMS {
+    if params.bytes().len() <= KEPT_PARAMS {
         return params.detached();
     }
     let mut kept = ObjectBuilder::new();

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fanlight_canonical::{Call, CallContext, Outcome, PolicyAction, Rewritten, ServerMessages};
+use fanlight_canonical::{
+    Call, CallContext, LONGEST_URI, Outcome, PolicyAction, Rewritten, ServerMessages,
+};
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::{Method, RpcError};
 
@@ -11,9 +13,6 @@ use crate::catalogue::{Entry, ListKind, ListView, ListWatcher};
 use crate::topology::{BackendId, Filtered, Member, ToolRewriting, View};
 use crate::uris::{self, Asked, Claims, HandedOut, Opened};
 use crate::{extensions, fault};
-
-/// The longest URI, in bytes, that is compared with lists and templates.
-const LONGEST_URI: usize = 64 << 10;
 
 /// The destination of a request.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Interest, Listen, Principal, SessionKey};
+use fanlight_canonical::{Caller, Interest, KEPT_PARAMS, Listen, Principal, SessionKey};
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
@@ -11,10 +11,6 @@ use tokio::sync::watch;
 
 use super::filter::{Filter, Lists};
 use super::listener::{ListenRequest, Listener, ListenerId, Session};
-
-/// The maximum size in bytes of subscription `params` that are kept for repetition. A constant: for
-/// larger ones only the URI is sent again, which is what matters.
-const MAX_KEPT_PARAMS: usize = 16 << 10;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -191,7 +187,7 @@ impl State {
         let entry = self.uris.entry(Arc::clone(uri)).or_default();
         if entry.subscribers.is_empty() {
             entry.params = params
-                .filter(|params| params.bytes().len() <= MAX_KEPT_PARAMS)
+                .filter(|params| params.bytes().len() <= KEPT_PARAMS)
                 .map(Json::detached);
         }
         entry.subscribers.insert(who);

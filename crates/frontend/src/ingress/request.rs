@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    AuditFacts, CallContext, Caller, ClientEra, Decidable, Detail, ServerMessages, ServerSessions,
-    SessionRequest, Unresolved,
+    AuditFacts, CallContext, Caller, ClientEra, Decidable, Detail, LONGEST_URI, ServerMessages,
+    ServerSessions, SessionRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
 use fanlight_protocol::capability::can_be_asked;
@@ -247,16 +247,11 @@ impl Ingress {
         transport.check_mirrored(&operation, &parsed.params)?;
         let Admitted { permit, turn } = self.admit_request(transport, origin, &operation).await?;
         let ends = ends_of(transport, origin, parsed);
-        let mut admitted = self.admitted(operation, turn);
+        let admitted = self.admitted(operation, turn);
         let stream: Responses = match resumption {
             Ok(it) => self.suspendable_call(admitted, parsed, takes_messages, it, ends),
             Err(error) => {
-                let response = Response::from_error(&error);
-                admitted
-                    .recording
-                    .iter_mut()
-                    .for_each(|it| it.end(&response));
-                Box::new(Answered::new(response))
+                answered_without_running(admitted.recording, Response::from_error(&error))
             }
         };
         Ok((stream, permit))
@@ -536,7 +531,7 @@ impl Ingress {
             mut operation,
             before,
             hooked,
-            mut recording,
+            recording,
         } = admitted;
         let judges_results = self.settings.hooks.judge_results();
         let filter = parsed.modern_filter(
@@ -554,8 +549,7 @@ impl Ingress {
                 Some(input::next_params(request.params.as_ref(), &[], None))
             }
             Resumption::Answered(response) => {
-                recording.iter_mut().for_each(|it| it.end(&response));
-                return Box::new(Answered::new(response));
+                return answered_without_running(recording, response);
             }
         };
         // The answer carries the server request to the client, so no event stream is needed.
@@ -1048,11 +1042,17 @@ fn check_has_no_state(origin: &Origin<'_>, params: &Params) -> Result<(), RpcErr
     }
 }
 
-/// The longest URI, in bytes, that a client may expect to subscribe to.
-const LONGEST_URI: usize = 64 << 10;
+/// The answer of a request that does not run, which is also put on record.
+fn answered_without_running(
+    mut recording: Option<Box<RequestRecording>>,
+    response: Response,
+) -> Responses {
+    recording.iter_mut().for_each(|it| it.end(&response));
+    Box::new(Answered::new(response))
+}
 
-/// Counts the memory of a subscription whose parameters have this size; returns its URI if it is new. It is noted before the server
-/// gets the request, since the server may send messages at once.
+/// Counts the memory of a subscription whose parameters have this size; returns its URI if it is
+/// new. It is noted before the server gets the request, since the server may send messages at once.
 fn note_subscription(
     session: &Session,
     parsed: &ParsedRequest,

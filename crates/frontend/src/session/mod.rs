@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, Keeping, Peer, ServerRequest, ServerSessions,
-    SessionKeeper, SessionKey,
+    CallContext, Caller, ClientEra, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
+    ServerSessions, SessionKeeper, SessionKey,
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
@@ -37,9 +37,6 @@ const MOST_SUBSCRIBED: usize = 64 << 10;
 
 /// The bytes of a subscription in all tables, besides URI and parameters.
 const SUBSCRIPTION: usize = 512;
-
-/// The most bytes of a subscription's parameters that any table keeps.
-const KEPT_PARAMS: usize = 16 << 10;
 
 /// A legacy client after `initialize`: an HTTP session, a stream of the HTTP+SSE transport, or a
 /// stdio connection.
