@@ -22,9 +22,9 @@ pub(super) enum Owner {
     Capabilities(Principal, Bytes),
     /// One client without a session, and its declared capabilities and description.
     Client(Holder, SameClient, Bytes),
-    /// One request without a session, whose client can be asked and is not known. A server may keep the client's
-    /// answers for the whole session. So another client must not use it, who may be another person
-    /// with the same capabilities.
+    /// One request without a session, whose client can be asked and is not known. A server may keep
+    /// the client's answers for the whole session. So another client must not use it, who may be
+    /// another person with the same capabilities.
     Request(Caller),
 }
 

@@ -5,8 +5,8 @@ use landlock::{
     CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, RulesetError, RulesetStatus, Scope,
 };
 
-/// Confines signals and abstract sockets of this process and its descendants to themselves. Returns whether the system
-/// supports that (Linux 6.12).
+/// Confines signals and abstract sockets of this process and its descendants to themselves. Returns
+/// whether the system supports that (Linux 6.12).
 pub(super) fn confine() -> bool {
     let confined = || -> Result<RulesetStatus, RulesetError> {
         let ruleset = Ruleset::default()

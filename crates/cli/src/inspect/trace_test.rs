@@ -124,7 +124,8 @@ async fn call(client: &Client, args: &TraceTestArgs, ids: &Ids) -> Result<Respon
 }
 
 /// Finds the tool in the list, with its parameters that are mirrored into headers and its
-/// `inputSchema`. Without a name it finds the first tool that has `readOnlyHint` and requires no arguments.
+/// `inputSchema`. Without a name it finds the first tool that has `readOnlyHint` and requires no
+/// arguments.
 pub(super) async fn find(
     client: &Client,
     wanted: Option<&str>,
