@@ -25,7 +25,7 @@ const ROUTES: &[Route] = &[
     Route {
         path: "/",
         needs: Needs::Nothing,
-        serve: || read(async || Redirect::permanent("/ui")),
+        serve: || read(async || Redirect::permanent("ui")),
     },
     Route {
         path: "/healthz",
@@ -52,7 +52,7 @@ const ROUTES: &[Route] = &[
     Route {
         path: "/ui/",
         needs: Needs::Nothing,
-        serve: || read(ui::index),
+        serve: || read(async || Redirect::permanent("../ui")),
     },
     Route {
         path: "/ui/{*file}",
@@ -158,6 +158,8 @@ async fn readiness(
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
+    // For the number of open questions.
+    let _ = admin.subject.approvals.list().await;
     let telemetry = &admin.subject.telemetry;
     let text = match telemetry.metrics() {
         Some(_) => telemetry.prometheus(),
@@ -176,7 +178,24 @@ pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     if let Some(replicas) = &admin.subject.replicas {
         families.extend(replicas.metrics());
     }
-    families.push(operator_sessions(admin.sessions.len(&now.session_limits())));
+    let pins = admin.subject.operations.pins();
+    let holds = pins.get("held").is_some_and(|held| held.is_true());
+    let held = pins.get("definitions").filter(|_| holds);
+    let held = held.map_or(0, |all| all.elements().count());
+    for (info, count) in [
+        (
+            &OPERATOR_SESSIONS,
+            admin.sessions.len(&now.session_limits()),
+        ),
+        (&OPEN_APPROVALS, admin.subject.approvals.open()),
+        (&HELD_DEFINITIONS, held),
+    ] {
+        let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        families.push(Family {
+            info,
+            points: vec![(Vec::new(), value)],
+        });
+    }
     families.push(api::limits::metrics(admin));
     families
 }
@@ -189,13 +208,21 @@ const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
     labels: &[],
 };
 
-fn operator_sessions(count: usize) -> Family {
-    let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-    Family {
-        info: &OPERATOR_SESSIONS,
-        points: vec![(Vec::new(), value)],
-    }
-}
+const OPEN_APPROVALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.approvals.open",
+    unit: "{question}",
+    help: "Calls that wait for an approver, as last listed or scraped.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
+const HELD_DEFINITIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.definitions.held",
+    unit: "{definition}",
+    help: "Definitions of servers that are held until somebody approves them.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{
     About, AuditFacts, Call, CallContext, ClientEra, TaskDialect, cancelled_by_operator,
 };
-pub use caller::{Caller, SameClient, SessionKey};
+pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
 pub use client::{
     BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference,

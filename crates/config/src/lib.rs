@@ -57,6 +57,7 @@ pub use model::hooks::{HookFailure, HookOptions, HookTime};
 pub use model::life::{LandlockOptions, SandboxOptions, StartChoice};
 pub use model::limits::{Limits, Timeouts};
 pub use model::listener::{ClientAuthChoice, Tls, scheme};
+pub use model::notify::NotifyOptions;
 pub use model::operators::access::AdminRoles;
 pub use model::operators::{Admin, Telemetry, TrustChoice};
 pub use model::pins::{PinMode, PinOptions};

@@ -73,6 +73,8 @@ mod given {
         "logBytes",
         "message",
         "notifications",
+        "notifyLook",
+        "notifyPause",
         "pageSize",
         "peerConnections",
         "peerSessions",

@@ -11,7 +11,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use fanlight_canonical::CallContext;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -160,10 +159,7 @@ impl SessionPool {
         let (Owner::Request(_), Some(start)) = (owner, measured) else {
             return Place::Start(None);
         };
-        let key: SpareKey = (
-            owner.principal().clone(),
-            Bytes::copy_from_slice(client.capabilities.bytes()),
-        );
+        let key = self.spare_key(client);
         let turn = self.turns.enter(&key);
         let mut changed = self.turns.changed.subscribe();
         let latest = Instant::now() + self.settings.timeouts.connect;
@@ -207,6 +203,8 @@ impl SessionPool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     const fn running(ready: usize, starting: usize) -> Running {

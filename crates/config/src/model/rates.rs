@@ -40,10 +40,10 @@ options! {
 }
 
 options! {
-    /// The requests that a limit covers: calls of these tools, calls at these servers, requests to
-    /// these endpoints.
+    /// The requests that a limit covers or a hook judges: calls of these tools, calls at these
+    /// servers, requests to these endpoints.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct RateMatch: "match", "in `match` of a rate";
+    pub struct RateMatch: "match", "in `match` of a rate or hook";
     options {
         /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any
         /// characters.
