@@ -63,6 +63,14 @@ async fn listener_beyond_loopback_needs_a_choice_of_authentication() {
 }
 
 #[tokio::test]
+async fn public_url_without_authentication_is_served_with_a_warning() {
+    let backend = server().await;
+    let options = r#""publicUrl":"https://mcp.example.com","#;
+    let gateway = Gateway::start(&with(options, &backend)).await;
+    gateway.log.line_with("no authentication").await;
+}
+
+#[tokio::test]
 async fn auth_none_is_served_with_a_warning() {
     let backend = server().await;
     let mut gateway = Gateway::start_at_configured_addresses(&with(

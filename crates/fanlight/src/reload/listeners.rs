@@ -12,6 +12,7 @@ use fanlight_cli::failure::Unusable;
 use fanlight_cli::listeners::{check_clients, check_operators};
 use fanlight_config::Config;
 use fanlight_config::scheme;
+use fanlight_config::settings::is_loopback;
 use fanlight_frontend::{
     FrontendSettings, ListenAddress, ListeningSocket, LiveGuard, LiveLimits, LiveProtection,
     LiveTls, SocketReceiver, SocketSender, sockets,
@@ -21,6 +22,7 @@ use fanlight_replicas::{Renewed, ReplicaCertificates};
 use fanlight_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use url::Url;
 
 use crate::admin;
 use crate::files;
@@ -393,11 +395,16 @@ async fn take(
     Some(Moved { option, to })
 }
 
-/// Warns if `auth: none` allows clients on other machines without authentication.
+/// Warns if clients on other machines are not authenticated. With a tunnel or a proxy on this
+/// machine they reach a local address, too.
 pub(crate) fn warn_if_open(config: &Config, address: &ListenAddress) {
-    if config.auth.methods().is_none() && !address.is_local() {
-        warn!(%address, "no authentication (`auth: none`): anyone who can reach this address can \
-                         call every tool; put an authenticating proxy in front");
+    let url = config.public_url.as_deref();
+    let host = url.and_then(|url| Some(Url::parse(url).ok()?.host_str()?.to_owned()));
+    let is_public = host.is_some_and(|host| !is_loopback(&host));
+    if config.auth.methods().is_none() && (is_public || !address.is_local()) {
+        warn!(%address, url, "no authentication: anyone who can reach this address or `publicUrl` \
+                              can call every tool; configure `auth`, or put an authenticating \
+                              proxy in front");
     }
 }
 

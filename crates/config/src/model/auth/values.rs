@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::settings::Secret;
+use crate::settings::{Secret, is_loopback};
 use ipnet::IpNet;
 use serde_json::json;
-use url::{Host, Url};
+use url::Url;
 
 use crate::definition::Visible;
 use crate::model::values::url_without_secrets;
@@ -47,14 +47,9 @@ pub(crate) const URI: Parsed<String> = Parsed {
     show: |text| json!(url_without_secrets(text)),
 };
 
-/// Whether the URL's host can be trusted, and the URL contains no password.
-fn is_safe(url: &Url) -> bool {
-    let is_local = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => return false,
-    };
+/// Whether the URL is only requested over TLS or within this machine, and contains no password.
+pub(crate) fn is_safe(url: &Url) -> bool {
+    let is_local = url.host_str().is_some_and(is_loopback);
     let is_plain = url.username().is_empty() && url.password().is_none();
     is_plain && (url.scheme() == "https" || (url.scheme() == "http" && is_local))
 }

@@ -1,9 +1,10 @@
 //! Access to the admin listener: roles, and the URL of its page.
 
 use serde_json::json;
-use url::{Host, Url};
+use url::Url;
 
 use crate::definition::Visible;
+use crate::model::auth::values::is_safe;
 use crate::model::policy::{AllowedClients, MEMBERS};
 use crate::option::kind::Parsed;
 use crate::option::options;
@@ -70,17 +71,8 @@ pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
     show: |url| json!(url),
 };
 
-/// A URL that is only requested over TLS or within this machine, since codes and cookies travel
-/// there.
+/// A URL to which codes and cookies may travel.
 fn protected_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
-    let is_local = match url.host()? {
-        Host::Domain(name) => name == "localhost",
-        Host::Ipv4(address) => address.is_loopback(),
-        Host::Ipv6(address) => address.to_canonical().is_loopback(),
-    };
-    let is_protected = url.scheme() == "https" || (url.scheme() == "http" && is_local);
-    let is_plain =
-        url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
-    (is_protected && is_plain).then_some(url)
+    (is_safe(&url) && url.fragment().is_none()).then_some(url)
 }
