@@ -244,7 +244,8 @@ impl Backend {
             let place = (url, address);
             let endpoint = HttpEndpoint::new(
                 place,
-                (headers, &forward_headers),
+                headers,
+                &forward_headers,
                 bounds,
                 ca_file.as_deref(),
                 credentials.clone(),

@@ -36,7 +36,7 @@ pub(super) struct Announcement {
 /// The handling of an announcement.
 #[derive(Debug)]
 pub(super) enum Admission {
-    Deliver(Announcement),
+    Deliver(Box<Announcement>),
     /// It joins one that is already waiting.
     Merged,
     /// It waits: [`Coalescing::take_due`] must be called at this time.
@@ -66,7 +66,7 @@ impl Coalescing {
                     end: now + self.settle,
                     waiting: None,
                 });
-                Admission::Deliver(announcement)
+                Admission::Deliver(Box::new(announcement))
             }
             Some(Window {
                 waiting: Some(waiting),

@@ -445,7 +445,8 @@ impl SubscriptionRegistry {
                 except: except.cloned(),
             },
         ) {
-            Admission::Deliver(Announcement { notification, .. }) => {
+            Admission::Deliver(announcement) => {
+                let Announcement { notification, .. } = *announcement;
                 self.deliver_now(origin, &notification, except);
             }
             Admission::Merged => {}

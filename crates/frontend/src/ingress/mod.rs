@@ -311,7 +311,7 @@ impl Ingress {
             let message = format!("the headers for servers are longer than {MAX_FORWARDED} bytes");
             return Err(Denial::Malformed(message.into()));
         }
-        Ok(found.first().is_some().then(|| found.into()))
+        Ok((!found.is_empty()).then(|| found.into()))
     }
 
     /// The sender of messages on standard input: the parent process, which is not authenticated

@@ -59,7 +59,8 @@ impl HttpEndpoint {
     /// Creates the endpoint of a URL. With an address, the host is not resolved.
     pub(crate) fn new(
         (url, address): (&str, Option<SocketAddr>),
-        (configured, forwarded): (&[(String, Secret)], &[(String, String)]),
+        configured: &[(String, Secret)],
+        forwarded: &[(String, String)],
         bounds: PoolSettings,
         ca_file: Option<&Path>,
         source: Option<Arc<dyn CredentialSource>>,
@@ -363,7 +364,7 @@ mod tests {
             max_idle: 8,
             probes,
         };
-        HttpEndpoint::new((url, None), (&headers, &[]), bounds, None, None)
+        HttpEndpoint::new((url, None), &headers, &[], bounds, None, None)
     }
 
     #[tokio::test]
