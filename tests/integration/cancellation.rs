@@ -44,7 +44,7 @@ async fn assert_cancelled(backend: &Backend, transport: Transport) {
 
 #[tokio::test]
 async fn legacy_client_cancels_by_notification_and_not_by_closing() {
-    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll"}}"#;
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c\u0041ll","reason":"w\u0068y"}}"#;
     for (era, transport) in [
         (Era::Modern, Transport::Http),
         (Era::Modern, Transport::Stdio),
@@ -72,10 +72,11 @@ async fn legacy_client_cancels_by_notification_and_not_by_closing() {
         // The closed connection has not cancelled the call: the notification still cancels it.
         assert_eq!(client.session().post(cancel).await.status, 202);
         assert_cancelled(&only, transport).await;
-        assert_eq!(
-            only.received("notifications/cancelled").len(),
-            usize::from(transport == Transport::Stdio)
-        );
+        let told = only.received("notifications/cancelled");
+        assert_eq!(told.len(), usize::from(transport == Transport::Stdio));
+        for told in told {
+            assert_eq!(told.member("params.reason"), Some(r#""w\u0068y""#));
+        }
     }
 }
 

@@ -77,6 +77,30 @@ async fn unknown_notification_reaches_the_servers_that_the_session_has_opened() 
 }
 
 #[tokio::test]
+async fn notification_before_the_first_request_reaches_the_server_once_the_session_is_there() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        let server = server(transport).await;
+        let gateway = Gateway::start(&config(&[server.entry("only")])).await;
+        let session = LegacySession::open_with(
+            gateway.mcp,
+            "2025-11-25",
+            r#"{"roots":{"listChanged":true}}"#,
+        )
+        .await;
+        assert_eq!(session.post(CHANGED).await.status, 202);
+        notify(&session, "notifications/x", "\n\"k\": 1.0").await;
+        call(&session, "t").await;
+        server.wait_for("notifications/roots/list_changed", 1).await;
+        let received = server.wait_for("notifications/x", 1).await;
+        assert_eq!(received[0].member("params.k"), Some("1.0"));
+        call(&session, "t").await;
+        notify(&session, "notifications/last", "").await;
+        server.wait_for("notifications/last", 1).await;
+        assert_eq!(server.received("notifications/x").len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn unknown_notification_goes_to_the_server_of_what_it_names() {
     let (a, b) = (server(Transport::Http).await, server(Transport::Http).await);
     let gateway = Gateway::start(&config(&[a.entry("a"), b.entry("b")])).await;

@@ -680,7 +680,7 @@ async fn check_says_how_sessions_are_served_and_why() {
         ),
         (
             WRITING,
-            "only: each client session has a process of its own: its tool \"w\" does not say that it is read-only",
+            "only: each client session has a process of its own: its tool \"w\" does not say that it is read-only; if it never asks a client and keeps nothing for one, `session: shared` saves processes",
         ),
     ] {
         let server = backend(Era::Legacy, Transport::Stdio).await;

@@ -624,6 +624,7 @@ impl BackendClient for Backend {
     ) -> Pending<'a, ()> {
         Box::pin(async move {
             let Some(lease) = self.pool.of_session(client) else {
+                self.pool.tell_later(client, notification);
                 return Ok(());
             };
             let Some(request) = &client.request else {

@@ -1,6 +1,6 @@
 //! A running request of a client's session, with its ids on both sides.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fanlight_protocol::{Json, Notification};
 
@@ -10,6 +10,8 @@ use fanlight_protocol::{Json, Notification};
 pub struct SessionRequest {
     progress_token: Option<Json>,
     sent: Mutex<Sent>,
+    /// The client's reason for cancelling it, a string.
+    pub cancel_reason: OnceLock<Json>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +42,7 @@ impl SessionRequest {
     pub fn new(progress_token: Option<Json>) -> Self {
         Self {
             progress_token,
-            sent: Mutex::default(),
+            ..Self::default()
         }
     }
 

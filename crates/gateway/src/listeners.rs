@@ -86,11 +86,7 @@ impl Listeners {
         listen: Listen,
         view: &View,
     ) -> Result<Listening, RpcError> {
-        let (client, messages) = (&listen.context.caller, listen.messages.clone());
-        let registration = self
-            .lists
-            .announcer
-            .register(&listen.interest, client, messages);
+        let registration = self.lists.announcer.register(&listen);
         let listener = Arc::new(Listener {
             listen,
             registration,

@@ -103,7 +103,7 @@ pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatch
         if let (ServerMessage::Notification(notification), Some(lists)) =
             (&message, lists.upgrade())
         {
-            lists.notified(backend, notification);
+            lists.notified(backend, notification, None);
         }
         Some(message)
     });
@@ -342,7 +342,7 @@ impl ListenRequest<'_> {
             lists
                 .upgrade()
                 .iter()
-                .for_each(|lists| lists.notified(backend, &notification));
+                .for_each(|lists| lists.notified(backend, &notification, context.session()));
             // By the current rules, which may have changed since the client began to listen.
             let view = lists
                 .upgrade()

@@ -72,12 +72,14 @@ impl Notices {
         }
     }
 
-    /// Forwards a notification in the background, unless too many are being forwarded.
+    /// Forwards a notification in the background, unless too many are being forwarded. Holds
+    /// `session` meanwhile.
     pub(crate) fn pass_on(
         &self,
         view: View,
         notification: Notification,
         context: Arc<CallContext>,
+        session: Arc<dyn Send + Sync>,
     ) {
         let Some(under_way) = UnderWay::begin(&self.under_way, view.limits().client_notifications)
         else {
@@ -86,7 +88,7 @@ impl Notices {
         let notices = self.clone();
         self.lists.spawn(async move {
             notices.deliver(&view, notification, &context).await;
-            drop(under_way);
+            drop((under_way, session));
         });
     }
 

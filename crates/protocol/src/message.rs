@@ -106,6 +106,8 @@ pub struct Notification {
     /// The range of a progress token in the text. It is read often, and replaced for the client.
     token: Option<Range<usize>>,
     number: u64,
+    /// Whether Fanlight made it, and no server or client.
+    pub is_own: bool,
 }
 
 /// A response: the text of the whole message, with the ranges of its id and its body.
@@ -273,6 +275,7 @@ impl Notification {
             params,
             token: None,
             number,
+            is_own: false,
         };
         if notification.method == Method::Progress {
             notification.token = notification.param_range("progressToken");
@@ -343,7 +346,10 @@ impl Notification {
         let text = notification_text(method.as_str(), params);
         let end = text.bytes().len() - 1;
         let params = params.map(|params| end - params.bytes().len()..end);
-        Self::of(text, method, params)
+        Self {
+            is_own: true,
+            ..Self::of(text, method, params)
+        }
     }
 
     /// The notification with the member `key` of `params` replaced, if `params` has it.

@@ -111,6 +111,13 @@ impl Parent {
         }
     }
 
+    /// Records that the request is a further round of the call that began with `first`.
+    pub fn continues(&self, first: &Self) {
+        if let (Some(span), Some(first)) = (self.record(), first.record()) {
+            span.update(|fields| fields.optional().first_round = Some(first.trace_id()));
+        }
+    }
+
     /// Records that the request was cancelled. Spans that are dropped from now on end as cancelled.
     pub fn cancel(&self) {
         if let Some(span) = self.record() {

@@ -122,6 +122,8 @@ pub(crate) struct OptionalFields {
     /// exported.
     pub(crate) server_spans: Option<Arc<str>>,
     pub(crate) endpoint: Option<Arc<str>>,
+    /// The trace of the call's first round, if the request is a further one.
+    pub(crate) first_round: Option<TraceId>,
 }
 
 impl Record {

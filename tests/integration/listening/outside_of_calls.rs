@@ -150,6 +150,73 @@ async fn question_of_a_server_whose_stream_opens_late_reaches_the_client() {
     );
 }
 
+/// A server may send something as soon as a session is there, before its client listens.
+#[tokio::test]
+async fn first_messages_of_a_server_arrive_although_the_client_listens_after_its_first_call() {
+    let announcer = Announcer::start((Era::Legacy, Transport::Stdio), "a").await;
+    let gateway = Gateway::start(&config(&[announcer.entry()])).await;
+    let mut arrived = 0;
+    for number in 0..10 {
+        let session = LegacySession::open(gateway.mcp).await;
+        let request = legacy_request("1", "tools/call", r#""name":"t""#);
+        let call = || session.post(&request);
+        call().await.messages().await;
+        let process = announcer.backend.stream(number + 1).await;
+        for n in 0..3 {
+            let params = format!(r#""n":{n}"#);
+            announcer.send(&process, "notifications/x", &params).await;
+        }
+        // The process sends in order: the messages are there when this call is answered.
+        call().await.messages().await;
+        let mut stream = session.stream(None).await;
+        for n in 0..3 {
+            let message = stream.event().await.unwrap().expect("a message");
+            arrived += usize::from(member(&message, "params.n") == Some(&*n.to_string()));
+        }
+    }
+    assert_eq!(arrived, 30);
+}
+
+/// A client that cannot be asked, but listens, gets what the server sends during its first call.
+#[tokio::test]
+async fn first_call_of_a_listening_client_waits_for_the_stream_of_the_server() {
+    let server = Backend::start(Era::Legacy, Transport::Http).await;
+    server.offers_tools(&["t"]);
+    let gate = Gate::new();
+    server.on("HTTP GET", Reply::driven().gated(&gate));
+    let answer = Reply::result(Era::Legacy.complete(r#""content":[]"#));
+    server.on("tools/call", answer);
+    let entry = server.entry("a");
+    let gateway = Gateway::start(&format!(
+        r#"{{"mcpServers":{{{entry}}},"x-limits":"streamOpening=60s"}}"#
+    ))
+    .await;
+    let session = LegacySession::open(gateway.mcp).await;
+    let mut outside = session.stream(None).await;
+    let call = async {
+        let request = legacy_request("1", "tools/call", r#""name":"t""#);
+        session.post(&request).await.messages().await;
+    };
+    let serve = async {
+        gate.reached(1).await;
+        // A call that did not wait would usually arrive within this time.
+        let early = server.wait_for("tools/call", 1);
+        let early = tokio::time::timeout(Duration::from_millis(300), early).await;
+        assert!(early.is_err(), "the call has not waited for the stream");
+        gate.open();
+        let call = server.wait_for("tools/call", 1).await.remove(0);
+        let id = call.header("mcp-session-id").expect("a session");
+        let stream = server.stream_of(id).await;
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"{LOGGED}","params":{{"level":"info","data":7}}}}"#
+        );
+        stream.message(&text).await;
+    };
+    tokio::join!(call, serve);
+    let message = outside.event().await.unwrap().expect("a message");
+    assert_eq!(member(&message, "params.data"), Some("7"), "{message}");
+}
+
 /// A server request for which the client has not declared the capability is refused without sending
 /// it to the client.
 #[tokio::test]

@@ -53,7 +53,7 @@ pub(crate) struct Backend {
     /// The failure of the last attempt to connect, until one succeeds.
     failure: Option<Failure>,
     last_error: Option<LastError>,
-    /// Finished messages to the server.
+    /// Finished messages to the server. Fanlight's own, for lists and to connect, do not count.
     requests: u64,
     errors: u64,
     /// Failed attempts to connect.

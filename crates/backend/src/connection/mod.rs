@@ -162,9 +162,9 @@ impl Connection {
         let has_legacy_tasks = dialect.era() == Era::Legacy && tasks.is_some();
         let tools = (is_modern_http || has_legacy_tasks || context.knows_safe)
             .then(|| table(is_modern_http));
-        let may_ask = dialect.era() == Era::Legacy
+        let has_stream = dialect.era() == Era::Legacy
             && transport.http().is_some()
-            && context.declared.can_be_asked();
+            && (context.declared.can_be_asked() || context.outlet.is_of_session());
         let subscribes = |capabilities: &Json| {
             capabilities
                 .get("resources")
@@ -176,7 +176,7 @@ impl Connection {
         let follows_resources = is_process && capabilities.as_ref().is_some_and(subscribes);
         Self {
             resources: follows_resources.then(SubscribedResources::new),
-            outside: may_ask.then(OutsideStream::new),
+            outside: has_stream.then(OutsideStream::new),
             context,
             gone: transport.gone(),
             transport,

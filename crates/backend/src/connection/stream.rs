@@ -1,9 +1,10 @@
-//! The stream on which a legacy server may ask the client outside of a call's stream.
+//! The stream on which a legacy server sends messages outside of a call's stream.
 //!
 //! "The server MAY send JSON-RPC requests and notifications on the stream" of a GET (2025-11-25
 //! basic/transports, Listening for Messages from the Server), even requests for a running call. If
-//! a call began before that stream is open, such a request could get lost, and the call would wait
-//! for ever. So the first call waits for the stream.
+//! a call began before that stream is open, such a message could get lost, and a call with a
+//! question would wait for ever. So the first call waits for the stream if its client can be asked
+//! or listens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,7 +63,8 @@ impl OutsideStream {
         messages: &ServerMessages,
         progress: &CallProgress,
     ) -> RunningGuard<'_> {
-        if !self.is_settled.initialized() {
+        let is_awaited = connection.may_ask() || connection.context.outlet.is_of_listener();
+        if is_awaited && !self.is_settled.initialized() {
             let is_late = &connection.context.stream_is_late;
             let opening = stream_opening();
             let limit = match is_late.load(Ordering::Relaxed) {
@@ -108,7 +110,7 @@ impl Drop for RunningGuard<'_> {
 impl Connection {
     /// Whether the server may ask the client outside of a call's stream.
     pub(crate) fn may_ask(&self) -> bool {
-        self.outside.is_some()
+        self.context.declared.can_be_asked()
     }
 
     /// Reports that the server has answered whether it opens the stream.

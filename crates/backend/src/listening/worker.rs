@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_protocol::Era;
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use tokio::sync::{Notify, watch};
 
 use super::legacy;
@@ -39,6 +39,11 @@ impl ListeningWorker {
                 Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
                 Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
             };
+            // What the server sends as soon as it is connected waits for the client to listen.
+            let entry = match &self.origin {
+                Origin::Session(session) => self.registry.presence(session),
+                Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
+            };
             let mut state = self.state.clone();
             while let Some(connection) = connected(&mut state, || self.reconnect(is_repeated)).await
             {
@@ -55,6 +60,7 @@ impl ListeningWorker {
                 // The server that sent these requests is gone.
                 self.requests.clear();
             }
+            drop(entry);
             match &self.origin {
                 Origin::Base => self.registry.close(),
                 Origin::Session(session) => self.registry.connection_ended(session),
@@ -123,7 +129,13 @@ impl ListeningWorker {
                     is_repeated,
                 };
                 let (forwarding, listening) = (server_requests.forward(requests), own.keep());
-                Box::pin(join(forwarding, listening)).await;
+                let telling = async {
+                    for early in registry.take_early(session) {
+                        // An error means that the connection is lost.
+                        let _ = connection.notify(&early).await;
+                    }
+                };
+                Box::pin(join3(forwarding, listening, telling)).await;
             }
             (Origin::Pooled(principal), Era::Legacy) => {
                 Box::pin(legacy::keep_pooled(registry, connection, principal)).await;

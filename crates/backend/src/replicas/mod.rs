@@ -514,13 +514,13 @@ impl BackendClient for Replicas {
     ) -> Pending<'a, ()> {
         Box::pin(async move {
             let members = self.group.members.load_full();
-            match members
-                .iter()
-                .find(|member| member.backend.has_session(client))
-            {
-                Some(member) => member.backend.notify(notification, client).await,
-                None => Ok(()),
+            let has_session = |member: &Arc<Member>| member.backend.has_session(client);
+            // Until one of them has the session, any may get it.
+            let none = !members.iter().any(has_session);
+            for member in members.iter().filter(|member| none || has_session(member)) {
+                member.backend.notify(notification, client).await?;
             }
+            Ok(())
         })
     }
 

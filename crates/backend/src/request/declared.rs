@@ -112,9 +112,9 @@ impl Declared {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Whether there is no capability.
+    /// Whether there is neither a capability nor a named client.
     pub(crate) fn is_empty(&self) -> bool {
-        self.capabilities.members().next().is_none()
+        self.client_info.is_none() && self.capabilities.members().next().is_none()
     }
 
     /// The capability that the client lacks for this request; `None` if the request may be sent.
@@ -160,7 +160,7 @@ mod tests {
         );
         let large = format!(r#"{{"roots":{{"x":"{}"}}}}"#, "x".repeat(LARGEST));
         context.capabilities = Json::parse(large.into(), 8).unwrap();
-        assert!(Declared::by(&context, true, LARGEST).is_empty());
+        assert!(Declared::by(&context, false, LARGEST).is_empty());
         assert_eq!(Declared::key(&context, LARGEST), None);
     }
 

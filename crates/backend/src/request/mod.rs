@@ -346,10 +346,13 @@ fn has_claim(part: &[u8]) -> bool {
     part.windows(9).any(|window| window == b"\"jsonrpc\"")
 }
 
-/// The message that cancels a request at a server.
-pub(crate) fn cancelled_text(id: i64) -> Bytes {
+/// The message that cancels a request at a server, with the client's reason.
+pub(crate) fn cancelled_text(id: i64, context: &CallContext) -> Bytes {
+    let request = context.request.as_ref();
+    let reason = request.and_then(|request| request.cancel_reason.get());
+    let reason = reason.map_or(r#""the client waits no longer""#, Json::as_text);
     let text = format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"the client waits no longer"}}}}"#
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
     );
     Bytes::from(text)
 }

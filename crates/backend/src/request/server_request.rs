@@ -51,7 +51,7 @@ pub(crate) fn reply_immediately(request: &Request, declared: &Declared) -> Optio
     let missing = declared.missing(&request.method, request.params.as_ref());
     let refusal = match missing {
         Some(missing) => missing.to_error(),
-        // Without declared capabilities the server must not send requests.
+        // Nobody is there who could know the method.
         None if declared.is_empty() => RpcError::new(
             code::METHOD_NOT_FOUND,
             format!("no client takes the request {}", request.method),

@@ -187,7 +187,7 @@ impl ClientConnections {
         Ok(())
     }
 
-    fn all(&self) -> usize {
+    pub(super) fn all(&self) -> usize {
         self.owned.len() + self.spare.values().map(Vec::len).sum::<usize>()
     }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
-use fanlight_protocol::{Era, Json, Method, Response};
+use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use fanlight_telemetry::{Parent, Subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
@@ -63,6 +63,10 @@ pub(crate) use watched_call::is_no_answer;
 /// The limits of the interval between checks for idle connections. The interval is a quarter of the
 /// allowed idle time.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+
+/// The part (1/n) of the idle time after which a process ends while more than half of the processes
+/// that a server may have are there.
+const CROWDED: u32 = 10;
 
 pub(crate) struct SessionPool {
     settings: Arc<ConnectSettings>,
@@ -314,6 +318,16 @@ impl SessionPool {
             in_use: Some(supervised),
             release: None,
         })
+    }
+
+    /// Keeps a notification until the client's session has its own connection. One that names a
+    /// request is lost, as the request is.
+    pub(crate) fn tell_later(&self, client: &CallContext, notification: &Notification) {
+        if client.request.is_none()
+            && let Some(Owner::Session(session)) = self.owner(client)
+        {
+            self.registry.add_early(&session, notification);
+        }
     }
 
     /// Whether the client's session has its own connection that has not ended, or must continue a
@@ -892,17 +906,22 @@ impl SessionPool {
         let mut shortages = shortages();
         loop {
             tokio::select! {
-                () = tokio::time::sleep((unused / 4).clamp(LOOK.0, LOOK.1)) => {}
+                () = tokio::time::sleep((unused / 4 / CROWDED).clamp(LOOK.0, LOOK.1)) => {}
                 // The sender lives as long as the process.
                 Ok(()) = shortages.changed() => {
                     self.connections().end_spares();
                     continue;
                 }
             }
-            self.connections().sweep(
+            let mut connections = self.connections();
+            // Processes take much memory, and connections do not.
+            let is_crowded =
+                policy.is_some() && connections.all() > self.settings.context.limits.sessions / 2;
+            let part = if is_crowded { CROWDED } else { 1 };
+            connections.sweep(
                 IdleBounds {
-                    of_sessions: bound,
-                    shared: unused,
+                    of_sessions: bound / part,
+                    shared: unused / part,
                 },
                 |owner| match owner {
                     // A listening client needs its connection.

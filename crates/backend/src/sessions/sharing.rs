@@ -115,7 +115,13 @@ impl SessionPool {
                        read-only"
                     .to_owned()
             }
-            Err(why) => format!("each client session has a process of its own: {why}"),
+            Err(why) => {
+                let hint = match self.base.has_asked() {
+                    true => "",
+                    false => "; if it never asks a client and keeps nothing for one, `session: shared` saves processes",
+                };
+                format!("each client session has a process of its own: {why}{hint}")
+            }
         }))
     }
 }

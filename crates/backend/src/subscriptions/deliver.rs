@@ -10,20 +10,10 @@ use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Method, Notification};
 
 use super::Origin;
-use super::filter::Lists;
+use super::filter::{Lists, list_of};
 use super::listener::{Listener, Session};
-use super::notifications::{list_changed, resource_updated};
+use super::notifications::resource_updated;
 use super::state::{Entry, State, Subscriber, Verdict};
-
-/// Selects the list that a notification announces a change of; `None` for other methods.
-fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
-    match method {
-        Method::ToolsChanged => Some(|lists| lists.tools),
-        Method::PromptsChanged => Some(|lists| lists.prompts),
-        Method::ResourcesChanged => Some(|lists| lists.resources),
-        _ => None,
-    }
-}
 
 /// Whether a notification announces a changed list.
 pub(super) fn is_list_change(method: &Method) -> bool {
@@ -38,7 +28,7 @@ pub(super) fn is_change(method: &Method) -> bool {
 /// Sends a notification to its listeners, except for the session that has already received it.
 /// Returns the number of listeners without capacity.
 pub(super) fn deliver(
-    state: &State,
+    state: &mut State,
     origin: &Origin,
     shared: bool,
     notification: &Notification,
@@ -93,7 +83,7 @@ pub(super) fn updated_uri(notification: &Notification) -> Option<String> {
 /// Announces to all listeners of a connection that lists and resources may have changed. `recorded`
 /// has the subscriptions of the session on its own connection.
 pub(super) fn announce(
-    state: &State,
+    state: &mut State,
     origin: &Origin,
     lists: Lists,
     recorded: &[Arc<str>],
@@ -107,7 +97,9 @@ pub(super) fn announce(
         .filter(|(_, entry)| accepted(entry))
         .map(|(uri, _)| uri)
         .chain(recorded);
-    changes(lists, uris)
+    let changes: Vec<_> = changes(lists, uris).collect();
+    changes
+        .into_iter()
         .map(|notification| deliver(state, origin, false, &notification, None))
         .sum()
 }
@@ -131,8 +123,8 @@ fn changes<'a>(
     let lists = kinds
         .into_iter()
         .filter(|(_, wanted)| *wanted)
-        .filter_map(|(method, _)| list_changed(&method));
-    lists.chain(uris.filter_map(|uri| resource_updated(uri)))
+        .map(|(method, _)| Notification::new(method, None));
+    lists.chain(uris.map(|uri| resource_updated(uri)))
 }
 
 struct Delivery<'a> {
@@ -171,8 +163,13 @@ impl Delivery<'_> {
 
 impl State {
     /// Messages on a session's own connection belong to the session; list changes are sent only if
-    /// wanted.
-    fn deliver_to_session(&self, caller: &Caller, delivery: &mut Delivery<'_>) {
+    /// wanted. Without a listener, the first messages wait for one.
+    fn deliver_to_session(&mut self, caller: &Caller, delivery: &mut Delivery<'_>) {
+        if let Some(session) = self.session_mut(caller)
+            && session.listeners.is_empty()
+        {
+            return session.more().unheard.add(delivery.notification);
+        }
         let wanted = list_of(&delivery.notification.method);
         let listeners = self
             .session(caller)

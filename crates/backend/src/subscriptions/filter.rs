@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::{Json, Method};
 
 use fanlight_canonical::Interest;
 
@@ -30,6 +30,16 @@ pub(crate) struct Filter {
     pub(crate) lists: Lists,
     pub(crate) uris: HashSet<Arc<str>>,
     pub(crate) tasks: HashSet<Arc<str>>,
+}
+
+/// Selects the list that a notification announces a change of; `None` for other methods.
+pub(super) fn list_of(method: &Method) -> Option<fn(Lists) -> bool> {
+    match method {
+        Method::ToolsChanged => Some(|lists| lists.tools),
+        Method::PromptsChanged => Some(|lists| lists.prompts),
+        Method::ResourcesChanged => Some(|lists| lists.resources),
+        _ => None,
+    }
 }
 
 impl Lists {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Caller, Interest, Principal, ServerMessages};
+use fanlight_protocol::Notification;
 use fanlight_protocol::meta::LogLevel;
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -52,9 +53,37 @@ pub(super) struct Session {
     pub(super) more: Option<Box<More>>,
 }
 
+/// The limits of messages that wait: their number, and their bytes.
+const WAITING: (usize, usize) = (32, 64 << 10);
+
+/// Notifications that wait for their receiver. Those beyond the limits are dropped.
+#[derive(Default)]
+pub(super) struct Waiting(Vec<Notification>);
+
+impl Waiting {
+    pub(super) fn add(&mut self, notification: &Notification) {
+        let texts = self.0.iter().chain([notification]);
+        let bytes: usize = texts.map(|waiting| waiting.text.bytes().len()).sum();
+        if self.0.len() < WAITING.0 && bytes <= WAITING.1 {
+            let mut waiting = notification.clone();
+            // Copied, since it may wait long: otherwise it would keep its read buffer in memory.
+            waiting.text = waiting.text.detached();
+            self.0.push(waiting);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.0)
+    }
+}
+
 /// The data that few sessions have.
 #[derive(Default)]
 pub(super) struct More {
+    /// The server's messages until the client listens.
+    pub(super) unheard: Waiting,
+    /// The client's notifications until the session has a connection.
+    pub(super) early: Waiting,
     /// Reports to the task of the session's own connection whether the session has listeners.
     pub(super) presence: Option<watch::Sender<bool>>,
     /// The resources that it is subscribed to on the base connection.

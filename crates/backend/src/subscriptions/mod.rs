@@ -312,6 +312,20 @@ impl SubscriptionRegistry {
             .is_some_and(|session| !session.listeners.is_empty())
     }
 
+    /// Keeps a client's notification until its session has a connection.
+    pub(crate) fn add_early(&self, session: &Caller, notification: &Notification) {
+        if let Some(session) = self.state().session_or_new(session) {
+            session.more().early.add(notification);
+        }
+    }
+
+    /// The notifications that waited for a session's connection.
+    pub(crate) fn take_early(&self, session: &Caller) -> Vec<Notification> {
+        let mut state = self.state();
+        let session = state.session_mut(session);
+        session.map_or_else(Vec::new, |session| session.more().early.take())
+    }
+
     /// Observes whether a session has listeners.
     pub(crate) fn presence(&self, session: &Caller) -> Option<watch::Receiver<bool>> {
         self.state().presence(session)
@@ -599,7 +613,8 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
-        let dropped = deliver::deliver(&self.state(), origin, self.shared, notification, except);
+        let dropped =
+            deliver::deliver(&mut self.state(), origin, self.shared, notification, except);
         self.warn_of_slow(dropped);
     }
 
@@ -610,7 +625,7 @@ impl SubscriptionRegistry {
         } else {
             Vec::new()
         };
-        let dropped = deliver::announce(&self.state(), origin, lists, &recorded);
+        let dropped = deliver::announce(&mut self.state(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
     }
 

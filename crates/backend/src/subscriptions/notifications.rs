@@ -2,12 +2,8 @@
 
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::json::{Edits, Member, ObjectBuilder, rewrite_object};
-use fanlight_protocol::message::notification_text;
 use fanlight_protocol::meta::SUBSCRIPTION_ID;
 use fanlight_protocol::{Json, Message, Method, Notification};
-
-/// The nesting limit, which is enough for every notification made here.
-const NESTING: usize = 8;
 
 /// The id of the `subscriptions/listen` request that a notification belongs to.
 pub(crate) fn subscription_id(notification: &Notification) -> Option<Json> {
@@ -49,25 +45,11 @@ pub(crate) fn without_subscription_id(notification: Notification) -> Notificatio
     }
 }
 
-pub(crate) fn list_changed(method: &Method) -> Option<Notification> {
-    parse(&notification_text(method.as_str(), None))
-}
-
 /// A notification that a resource has changed.
-pub(crate) fn resource_updated(uri: &str) -> Option<Notification> {
+pub(crate) fn resource_updated(uri: &str) -> Notification {
     let mut params = ObjectBuilder::new();
     params.string("uri", uri);
-    parse(&notification_text(
-        Method::ResourceUpdated.as_str(),
-        Some(&params.finish()),
-    ))
-}
-
-fn parse(text: &Json) -> Option<Notification> {
-    match Message::parse(text.bytes().clone(), NESTING) {
-        Ok(Message::Notification(notification)) => Some(notification),
-        _ => None,
-    }
+    Notification::new(Method::ResourceUpdated, Some(&params.finish()))
 }
 
 #[cfg(test)]
@@ -110,8 +92,7 @@ mod tests {
 
     #[test]
     fn made_notifications_are_valid_messages() {
-        assert!(list_changed(&Method::ToolsChanged).is_some());
-        let updated = resource_updated("a:\"\n").unwrap();
+        let updated = resource_updated("a:\"\n");
         assert_eq!(
             updated
                 .params()

@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Interest, KEPT_PARAMS, Listen, Principal, SessionKey};
+use fanlight_canonical::{
+    Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, SessionKey,
+};
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
-use super::filter::{Filter, Lists};
+use super::filter::{Filter, Lists, list_of};
 use super::listener::{ListenRequest, Listener, ListenerId, Session};
 
 #[derive(Default)]
@@ -83,14 +85,19 @@ impl State {
             context,
             messages,
         } = listen;
+        let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
         if interest.session
             && let Some(session) = self.session_or_new(&context.caller)
         {
             session.listeners.push(id);
             session.update_presence();
             session.level = session.level.or(context.log_level);
+            for unheard in session.more().unheard.take() {
+                if list_of(&unheard.method).is_none_or(|wanted| wanted(lists)) {
+                    let _ = messages.try_send(ServerMessage::Notification(unheard));
+                }
+            }
         }
-        let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
         self.listeners.insert(
             id,
             Listener {
@@ -298,7 +305,7 @@ impl State {
             .filter(|session| session.caller == *caller)
     }
 
-    fn session_or_new(&mut self, caller: &Caller) -> Option<&mut Session> {
+    pub(super) fn session_or_new(&mut self, caller: &Caller) -> Option<&mut Session> {
         let session = self
             .sessions
             .entry(caller.session()?)

@@ -117,6 +117,16 @@ impl UnsolicitedSender {
         matches!(self.origin, Origin::Request(_))
     }
 
+    /// Whether its connection belongs to a session.
+    pub(crate) fn is_of_session(&self) -> bool {
+        matches!(self.origin, Origin::Session(_))
+    }
+
+    /// Whether its connection belongs to a session whose client listens.
+    pub(crate) fn is_of_listener(&self) -> bool {
+        matches!(&self.origin, Origin::Session(session) if self.registry.is_listening(session))
+    }
+
     /// The generation of the demand, which grows with every change of it.
     pub(crate) fn generation(&self) -> u64 {
         self.registry.generation()

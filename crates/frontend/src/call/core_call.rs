@@ -239,6 +239,7 @@ impl CoreCall {
 
     /// Records later notifications on the span of the request that gets the answer.
     pub(crate) fn set_answered_span(&mut self, span: Parent) {
+        span.continues(&self.context.trace);
         self.answered_span = Some(span);
     }
 

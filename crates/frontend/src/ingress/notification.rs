@@ -33,7 +33,10 @@ impl Ingress {
                 .map(|session| Arc::clone(&session.session.running)),
         };
         match (&notification.method, running, params.request_id()) {
-            (Method::Cancelled, Some(running), Some(id)) => running.cancel(&id),
+            (Method::Cancelled, Some(running), Some(id)) => {
+                let params = notification.params();
+                running.cancel(&id, params.and_then(|params| params.get("reason")));
+            }
             (Method::Initialized, ..) => transport.initialized(),
             (Method::Other(_) | Method::Progress, Some(running), _) => {
                 if let Some(session) = transport.session(origin).await?
@@ -46,7 +49,7 @@ impl Ingress {
                     let context = Arc::new(CallContext { caller, ..context });
                     let notice = self.core.resolve_notice(notification.clone(), context);
                     self.admit(origin, Some(&notice))?;
-                    self.core.notify(notice);
+                    self.core.notify(notice, Arc::clone(&session.session) as _);
                 }
             }
             _ => {}

@@ -81,9 +81,18 @@ impl RunningRequests {
 
     /// Cancels the request with this id. An unknown id is no error, since the request may just have
     /// finished (2025-11-25 and 2026-07-28 cancellation, Behavior Requirements).
-    pub(crate) fn cancel(&self, id: &Json) {
+    /// The server gets the client's `reason`, if that is a string.
+    pub(crate) fn cancel(&self, id: &Json, reason: Option<Json>) {
         let id = RequestId::of(id);
-        self.cancel_where(|entry| RequestId::of(&entry.id) == id);
+        let reason = reason.filter(|reason| reason.kind() == Kind::String);
+        self.cancel_where(|entry| {
+            let is_meant = RequestId::of(&entry.id) == id;
+            if let (true, Some(request), Some(reason)) = (is_meant, &entry.request, &reason) {
+                // An error means that the client has cancelled it before.
+                let _ = request.cancel_reason.set(reason.detached());
+            }
+            is_meant
+        });
     }
 
     /// The session's request with this id and this progress token, as far as given; `None` unless
@@ -179,11 +188,11 @@ mod tests {
         let running = Arc::new(RunningRequests::default());
         let first = running.begin(&Json::literal("1"));
         let mut second = running.begin(&Json::literal(r#""1""#));
-        running.cancel(&Json::literal("1"));
+        running.cancel(&Json::literal("1"), None);
         first.await;
         assert!(is_pending(&mut second));
         assert_eq!(running.count(), 1);
-        running.cancel(&Json::literal("99"));
+        running.cancel(&Json::literal("99"), None);
         running.cancel_all();
         second.await;
         assert!(running.count() == 0);

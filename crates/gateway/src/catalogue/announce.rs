@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fanlight_canonical::{Caller, Endpoint, Interest, ServerMessage, ServerMessages};
+use fanlight_canonical::{
+    CallContext, Endpoint, Interest, Listen, ServerMessage, ServerMessages, SessionKey,
+};
 use fanlight_protocol::Notification;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -12,6 +14,9 @@ use tokio::time::Instant;
 use super::demand::Demand;
 use super::{Change, Differing};
 use crate::topology::{BackendId, Reader, Topology, View, settle_time};
+
+/// The sessions that a server has told of a change, and when; `None` for clients without one.
+pub(super) type Told = HashMap<Option<SessionKey>, Instant>;
 
 /// The clients that listen for changes of merged lists, and the notifications that are due.
 #[derive(Default)]
@@ -31,7 +36,7 @@ struct State {
 }
 
 struct Listener {
-    endpoint: Endpoint,
+    context: Arc<CallContext>,
     /// The principal whose lists the client sees; `None` if it sees the common lists. Set again
     /// with each topology.
     reader: Option<Reader>,
@@ -43,6 +48,8 @@ struct Listener {
     on_replacement: [bool; 3],
     /// The servers whose messages the client gets directly; `None` means all of them.
     heard: Option<HashSet<BackendId>>,
+    /// When the client was last told of each kind of change.
+    told: [Option<Instant>; 3],
     messages: ServerMessages,
 }
 
@@ -63,11 +70,17 @@ pub(super) enum Audience {
     /// Clients that the canary of this server serves.
     MovedFrom(BackendId),
     Reader(Reader),
+    /// The listener with this number.
+    Listener(u64),
 }
 
 impl Listener {
-    fn is_among(&self, told: &HashSet<(Endpoint, Audience)>) -> bool {
-        let is_told = |audience| told.contains(&(self.endpoint.clone(), audience));
+    fn endpoint(&self) -> &Endpoint {
+        self.context.caller.endpoint()
+    }
+
+    fn is_among(&self, number: u64, told: &HashSet<(Endpoint, Audience)>) -> bool {
+        let is_told = |audience| told.contains(&(self.endpoint().clone(), audience));
         let is_reader = |reader: &Reader| {
             is_told(Audience::Reader(reader.clone()))
                 || (reader.principal().is_named() && is_told(Audience::Readers))
@@ -75,7 +88,9 @@ impl Listener {
                     .moved_from()
                     .any(|backend| is_told(Audience::MovedFrom(backend)))
         };
-        is_told(Audience::Everyone) || self.reader.as_ref().is_some_and(is_reader)
+        is_told(Audience::Everyone)
+            || is_told(Audience::Listener(number))
+            || self.reader.as_ref().is_some_and(is_reader)
     }
 }
 
@@ -86,28 +101,22 @@ pub(crate) struct Registration {
 }
 
 impl Announcer {
-    /// Registers `client`: from now on it gets notifications of changes in `interest` through
-    /// `messages`.
-    pub(crate) fn register(
-        self: &Arc<Self>,
-        interest: &Interest,
-        client: &Caller,
-        messages: ServerMessages,
-    ) -> Registration {
-        let (endpoint, reader) = (client.endpoint().clone(), None);
-        let wants = Change::ALL.map(|change| change.is_in(interest));
+    /// Registers a client: from now on it gets notifications of changes in its interest.
+    pub(crate) fn register(self: &Arc<Self>, listen: &Listen) -> Registration {
+        let wants = Change::ALL.map(|change| change.is_in(&listen.interest));
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.listeners.insert(
             number,
             Listener {
-                endpoint,
-                reader,
+                context: Arc::clone(&listen.context),
+                reader: None,
                 wants,
                 on_replacement: wants,
                 heard: None,
-                messages,
+                told: [None; 3],
+                messages: listen.messages.clone(),
             },
         );
         self.demand.set_clients(true);
@@ -121,11 +130,8 @@ impl Announcer {
     /// The endpoints at which clients listen.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let state = self.lock();
-        let distinct: HashSet<&Endpoint> = state
-            .listeners
-            .values()
-            .map(|listener| &listener.endpoint)
-            .collect();
+        let distinct: HashSet<&Endpoint> =
+            state.listeners.values().map(Listener::endpoint).collect();
         distinct.into_iter().cloned().collect()
     }
 
@@ -137,17 +143,53 @@ impl Announcer {
         endpoints: Vec<Endpoint>,
         audience: &Audience,
     ) {
+        let audience = |endpoint| (endpoint, audience.clone());
+        self.add_due(change, pause, endpoints.into_iter().map(audience));
+    }
+
+    fn add_due(
+        &self,
+        change: Change,
+        pause: Duration,
+        audience: impl Iterator<Item = (Endpoint, Audience)>,
+    ) {
         let now = Instant::now();
         if let Some(timing) = self.lock().timing.get_mut(change.index()) {
             let due = timing.sent.map_or(now, |sent| now.max(sent + pause));
             timing.due = Some(timing.due.map_or(due, |earlier| earlier.min(due)));
-            timing.endpoints.extend(
-                endpoints
-                    .into_iter()
-                    .map(|endpoint| (endpoint, audience.clone())),
-            );
+            timing.endpoints.extend(audience);
         }
         self.woken.notify_one();
+    }
+
+    /// Makes a notification due for the clients that `backend` has told, unless they have been
+    /// notified since. A client that may not use everything of the server learns of it only if its
+    /// list differs.
+    pub(super) fn tell(
+        &self,
+        change: Change,
+        backend: BackendId,
+        told: &Told,
+        topology: &Arc<Topology>,
+    ) {
+        let is_due = |listener: &Listener| {
+            let last = listener.told.get(change.index()).copied().flatten();
+            let since = told.get(&listener.context.session());
+            since.is_some_and(|since| last < Some(*since)) && {
+                let view = View::of(Arc::clone(topology), &listener.context);
+                view.shows(backend) && view.passes_all_of(backend)
+            }
+        };
+        let audience: Vec<_> = self
+            .lock()
+            .listeners
+            .iter()
+            .filter(|(_, listener)| is_due(listener))
+            .map(|(number, listener)| (listener.endpoint().clone(), Audience::Listener(*number)))
+            .collect();
+        if !audience.is_empty() {
+            self.add_due(change, settle_time(), audience.into_iter());
+        }
     }
 
     /// Makes a notification due for `audience` at the endpoints that show `backend`.
@@ -186,10 +228,14 @@ impl Announcer {
             let endpoints = std::mem::take(&mut timing.endpoints);
             (timing.due, timing.sent) = (None, Some(now));
             let notification = Notification::new(change.method(), None);
-            let wants = |listener: &&Listener| {
-                listener.wants.get(change.index()) == Some(&true) && listener.is_among(&endpoints)
+            let wants = |(number, listener): &(&u64, &mut Listener)| {
+                listener.wants.get(change.index()) == Some(&true)
+                    && listener.is_among(**number, &endpoints)
             };
-            for listener in state.listeners.values().filter(wants) {
+            for (_, listener) in state.listeners.iter_mut().filter(wants) {
+                if let Some(told) = listener.told.get_mut(change.index()) {
+                    *told = Some(now);
+                }
                 let _ = listener
                     .messages
                     .try_send(ServerMessage::Notification(notification.clone()));
@@ -209,7 +255,7 @@ impl Announcer {
                 .heard
                 .as_ref()
                 .is_none_or(|heard| heard.contains(&backend));
-            if !is_heard && is_shown(&listener.endpoint) {
+            if !is_heard && is_shown(listener.endpoint()) {
                 let _ = listener
                     .messages
                     .try_send(ServerMessage::Notification(notification.clone()));
@@ -243,7 +289,7 @@ impl Announcer {
             let notification = Notification::new(change.method(), None);
             let interested = |listener: &&Listener| {
                 listener.on_replacement.get(change.index()) == Some(&true)
-                    && differing.includes(&listener.endpoint)
+                    && differing.includes(listener.endpoint())
             };
             for listener in state.listeners.values().filter(interested) {
                 let _ = listener

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use fanlight_canonical::{
     BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage,
-    ServerMessages,
+    ServerMessages, SessionKey,
 };
 use fanlight_protocol::{Json, Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::announce::{Announcer, Audience};
+use super::announce::{Announcer, Audience, Told};
 use super::{Catalogues, Change, ListKind, ListView, is_resting};
 use crate::reads::Reads;
 use crate::topology::{BackendId, CurrentTopology, Member, Topology, View, settle_time};
@@ -35,7 +35,7 @@ pub(crate) struct ListWatcher {
     pub(crate) announcer: Arc<Announcer>,
     reads: Arc<Reads>,
     background: Background,
-    pending: Mutex<HashSet<Part>>,
+    pending: Mutex<HashMap<Part, Told>>,
     /// The number of the last notification from each server.
     latest: Mutex<HashMap<BackendId, u64>>,
     woken: Notify,
@@ -128,10 +128,18 @@ impl ListWatcher {
         self.topology.load()
     }
 
-    /// Acts on a server's announcement. Called for each listener, but acts once for each
-    /// notification.
-    pub(crate) fn notified(&self, backend: BackendId, notification: &Notification) {
+    /// Acts on a server's announcement to `session`, or to clients without one. Called for each
+    /// listener, but acts once for each notification, except that each listener is told.
+    pub(crate) fn notified(
+        &self,
+        backend: BackendId,
+        notification: &Notification,
+        session: Option<SessionKey>,
+    ) {
         let change = Change::of(&notification.method);
+        if let Some(change) = change.filter(|_| !notification.is_own) {
+            self.add_pending((change, backend), Some((session, Instant::now())));
+        }
         let is_relevant = change.is_some() || notification.method == Method::ResourceUpdated;
         if !is_relevant || !self.is_new(backend, notification) {
             return;
@@ -187,7 +195,11 @@ impl ListWatcher {
     /// Marks a server's part to be read in the background, together with others that become due
     /// soon.
     pub(crate) fn read_again(&self, change: Change, backend: BackendId) {
-        self.with_pending(|pending| pending.insert((change, backend)));
+        self.add_pending((change, backend), None);
+    }
+
+    fn add_pending(&self, part: Part, told: Option<(Option<SessionKey>, Instant)>) {
+        self.with_pending(|pending| pending.entry(part).or_default().extend(told));
         self.woken.notify_one();
     }
 
@@ -207,14 +219,14 @@ impl ListWatcher {
                     self.woken.notify_one();
                 }
                 () = self.woken.notified() => {
-                    let waits = self.with_pending(|pending| pending.iter().any(|part| !busy.contains(part)));
+                    let waits = self.with_pending(|pending| pending.keys().any(|part| !busy.contains(part)));
                     settled = settled.or_else(|| waits.then(|| Instant::now() + settle_time()));
                 }
                 () = sleep_until(settled.unwrap_or_else(Instant::now)), if settled.is_some() => {
                     settled = None;
-                    for part in self.take_pending(&busy) {
+                    for (part, told) in self.take_pending(&busy) {
                         busy.insert(part);
-                        reading.push(self.update(part));
+                        reading.push(self.update(part, told));
                     }
                 }
                 () = self.announcer.woken.notified() => {}
@@ -274,7 +286,9 @@ impl ListWatcher {
         }
     }
 
-    async fn update(&self, part: Part) -> Part {
+    /// Reads a part again, then tells the clients that the server has told: a merged list can stay
+    /// equal.
+    async fn update(&self, part: Part, told: Told) -> Part {
         let ((change, backend), topology) = (part, self.topology());
         join_all(
             self.catalogues
@@ -287,6 +301,7 @@ impl ListWatcher {
                 self.catalogues.of(kind).reconsider_claims(&topology);
             }
         }
+        self.announcer.tell(change, backend, &told, &topology);
         part
     }
 
@@ -392,15 +407,11 @@ impl ListWatcher {
         unsure.for_each(|change| self.read_again(change, backend));
     }
 
-    fn take_pending(&self, busy: &HashSet<Part>) -> Vec<Part> {
-        self.with_pending(|pending| {
-            let taken: Vec<_> = pending.difference(busy).copied().collect();
-            pending.retain(|part| busy.contains(part));
-            taken
-        })
+    fn take_pending(&self, busy: &HashSet<Part>) -> Vec<(Part, Told)> {
+        self.with_pending(|pending| pending.extract_if(|part, _| !busy.contains(part)).collect())
     }
 
-    fn with_pending<T>(&self, f: impl FnOnce(&mut HashSet<Part>) -> T) -> T {
+    fn with_pending<T>(&self, f: impl FnOnce(&mut HashMap<Part, Told>) -> T) -> T {
         f(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -415,7 +426,7 @@ fn notifying(
         if let ServerMessage::Notification(notification) = message
             && let Some(watcher) = watcher.upgrade()
         {
-            watcher.notified(backend, &notification);
+            watcher.notified(backend, &notification, None);
             if let Method::Other(_) = notification.method {
                 watcher.pass_on(backend, &notification);
             }

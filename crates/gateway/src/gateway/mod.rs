@@ -486,14 +486,15 @@ impl Gateway {
             .await
     }
 
-    /// Forwards a notification of a client's session that Fanlight does not know. Must not block.
-    pub fn notify(&self, notice: Notice) {
+    /// Forwards a notification of a client's session that Fanlight does not know. Holds `session`
+    /// until that is done, so that the session's end comes last. Must not block.
+    pub fn notify(&self, notice: Notice, session: Arc<dyn Send + Sync>) {
         let Notice {
             view,
             notification,
             context,
         } = notice;
-        self.notices.pass_on(view, notification, context);
+        self.notices.pass_on(view, notification, context, session);
     }
 
     /// Continues a client's session that another replica opened, with its sessions at servers. Must

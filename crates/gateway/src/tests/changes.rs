@@ -51,18 +51,25 @@ async fn burst_causes_one_reading_of_one_backend_and_one_notification() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_are_notified_of_changed_entries_only() {
+async fn clients_are_told_what_a_server_told_and_else_of_changed_entries_only() {
     let scene = scene(vec![
         announcing("a", &[("tools/list", T1)]),
         announcing("b", &[]),
     ]);
     let mut client = scene.listen(lists()).await;
     rest().await;
-    for (list, notified) in [(T1, 0), (T1_REORDERED, 0), (T2, 1), (T2, 0)] {
+    for (list, is_own, notified) in [
+        (T1, false, 1),
+        (T1_REORDERED, false, 1),
+        (T1_REORDERED, true, 0),
+        (T2, false, 1),
+        (T1, true, 1),
+        (T1, true, 0),
+    ] {
         scene.backends[0].answer("tools/list", list);
-        scene.backends[0].announce(Method::ToolsChanged, None);
+        scene.backends[0].announce_as(is_own, Method::ToolsChanged, None);
         rest().await;
-        assert_eq!(client.received().len(), notified, "{list}");
+        assert_eq!(client.received().len(), notified, "{list} {is_own}");
     }
     // A change of wording only is served as the server writes it now.
     scene.backends[0].answer("tools/list", T1_REORDERED);

@@ -850,6 +850,9 @@ async fn changes_are_announced_where_they_show() {
         (0, "read_y write_y", [1, 1, 0]),
         (1, "read_y", [1, 0, 1]),
         (0, "write_y", [1, 1, 0]),
+        // Equal lists: the filter may hide what has changed.
+        (0, "write_y", [1, 0, 0]),
+        (1, "read_y", [1, 0, 1]),
     ] {
         scene.backends[backend].answer("tools/list", list(tools));
         scene.backends[backend].announce(Method::ToolsChanged, None);

@@ -16,14 +16,21 @@ fn is_failure(error: Option<ErrorType>) -> bool {
     error.is_some_and(|error| !NO_FAILURE.contains(&&*error.as_text()))
 }
 
+/// Whether Fanlight itself sends such messages: to connect, to ask whether the server is there, for
+/// lists, and to listen.
+fn is_own(method: &Method) -> bool {
+    use Method::{Discover, Initialize, Listen, Ping};
+    method.is_list() || matches!(method, Discover | Initialize | Listen | Ping)
+}
+
 /// The figures of one server since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
-    /// How many messages to the server have ended or could not be sent.
+    /// How many messages to the server have ended or could not be sent. Those that Fanlight itself
+    /// sends, for lists and to connect, do not count.
     pub requests: u64,
-    /// How many messages failed and how many attempts to connect failed. This excludes messages
-    /// with an error in [`NO_FAILURE`], and `server/discover`, which only asks for the era of
-    /// the server.
+    /// How many of these failed and how many attempts to connect failed. This excludes messages
+    /// with an error in [`NO_FAILURE`].
     pub errors: u64,
     /// How many attempts to connect failed.
     pub failed_connections: i64,
@@ -55,17 +62,18 @@ impl Metrics {
                 return;
             }
             let count = durations.count();
+            if is_own(&key.method) {
+                return;
+            }
             figures.requests += count;
             let given_up = matches!(key.error, Some(ErrorType::Abandoned | ErrorType::Cancelled));
-            // A legacy server may refuse this question.
-            let is_failure = is_failure(key.error) && key.method != Method::Discover;
-            figures.errors += if is_failure { count } else { 0 };
+            figures.errors += if is_failure(key.error) { count } else { 0 };
             if key.method == Method::CallTool && !given_up {
                 calls.add(&durations);
             }
         });
         self.unsent.for_each(|key, durations| {
-            let count = if key.backend == backend.index() {
+            let count = if key.backend == backend.index() && !is_own(&key.method) {
                 durations.count()
             } else {
                 0
@@ -129,7 +137,7 @@ mod tests {
             .client
             .record(of(Method::Initialize, None), Duration::from_secs(200));
         let figures = metrics.figures("a");
-        assert_eq!((figures.requests, figures.errors), (7, 1));
+        assert_eq!((figures.requests, figures.errors), (5, 1));
         let (median, p95) = (figures.median.unwrap(), figures.p95.unwrap());
         assert!(
             median > Duration::from_millis(1) && median <= Duration::from_millis(3),

@@ -73,12 +73,9 @@ impl State {
         let last = self
             .connecting
             .insert(Arc::clone(&attempt.backend), attempt.clone());
-        let repeated = last.filter(|last| attempt.repeats(last)).and_then(|last| {
-            let entry = self.traces.remove(&last.trace)?;
-            self.order.retain(|trace| *trace != last.trace);
-            self.bytes -= entry.bytes;
-            Some(entry)
-        });
+        let repeated = last
+            .filter(|last| attempt.repeats(last))
+            .and_then(|last| self.remove(last.trace));
         let before = repeated.as_ref().and_then(|entry| entry.attempts);
         let attempts = before.map_or(
             Attempts {

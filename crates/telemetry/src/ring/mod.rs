@@ -78,6 +78,8 @@ struct Entry {
     dropped: u64,
     /// The attempts to connect for which the trace stands, if it is one.
     attempts: Option<Attempts>,
+    /// Whether the trace has all rounds of a call. The time between them is the client's.
+    has_rounds: bool,
 }
 
 impl Ring {
@@ -107,16 +109,28 @@ impl Ring {
 
     /// Adds a span with about `size` bytes.
     pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
-        let id = span.trace_id();
+        let own = span.trace_id();
+        let first = span
+            .fields()
+            .optional
+            .as_ref()
+            .and_then(|fields| fields.first_round);
         // Dropped spans are freed after the lock is released.
-        let evicted = {
+        let (id, evicted) = {
             let mut state = self.lock();
             let attempt = Attempt::of(&span);
-            let spans = state.add(id, span, size, self.limits.bytes / 8);
+            let most = self.limits.bytes / 8;
+            let first = first.filter(|first| state.traces.contains_key(first));
+            let id = first.unwrap_or(own);
+            let mut spans = state.add(id, span, size, most);
+            if first.is_some() {
+                spans.extend(state.join(id, own, most));
+            }
             let repeated = attempt.and_then(|attempt| state.fold(id, attempt));
             // Usually there is only one, which needs no vector.
             let mut traces = std::iter::from_fn(|| state.evict(&self.limits));
-            (spans, repeated, traces.next(), traces.collect::<Vec<_>>())
+            let traces = (traces.next(), traces.collect::<Vec<_>>());
+            (id, (spans, repeated, traces))
         };
         drop(evicted);
         // This fails if there is no subscriber.
@@ -147,6 +161,7 @@ impl State {
                 bytes: 0,
                 dropped: 0,
                 attempts: None,
+                has_rounds: false,
             }
         });
         entry.spans.push_back((span, size));
@@ -163,6 +178,26 @@ impl State {
             evicted.push(oldest);
         }
         evicted
+    }
+
+    /// Moves the other spans of a further round to the trace of the call's first round. Returns the
+    /// spans that this drops.
+    fn join(&mut self, first: TraceId, round: TraceId, most: usize) -> Vec<(Arc<Record>, usize)> {
+        if let Some(entry) = self.traces.get_mut(&first) {
+            entry.has_rounds = true;
+        }
+        let moved = (first != round).then(|| self.remove(round)).flatten();
+        let moved = moved.into_iter().flat_map(|entry| entry.spans);
+        moved
+            .flat_map(|(span, size)| self.add(first, span, size, most))
+            .collect()
+    }
+
+    fn remove(&mut self, id: TraceId) -> Option<Entry> {
+        let entry = self.traces.remove(&id)?;
+        self.order.retain(|trace| *trace != id);
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 
     /// Removes the oldest trace, if the limits are exceeded.

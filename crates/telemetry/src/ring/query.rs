@@ -92,11 +92,19 @@ impl Ring {
         }
     }
 
-    /// The trace with this id.
+    /// The trace with this id, or the one that has its spans as a further round.
     #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
-        let records = self.lock().traces.get(&id).map(Entry::records)?;
-        Some(records.to_trace(id))
+        let state = self.lock();
+        let has_round = |(_, entry): &(&TraceId, &Entry)| {
+            let mut spans = entry.spans.iter();
+            entry.has_rounds && spans.any(|(span, _)| span.trace_id() == id)
+        };
+        let own = state.traces.get_key_value(&id);
+        let (first, entry) = own.or_else(|| state.traces.iter().find(has_round))?;
+        let (first, records) = (*first, entry.records());
+        drop(state);
+        Some(records.to_trace(first))
     }
 }
 
@@ -106,6 +114,7 @@ struct Records {
     spans: Vec<Arc<Record>>,
     dropped: u64,
     attempts: Option<Attempts>,
+    has_rounds: bool,
 }
 
 impl Entry {
@@ -120,6 +129,7 @@ impl Entry {
             spans,
             dropped: self.dropped,
             attempts: self.attempts,
+            has_rounds: self.has_rounds,
         }
     }
 }
@@ -153,8 +163,17 @@ impl Records {
         self.spans.iter().map(|span| span.start.began.wall()).min()
     }
 
-    /// The time from the first start to the last end.
+    /// The spans of requests: those without a parent in this process.
+    fn tops(&self) -> impl Iterator<Item = &Arc<Record>> {
+        let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
+        self.spans.iter().filter(is_top)
+    }
+
+    /// The time from the first start to the last end; of a call in rounds, the time of its rounds.
     fn duration(&self) -> Duration {
+        if self.has_rounds {
+            return self.tops().filter_map(|span| span.fields().lasted).sum();
+        }
         let ends = self
             .spans
             .iter()
@@ -166,14 +185,14 @@ impl Records {
             .unwrap_or_default()
     }
 
-    /// The outcome of the first span, or else of any span that failed.
+    /// The outcome of the first span, or else of any span that failed. A call in rounds ends with
+    /// the last one.
     fn outcome(&self) -> TraceOutcome {
-        let is_top = |span: &&Arc<Record>| span.parent.is_none_or(|parent| parent.is_remote);
-        let first = self
-            .spans
-            .iter()
-            .filter(is_top)
-            .min_by_key(|span| span.start.began.wall());
+        let began = |span: &&Arc<Record>| span.start.began.wall();
+        let first = match self.has_rounds {
+            true => self.tops().max_by_key(began),
+            false => self.tops().min_by_key(began),
+        };
         let error = |span: &Arc<Record>| {
             if span.failed() {
                 span.fields().error
@@ -190,8 +209,8 @@ impl Records {
 
     fn to_trace(&self, id: TraceId) -> Trace {
         let spans = self.spans.iter().map(|span| span.to_span_data()).collect();
-        let (number, dropped, attempts, outcome) =
-            (self.number, self.dropped, self.attempts, self.outcome());
+        let (duration, outcome) = (self.duration(), self.outcome());
+        let (number, dropped, attempts) = (self.number, self.dropped, self.attempts);
         let server_spans = self
             .spans
             .iter()
@@ -203,6 +222,7 @@ impl Records {
             spans,
             dropped,
             attempts,
+            duration,
             outcome,
             server_spans,
         }

@@ -64,11 +64,15 @@ struct Of<'a> {
     tool: Option<&'a str>,
     backend: Option<&'a str>,
     error: Option<ErrorType>,
+    first_round: Option<u128>,
 }
 
 fn push(ring: &Ring, trace: u128, id: u64, of: &Of<'_>) -> usize {
     let target = of.tool.map_or(Target::None, Target::Tool);
     let span = record(Method::CallTool, target, trace, id, of.parent, of.backend);
+    if let Some(first) = of.first_round {
+        span.update(|fields| fields.optional().first_round = Some(TraceId::from(first)));
+    }
     let outcome = of.error.map_or(Outcome::Finished, Outcome::failed);
     let size = span.end(&outcome, Duration::from_millis(5)).unwrap();
     ring.push(Arc::new(span), size);
@@ -291,6 +295,40 @@ fn summary_describes_a_trace() {
     assert!(summary.duration >= Duration::from_millis(5) && summary.name == "tools/call");
     assert_eq!((summary.spans, summary.backends), (2, vec!["b".to_owned()]));
     assert_eq!(summary.error.as_deref(), Some("-31002"));
+}
+
+#[test]
+fn rounds_of_a_call_are_one_trace_without_the_time_between_them() {
+    let ring = Ring::new(RingLimits::default());
+    let mut size = push(&ring, 1, 1, &Of::default());
+    let child = Of {
+        parent: 3,
+        ..Of::default()
+    };
+    size += push(&ring, 2, 2, &child);
+    let last = Of {
+        error: Some(ErrorType::ToolError),
+        first_round: Some(1),
+        ..Of::default()
+    };
+    let mut feed = ring.subscribe();
+    size += push(&ring, 2, 3, &last);
+    let [trace] = &ring.query(&Query::default())[..] else {
+        panic!("several traces")
+    };
+    let first = TraceId::from(1);
+    assert_eq!((trace.id, trace.spans.len()), (first, 3));
+    assert_eq!(trace.outcome, TraceOutcome::ToolError);
+    assert_eq!(trace.duration, Duration::from_millis(10));
+    assert_eq!(ring.get(TraceId::from(2)).unwrap().id, first);
+    assert_eq!((ring.size(), feed.try_recv()), ((1, size), Ok(first)));
+    // The first round's trace may be gone.
+    let other = Of {
+        first_round: Some(9),
+        ..Of::default()
+    };
+    push(&ring, 4, 1, &other);
+    assert_eq!(ring.query(&Query::default()).len(), 2);
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub struct Trace {
     pub dropped: u64,
     /// The attempts to connect for which the trace stands, if it is one.
     pub attempts: Option<Attempts>,
+    /// The time from the first start to the last end; of a call in rounds, without the time between
+    /// them.
+    pub duration: Duration,
     /// How the trace ended.
     pub outcome: TraceOutcome,
     /// The spans that servers returned with their answers.
@@ -54,7 +57,7 @@ pub struct Summary {
     pub name: String,
     /// When the trace began.
     pub start: SystemTime,
-    /// The time from the first start to the last end.
+    /// [`Trace::duration`]
     pub duration: Duration,
     /// How many of the trace's spans are in the ring.
     pub spans: usize,
@@ -74,8 +77,6 @@ impl Trace {
     /// The trace as an entry of a list. `None` if it has no spans.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
-        let start = self.spans.iter().map(|span| span.start_time).min()?;
-        let end = self.spans.iter().map(|span| span.end_time).max()?;
         let top = self
             .spans
             .iter()
@@ -97,7 +98,7 @@ impl Trace {
         Some(Summary {
             name: top.name.to_string(),
             start: top.start_time,
-            duration: end.duration_since(start).unwrap_or_default(),
+            duration: self.duration,
             spans: self.spans.len(),
             backends: backends.into_iter().collect(),
             error: blamed.and_then(|span| failure(span)).map(Value::to_string),

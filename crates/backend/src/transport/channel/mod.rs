@@ -383,7 +383,8 @@ impl Drop for PendingGuard<'_> {
             self.shared.liveness.timeout(self.received);
         }
         if self.sent && self.cancellable {
-            self.shared.send_detached(cancelled_text(self.id));
+            self.shared
+                .send_detached(cancelled_text(self.id, &unanswered.context));
         }
     }
 }

@@ -351,7 +351,8 @@ impl Drop for Unanswered<'_> {
         }
         if self.transport.cancels(request) {
             let (post, limit) = (
-                self.transport.post(cancelled_text(request.id)),
+                self.transport
+                    .post(cancelled_text(request.id, request.context)),
                 context.timeouts.own_message,
             );
             endpoint.spawn_detached(&context.tasks, async move {

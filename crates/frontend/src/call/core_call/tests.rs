@@ -148,7 +148,7 @@ async fn cancelled_call_has_no_response() {
     let mut call = start(&core).await;
     call.set_cancellation(Some(calls.begin(&id)));
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
-    calls.cancel(&id);
+    calls.cancel(&id, None);
     assert!(call.next().await.is_none());
     assert_eq!(outcomes.recv().await, Some("dropped"));
 }
@@ -177,7 +177,7 @@ async fn detached_call_runs_on_and_can_still_be_cancelled() {
     let mut call = begin().await;
     assert!(matches!(call.next().await, Some(ResponseItem::Message(_))));
     drop(call);
-    calls.cancel(&id);
+    calls.cancel(&id, None);
     assert_eq!(outcomes.recv().await, Some("dropped"));
     detached.finished().await;
 
