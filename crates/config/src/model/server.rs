@@ -83,8 +83,7 @@ options! {
         "start" => start: Option<StartChoice> = None, Maybe(START), example "# lazy";
         /// The time after which an unused process is ended: without a call, a subscription to a
         /// resource, or a task. Its lists remain, and the next call starts it again. Processes of
-        /// client sessions end after 30 minutes without use instead. While more than half of
-        /// `limits.processes` are there, a tenth of these times is enough. Null or `off` for never.
+        /// client sessions end after 30 minutes without use instead. Null or `off` for never.
         "idle" => idle: Option<Duration> = None, OrOff(LONG_TIME), example "15m";
         /// The time limit for an attempt to connect. For a process: the time without any output on
         /// standard error. So a process that reports progress, such as an `npx` that installs a

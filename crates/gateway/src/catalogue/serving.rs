@@ -151,7 +151,7 @@ impl Catalogue {
         private.into_iter().map(|(backend, _)| backend).collect()
     }
 
-    fn is_private(&self, backend: BackendId) -> bool {
+    pub(super) fn is_private(&self, backend: BackendId) -> bool {
         self.with(|state| {
             state
                 .parts

@@ -301,7 +301,11 @@ impl ListWatcher {
                 self.catalogues.of(kind).reconsider_claims(&topology);
             }
         }
-        self.announcer.tell(change, backend, &told, &topology);
+        // Of a private list, the principals whose list it is have been told.
+        let mut lists = self.catalogues.changed_by(change);
+        if !lists.any(|list| list.is_private(backend)) {
+            self.announcer.tell(change, backend, &told, &topology);
+        }
         part
     }
 

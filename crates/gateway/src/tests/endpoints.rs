@@ -839,6 +839,7 @@ async fn changes_are_announced_where_they_show() {
     let scene = scene_with_endpoints(vec![changing("a"), changing("b")], endpoints);
     let interest = || Interest {
         tools: true,
+        session: true,
         ..Interest::default()
     };
     let (mut all, _) = scene.listen_at("/mcp", interest()).await;

@@ -187,6 +187,7 @@ fn traces_are_found_by_their_content() {
             tool: Some("read"),
             backend: Some("files"),
             error: None,
+            ..Of::default()
         },
     );
     let timeout = Some(ErrorType::Timeout);
@@ -199,6 +200,7 @@ fn traces_are_found_by_their_content() {
             tool: Some("Add"),
             backend: Some("other"),
             error: timeout,
+            ..Of::default()
         },
     );
     let found = |query: Query| numbers(&ring, &query);
@@ -280,6 +282,7 @@ fn summary_describes_a_trace() {
             tool: None,
             backend: Some("b"),
             error: Some(ErrorType::Timeout),
+            ..Of::default()
         },
     );
     push(
