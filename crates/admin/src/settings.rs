@@ -60,6 +60,8 @@ pub struct AdminSettings {
     pub token: Option<String>,
     /// The roles of identities.
     pub roles: Roles,
+    /// Sets of methods whose different subjects are different people.
+    pub comparable: Vec<Vec<String>>,
     /// The issuers at which operators sign in.
     pub sign_in: Vec<SignInIssuer>,
     /// The origin at which operators open the page, if the listener has another one.
@@ -92,6 +94,7 @@ impl Default for AdminSettings {
             address: Some(([127, 0, 0, 1], 0).into()),
             token: None,
             roles: Roles::default(),
+            comparable: Vec::new(),
             sign_in: Vec::new(),
             public_url: None,
             max_sign_in_failures: 10,

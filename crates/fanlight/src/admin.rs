@@ -5,7 +5,7 @@ use fanlight_cli::cli::Admin;
 use fanlight_cli::failure::Failure;
 use fanlight_cli::listeners::check_operators;
 use fanlight_cli::observe::FURTHER_PORTS;
-use fanlight_config::{AllowedClients, Config, Issuer};
+use fanlight_config::{AllowedClients, Auth, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
 use fanlight_http::PublicUrl;
 use tracing::{info, warn};
@@ -98,6 +98,11 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
             approver: members(&config.admin.roles.approver),
             viewer: members(&config.admin.roles.viewer),
         },
+        comparable: config
+            .auth
+            .methods()
+            .map(Auth::comparable)
+            .unwrap_or_default(),
         sign_in: sign_in(config),
         public_url: config
             .admin

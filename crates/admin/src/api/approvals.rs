@@ -111,6 +111,7 @@ pub(super) async fn decide(
     let approver = Approver {
         name: operator.name,
         principal: operator.principal,
+        comparable: admin.now().settings.comparable.clone(),
     };
     let question = admin
         .subject

@@ -90,6 +90,7 @@ pub(crate) fn settings() -> AdminSettings {
     AdminSettings {
         token: Some(TOKEN.into()),
         roles: roles(),
+        comparable: vec![vec!["key".into()]],
         ..AdminSettings::default()
     }
 }

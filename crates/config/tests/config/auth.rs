@@ -115,6 +115,26 @@ fn missing_parts_are_named() {
 }
 
 #[test]
+fn subjects_that_may_differ_for_one_person_are_compared_only_if_declared() {
+    let sets = |more: &str| {
+        let issuers = "[{ issuer: https://a.example }, { issuer: https://b.example, claims: { principal: oid } }, \
+                       { issuer: https://c.example, claims: { principal: /sub } }]";
+        methods(&format!(
+            "auth: {{ oauth: {issuers}, certificates: true{more} }}"
+        ))
+        .comparable()
+    };
+    let alone = [vec!["https://b.example"], vec!["key"], vec!["proxy"]];
+    assert_eq!(sets("")[..3], alone);
+    assert!(sets("")[3].is_empty());
+    let declared = ["https://a.example", "certificate"];
+    assert_eq!(
+        sets(", samePeople: [https://a.example, certificate]")[3],
+        declared
+    );
+}
+
+#[test]
 fn values_that_would_weaken_authentication_are_refused() {
     for (auth, message) in [
         (

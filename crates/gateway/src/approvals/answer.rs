@@ -50,6 +50,8 @@ pub struct Approver {
     pub name: Arc<str>,
     /// The approver's principal; `None` if the approver is not authenticated as one.
     pub principal: Option<Principal>,
+    /// Sets of methods whose different subjects are different people.
+    pub comparable: Vec<Vec<String>>,
 }
 
 /// The reason why an answer changes nothing.
@@ -65,7 +67,7 @@ pub enum NotDecided {
     Decided(Arc<str>),
     /// The rule requires an approver who is not the caller.
     #[error(
-        "the rule wants another person's approval, and it is not certain that you are another than the caller"
+        "the rule wants another person's approval, and it is not certain that you are another than the caller (`auth.samePeople`)"
     )]
     NotAnother,
     /// The store that the replicas share cannot be reached.
@@ -154,16 +156,24 @@ impl OpenQuestion {
 }
 
 impl Approver {
-    /// Whether the approver is certainly not the caller: one issuer knows them by different subjects.
-    /// A person can have a key beside a sign-in, or accounts at two issuers.
+    /// Whether the approver is certainly not the caller: methods that can be compared know them by
+    /// different subjects. A person can have a key beside a sign-in, accounts at two issuers, or
+    /// another `sub` for each client of an issuer.
     fn is_another_than(&self, call: &CallToApprove) -> bool {
         let approver = self
             .principal
             .as_ref()
             .and_then(Principal::issuer_and_subject);
         match (approver, call.principal.issuer_and_subject()) {
-            (Some((issuer, subject)), Some((of_caller, caller))) => {
-                issuer == of_caller && subject != caller
+            (Some((method, subject)), Some((of_caller, caller))) => {
+                let has_both = |methods: &Vec<String>| {
+                    [method, of_caller]
+                        .iter()
+                        .all(|one| methods.iter().any(|known| known == one))
+                };
+                // Directories often compare names without regard to case.
+                subject.to_lowercase() != caller.to_lowercase()
+                    && self.comparable.iter().any(has_both)
             }
             _ => false,
         }

@@ -31,9 +31,13 @@ impl CallToApprove {
     /// A copy of the call that does not keep the received message in memory.
     pub(crate) fn detached(&self) -> Self {
         let detached = |json: &Option<Json>| json.as_ref().map(Json::detached);
+        let arguments = detached(&self.arguments);
         Self {
-            arguments: detached(&self.arguments),
-            own: detached(&self.own),
+            own: match self.own == self.arguments {
+                true => arguments.clone(),
+                false => detached(&self.own),
+            },
+            arguments,
             more: detached(&self.more),
             ..self.clone()
         }

@@ -1,6 +1,5 @@
 //! No call runs without approval, and none runs twice on one approval.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Principal;
@@ -52,6 +51,7 @@ fn approver(name: &str) -> Approver {
     Approver {
         name: name.into(),
         principal: Some(Principal::named("keys", name)),
+        comparable: vec![vec!["keys".into()]],
     }
 }
 
@@ -249,8 +249,8 @@ async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
     };
     let (named, anonymous) = (of(call("ann", "a")).await, of(anonymous).await);
     let nobody = Approver {
-        name: "not signed in".into(),
         principal: None,
+        ..approver("not signed in")
     };
     let at = |issuer, name| Approver {
         principal: Some(Principal::named(issuer, name)),
@@ -276,6 +276,48 @@ async fn rule_for_another_person_takes_nobody_who_may_be_the_caller() {
         .decide(&named, &approver("bob"), true)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn subjects_are_two_people_only_at_methods_that_can_be_compared() {
+    const ISSUER: &str = "https://id.example";
+    // The methods of the caller and the approver, and the sets that the operator has declared.
+    for (caller, approver_at, sets, is_another) in [
+        // Each client of an issuer may get another `sub`.
+        (ISSUER, ISSUER, "key;proxy", false),
+        (ISSUER, ISSUER, "https://id.example", true),
+        (ISSUER, "https://id.example/", "https://id.example", false),
+        ("fanlight:proxy", ISSUER, "proxy;https://id.example", false),
+        ("fanlight:proxy", ISSUER, "proxy https://id.example", true),
+        ("fanlight:key", ISSUER, "proxy https://id.example", false),
+        ("fanlight:certificate", "fanlight:certificate", "key", false),
+    ] {
+        let call = CallToApprove {
+            principal: Principal::named(caller, "pairwise-ann"),
+            ..call("ann", "a")
+        };
+        let approvals = Approvals::new(LIMITS);
+        let waiting = match approvals.ask(call, question(ApproverRule::Other)).await {
+            Ok(Asked::Waiting(waiting)) => waiting,
+            other => panic!("{other:?}"),
+        };
+        let of = |subject| Approver {
+            principal: Some(Principal::named(approver_at, subject)),
+            comparable: sets
+                .split(';')
+                .map(|set| set.split(' ').map(str::to_owned).collect())
+                .collect(),
+            ..approver(subject)
+        };
+        for (subject, is_approved) in [("Pairwise-Ann", false), ("ann-oid", is_another)] {
+            let outcome = approvals.decide(waiting.id(), &of(subject), true).await;
+            assert_eq!(
+                outcome.is_ok(),
+                is_approved,
+                "{caller} {approver_at} {sets}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
@@ -410,8 +452,8 @@ async fn call_that_waits_is_woken_at_once() {
         .decide(
             &id,
             &Approver {
-                name: Arc::from("bob"),
                 principal: None,
+                ..approver("bob")
             },
             true,
         )

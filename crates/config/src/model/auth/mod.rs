@@ -10,12 +10,13 @@ use serde_json::{Value as Json, json};
 use crate::definition::Form;
 use crate::option::kind::{Flag, Kind, Maybe, Nested};
 use crate::option::reader::{Reader, suggest};
-use crate::option::several::Sections;
+use crate::option::several::{OneOrMany, Sections};
 use crate::option::{Options as _, options};
 use crate::syntax::{Entry, Value};
 use methods::{KeyFile, Proxy};
 use oauth::Issuer;
 use scopes::ScopeRules;
+use values::TEXT;
 
 /// The word for [`AuthChoice::Open`].
 const NONE: &str = "none";
@@ -63,6 +64,11 @@ options! {
         /// Whether the user of this machine who has connected is the client, if `listen` is a Unix
         /// socket. The principal is, for example, `uid:1000`.
         "socket" => socket: bool = false, Flag;
+        /// Methods that know each person by one subject, the same at all of them: `key`, `proxy`,
+        /// `certificate`, or an issuer. Where another person has to approve a call, subjects at
+        /// different methods, and the `sub` of an issuer, count as different people only if these
+        /// are listed.
+        "samePeople" => same_people: Vec<String> = Vec::new(), OneOrMany(TEXT), example "[proxy, https://id.example.com]";
         /// The scopes that requests need.
         "scopes" => scopes: ScopeRules = ScopeRules::defaults(), Nested::<ScopeRules>::KIND;
     }
@@ -71,6 +77,22 @@ options! {
 impl Default for Auth {
     fn default() -> Self {
         Self::defaults()
+    }
+}
+
+impl Auth {
+    /// Sets of methods that name people alike: different subjects of one set are different people.
+    /// A certificate can have one of three kinds of names, and `sub` can be another one for each
+    /// client of the issuer (OpenID Connect Core 1.0, 8.1).
+    pub fn comparable(&self) -> Vec<Vec<String>> {
+        let by_claim = |issuer: &&Issuer| issuer.claims.principal.trim_matches('/') != "sub";
+        let issuers = self.oauth.iter().filter(by_claim);
+        let alone = issuers.map(|issuer| issuer.issuer.as_str());
+        alone
+            .chain(["key", "proxy"])
+            .map(|method| vec![method.to_owned()])
+            .chain([self.same_people.clone()])
+            .collect()
     }
 }
 
