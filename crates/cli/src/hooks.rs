@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemRule, Servers};
 use fanlight_config::{Config, HookFailure, HookOptions, HookTime, RateMatch, Secret, origin_of};
-use fanlight_fair::LogLimit;
 use fanlight_frontend::{CallHook, HookAnswer, HookMoment, JudgedCall, RequestMatch, ToolNames};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
 use fanlight_protocol::Json;
@@ -20,14 +19,11 @@ use crate::server_auth::certificates;
 
 /// The limit of characters in a text for clients or approvers.
 const LONGEST_TEXT: usize = 500;
-/// The limit of log lines about failing hooks in ten seconds.
-const LINES: u32 = 5;
 
 /// The configured hooks, called in turn.
 #[derive(Debug)]
 struct Hooks {
     all: Vec<Hook>,
-    lines: LogLimit,
 }
 
 /// A configured hook.
@@ -85,7 +81,6 @@ pub fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
     let all = config.hooks.iter().map(prepared);
     Ok(Some(Arc::new(Hooks {
         all: all.collect::<Result<_, String>>()?,
-        lines: LogLimit::new(LINES),
     })))
 }
 
@@ -155,10 +150,8 @@ impl Hooks {
         match hook.answer(event, question).await {
             Ok(answer) => return answer,
             Err(problem) => {
-                if let Some(omitted) = self.lines.admit() {
-                    let url = origin_of(hook.options.url.expose());
-                    warn!(url, event, problem, omitted, "a hook failed");
-                }
+                let url = origin_of(hook.options.url.expose());
+                warn!(url, event, problem, "a hook failed");
             }
         }
         match hook.options.on_failure {

@@ -44,6 +44,8 @@ pub struct Pins {
     number: u64,
     /// The comparisons that have been made, by server.
     seen: Mutex<HashMap<String, Seen>>,
+    /// Limits the lines that a server can cause.
+    lines: LogLimit,
     record: Arc<dyn Record>,
 }
 
@@ -53,21 +55,10 @@ type Fingerprint = [u8; 32];
 /// The comparisons of one server's definitions: whether clients may see them. Digests alone, since
 /// the server decides how long its definitions are and how many there are. Definitions that are no
 /// longer listed are dropped when enough others have come.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
     young: HashMap<Fingerprint, bool>,
     old: HashMap<Fingerprint, bool>,
-    lines: Arc<LogLimit>,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
-            lines: Arc::new(LogLimit::within(LINES, WINDOW)),
-        }
-    }
 }
 
 impl Seen {
@@ -201,6 +192,7 @@ pub fn of(
         lock,
         number,
         seen: Mutex::default(),
+        lines: LogLimit::new(LINES, WINDOW),
         record,
     };
     before
@@ -355,14 +347,13 @@ impl Pins {
             return true;
         }
         let fingerprint = fingerprint(&[kind.noun(), name, text.as_text()]);
-        let lines = {
-            let mut seen = self.seen();
-            let seen = seen.entry(server.to_owned()).or_default();
-            if let Some(is_admitted) = seen.get(&fingerprint) {
-                return is_admitted;
-            }
-            Arc::clone(&seen.lines)
-        };
+        let known = self
+            .seen()
+            .get_mut(server)
+            .and_then(|seen| seen.get(&fingerprint));
+        if let Some(is_admitted) = known {
+            return is_admitted;
+        }
         let key = ItemKey {
             server: server.to_owned(),
             kind,
@@ -375,7 +366,7 @@ impl Pins {
             .as_ref()
             .is_none_or(|objection| !self.holds() && objection.what != UNREADABLE);
         if let Some(objection) = &objection
-            && let Some(omitted) = lines.admit()
+            && let Some(omitted) = self.lines.admit(server)
         {
             let outcome = if is_admitted { "passed" } else { "held" };
             self.tell(&key, outcome, Some(objection), omitted);

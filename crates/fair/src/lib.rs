@@ -4,7 +4,8 @@
 //!   table.
 //! - [`Budget`]: an amount, of which each share may hold a [`Part`].
 //! - [`Semaphore`]: permits that are handed out in turn.
-//! - [`Rate`]: how often something may happen per key; [`LogLimit`]: how often a line is logged.
+//! - [`Rate`]: how often something may happen per key; [`LogLimit`]: how many lines a
+//!   party causes.
 //!
 //! A *share* is one peer's part of a limit. It may be as large as the limit while no other peer
 //! needs any. A newcomer takes from the largest share first.

@@ -1,76 +1,83 @@
-//! Limits how often a peer can cause a log line.
+//! Budgets for lines of the log and of the audit log: one for each party that causes lines.
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The usual time over which lines are counted. A constant: the metrics count each event.
-const WINDOW: Duration = Duration::from_secs(10);
+/// The budgets of one limit. Parties whose hashes are equal modulo this share one, so that memory is
+/// bounded whoever comes.
+const BUDGETS: u64 = 16_384;
 
-/// Allows some lines in ten seconds, or in another time, and counts the others.
+/// Allows each party some lines in a time, and all parties together another number, and counts the
+/// others.
 #[derive(Debug)]
 pub struct LogLimit {
     lines: u32,
+    of_all: u32,
     time: Duration,
-    window: Mutex<Option<Window>>,
+    windows: Mutex<Windows>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Windows {
+    all: Window,
+    of_parties: BTreeMap<u64, Window>,
+}
+
+#[derive(Debug, Default)]
 struct Window {
-    since: Instant,
+    since: Option<Instant>,
     written: u32,
     omitted: u64,
 }
 
 impl LogLimit {
-    /// Allows `lines` lines in ten seconds.
+    /// Allows each party `lines` lines in `time`.
     #[must_use]
-    pub const fn new(lines: u32) -> Self {
-        Self::within(lines, WINDOW)
-    }
-
-    /// Allows `lines` lines in `time`.
-    #[must_use]
-    pub const fn within(lines: u32, time: Duration) -> Self {
+    pub fn new(lines: u32, time: Duration) -> Self {
         Self {
             lines,
+            of_all: u32::MAX,
             time,
-            window: Mutex::new(None),
+            windows: Mutex::default(),
         }
     }
 
-    /// Whether to log now; if so, returns the number of lines omitted since the last one.
-    pub fn admit(&self) -> Option<u64> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let omitted = window.as_ref().map_or(0, |window| window.omitted);
-        let open = window
-            .take()
-            .filter(|window| window.since.elapsed() < self.time);
-        let open = window.insert(open.unwrap_or_else(|| Window {
-            since: Instant::now(),
-            written: 0,
-            omitted,
-        }));
-        if open.written >= self.lines {
-            open.omitted += 1;
+    /// The same limit, with a number of lines for all parties together.
+    #[must_use]
+    pub fn of_all(self, of_all: u32) -> Self {
+        Self { of_all, ..self }
+    }
+
+    /// Whether `party` may cause a line now; if so, returns the number of its lines that were
+    /// omitted since its last one.
+    pub fn admit(&self, party: impl Hash) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        party.hash(&mut hasher);
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let Windows { all, of_parties } = &mut *windows;
+        let own = of_parties.entry(hasher.finish() % BUDGETS).or_default();
+        if own.is_full(self.lines, self.time) || all.is_full(self.of_all, self.time) {
+            own.omitted += 1;
             return None;
         }
-        open.written += 1;
-        open.omitted = 0;
-        Some(omitted)
-    }
-
-    /// Whether to log now, for lines without the number of omitted ones.
-    pub fn is_due(&self) -> bool {
-        self.admit().is_some()
+        own.written += 1;
+        all.written += 1;
+        Some(std::mem::take(&mut own.omitted))
     }
 }
 
-/// Allows one line in ten seconds.
-impl Default for LogLimit {
-    fn default() -> Self {
-        Self::new(1)
+impl Window {
+    /// Whether the window has no line left. It begins anew after `time`.
+    fn is_full(&mut self, lines: u32, time: Duration) -> bool {
+        if self.since.is_none_or(|since| since.elapsed() >= time) {
+            self.since = Some(Instant::now());
+            self.written = 0;
+        }
+        self.written >= lines
     }
 }
 
@@ -78,16 +85,30 @@ impl Default for LogLimit {
 mod tests {
     use super::*;
 
+    const TIME: Duration = Duration::from_secs(10);
+
     #[tokio::test(start_paused = true)]
-    async fn some_lines_are_let_through_and_the_others_counted() {
-        let limit = LogLimit::new(2);
+    async fn each_party_has_a_budget_and_its_other_lines_are_counted() {
+        let limit = LogLimit::new(2, TIME);
         assert_eq!(
-            [(); 4].map(|()| limit.admit()),
+            [(); 4].map(|()| limit.admit("bad")),
             [Some(0), Some(0), None, None]
         );
-        tokio::time::advance(WINDOW).await;
-        assert_eq!([(); 3].map(|()| limit.admit()), [Some(2), Some(0), None]);
-        let one = LogLimit::default();
-        assert_eq!([one.is_due(), one.is_due()], [true, false]);
+        assert_eq!(limit.admit("good"), Some(0));
+        tokio::time::advance(TIME).await;
+        assert_eq!(
+            [(); 3].map(|()| limit.admit("bad")),
+            [Some(2), Some(0), None]
+        );
+        assert_eq!(limit.admit("good"), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parties_without_number_share_one_budget_that_no_one_of_them_uses_up() {
+        let limit = LogLimit::new(2, TIME).of_all(4);
+        assert_eq!((0..9).filter_map(|_| limit.admit("bad")).count(), 2);
+        assert_eq!((0..9).filter_map(|party| limit.admit(party)).count(), 2);
+        tokio::time::advance(TIME).await;
+        assert_eq!(limit.admit("bad"), Some(7));
     }
 }

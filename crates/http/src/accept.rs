@@ -325,9 +325,7 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
                     // left. Accepting again at once would spin, and giving up would turn a shortage
                     // into an outage, so the loop pauses while connections close.
                     Err(error) => {
-                        if self.admissions.limit.is_warning_due() {
-                            tracing::warn!(%error, "cannot accept connections");
-                        }
+                        tracing::warn!(%error, "cannot accept connections");
                         paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                     }
                 },
@@ -354,13 +352,11 @@ impl<B: FnMut(ClientStream, Admission)> Admitting<'_, B> {
         {
             return self.begin(stream, peer, permit, false);
         }
-        if self.admissions.limit.is_warning_due() {
-            let (limit, name) = (self.limits.connections, self.limits.name);
-            tracing::warn!(
-                limit,
-                "all {name} connections are in use: the least needed ones end"
-            );
-        }
+        let (limit, name) = (self.limits.connections, self.limits.name);
+        tracing::warn!(
+            limit,
+            "all {name} connections are in use: the least needed ones end"
+        );
         if let Some(lost) = self.waiting.push(stream, peer) {
             tracing::debug!(
                 limit = self.limits.waiting,

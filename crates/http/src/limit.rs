@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fanlight_fair::LogLimit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A number of permits, one for each open connection or stream. The number can change.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     shared: Arc<Shared>,
-    warnings: LogLimit,
 }
 
 #[derive(Debug)]
@@ -45,7 +43,6 @@ impl ConcurrencyLimit {
         };
         Self {
             shared: Arc::new(shared),
-            warnings: LogLimit::default(),
         }
     }
 
@@ -89,11 +86,6 @@ impl ConcurrencyLimit {
             shared: Arc::clone(&self.shared),
         }
     }
-
-    /// Whether to log now that no permit is left: at most once in ten seconds.
-    pub fn is_warning_due(&self) -> bool {
-        self.warnings.is_due()
-    }
 }
 
 impl Shared {
@@ -124,17 +116,11 @@ fn bounded(most: usize) -> usize {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn limit_gives_each_permit_once_and_warns_rarely() {
+    #[tokio::test]
+    async fn limit_gives_each_permit_once() {
         let limit = ConcurrencyLimit::new(1);
         let permit = limit.try_acquire();
         assert!(permit.is_some() && limit.try_acquire().is_none());
-        assert_eq!(
-            [limit.is_warning_due(), limit.is_warning_due()],
-            [true, false]
-        );
-        tokio::time::advance(std::time::Duration::from_secs(10)).await;
-        assert!(limit.is_warning_due());
         drop(permit);
         assert!(limit.acquire().await.is_some());
     }

@@ -1,5 +1,6 @@
 //! The audit log in files: translates each event into an entry.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,8 +66,10 @@ impl KeptRecord {
         let Some(mut entry) = self.entry(event) else {
             return;
         };
-        if is_of_anybody(event) {
-            let Some(omitted) = limit.admit() else { return };
+        if let Some(stranger) = stranger(event) {
+            let Some(omitted) = limit.admit(stranger) else {
+                return;
+            };
             entry.omitted = omitted;
         }
         self.ledger.add(entry);
@@ -353,15 +356,19 @@ fn path(endpoint: &Endpoint) -> Box<str> {
     cut(endpoint.full_path()).into()
 }
 
-/// Whether a person without credentials can cause the event.
-fn is_of_anybody(event: &AuditEvent<'_>) -> bool {
+/// The address of a person without credentials who has caused the event, as far as it is known.
+/// `None` if such a person cannot cause it.
+fn stranger(event: &AuditEvent<'_>) -> Option<Option<IpAddr>> {
     match event {
-        AuditEvent::ClientDenied { .. }
-        | AuditEvent::SignInDenied { .. }
-        | AuditEvent::OperatorDenied(_) => true,
-        AuditEvent::Decided { client, .. } => client.principal.is_anonymous(),
-        AuditEvent::Connection(change) => change.principal.is_none() && change.outcome != "ok",
-        _ => false,
+        AuditEvent::ClientDenied { credentials, .. } => Some(credentials.client),
+        AuditEvent::SignInDenied { denied, .. } | AuditEvent::OperatorDenied(denied) => {
+            Some(denied.peer.map(|peer| peer.ip()))
+        }
+        AuditEvent::Decided { client, .. } if client.principal.is_anonymous() => Some(None),
+        AuditEvent::Connection(change) if change.principal.is_none() && change.outcome != "ok" => {
+            Some(None)
+        }
+        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! secrets.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -23,13 +24,18 @@ use crate::event::{
 use crate::kept::{ArgumentsKept, KeptRecord};
 use crate::ledger::Written;
 
-/// The most lines about refusals in ten seconds. The next line tells how many were omitted. No
-/// option: metrics count all.
-const LINES: u32 = 20;
+/// The most lines about refusals in [`WINDOW`]. The next line of the same party tells how many of
+/// its lines were omitted. No option: metrics count all.
+const LINES: u32 = 1200;
 
-/// The most entries in ten seconds that anybody can cause. In a week they fill half of the default
+/// The most entries in [`WINDOW`] that anybody can cause. In a week they fill half of the default
 /// size of the files.
-const KEPT_LINES: u32 = 2;
+const KEPT_LINES: u32 = 120;
+
+/// The part of these lines that one party can cause.
+const PART: u32 = 10;
+
+const WINDOW: Duration = Duration::from_secs(600);
 
 /// The most characters of a path or a name in a line.
 const LONGEST: usize = 200;
@@ -93,11 +99,11 @@ pub struct Notice {
 
 impl Default for AuditLog {
     fn default() -> Self {
-        let (lines, kept_lines) = (LogLimit::new(LINES), LogLimit::new(KEPT_LINES));
+        let limit = |lines| LogLimit::new(lines / PART, WINDOW).of_all(lines);
         Self {
             counts: Mutex::default(),
-            lines,
-            kept_lines,
+            lines: limit(LINES),
+            kept_lines: limit(KEPT_LINES),
             kept: ArcSwapOption::empty(),
             notices: ArcSwap::default(),
         }
@@ -299,7 +305,7 @@ impl AuditLog {
         let (about, reason) = (shown(server), reason.map(shown));
         if outcome == "ok" {
             info!(target: "audit", what, about, who, outcome = "done", reason, "user: {what}");
-        } else if let Some(omitted) = self.lines.admit() {
+        } else if let Some(omitted) = self.lines.admit(&who) {
             warn!(target: "audit", what, about, who, outcome, reason, omitted, "user: {what}: {outcome}");
         }
     }
@@ -312,7 +318,7 @@ impl AuditLog {
         subject: &dyn Decidable,
         reason: &'static str,
     ) {
-        let Some(omitted) = self.count_refusal("clients", reason, true) else {
+        let Some(omitted) = self.count_refusal("clients", reason, true, &client.principal) else {
             return;
         };
         let what = shown(subject.method().as_str());
@@ -344,8 +350,9 @@ impl AuditLog {
             Denial::Unavailable(_) => "unavailable",
         };
         // Clients begin without credentials, to learn which ones they need.
-        let Some(omitted) = self.count_refusal("clients", reason, *denial != Denial::Missing)
-        else {
+        let is_attempt = *denial != Denial::Missing;
+        let party = credentials.client;
+        let Some(omitted) = self.count_refusal("clients", reason, is_attempt, party) else {
             return;
         };
         let (endpoint, text) = (shown(credentials.endpoint), shown(&denial.to_string()));
@@ -361,7 +368,8 @@ impl AuditLog {
             is_attempt,
             peer,
         } = *denied;
-        let Some(omitted) = self.count_refusal("admin", reason, is_attempt) else {
+        let party = peer.map(|peer| peer.ip());
+        let Some(omitted) = self.count_refusal("admin", reason, is_attempt, party) else {
             return;
         };
         let (who, principal, peer) = (name.map(shown), id(principal), peer.map(display));
@@ -369,7 +377,7 @@ impl AuditLog {
     }
 
     fn role_denied(&self, operator: &Actor<'_>, path: &str) {
-        let Some(omitted) = self.count_refusal("admin", "role", true) else {
+        let Some(omitted) = self.count_refusal("admin", "role", true, operator.principal) else {
             return;
         };
         let Actor {
@@ -395,13 +403,18 @@ impl AuditLog {
         listener: &'static str,
         reason: &'static str,
         is_attempt: bool,
+        party: impl Hash,
     ) -> Option<u64> {
         *self
             .counts()
             .refusals
             .entry((listener, reason))
             .or_default() += 1;
-        if is_attempt { self.lines.admit() } else { None }
+        if is_attempt {
+            self.lines.admit(party)
+        } else {
+            None
+        }
     }
 
     /// The counts.
@@ -568,11 +581,56 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{Ledger, LedgerFiles, LedgerSettings, Retention};
 
     #[test]
     fn names_are_shown_on_one_line_with_an_end() {
         assert!(!shown("a\nfake line\u{1b}[31m").contains(['\n', '\u{1b}']));
         assert!(shown(&"x".repeat(10_000)).chars().count() <= LONGEST + 1);
+    }
+
+    #[test]
+    fn stranger_who_floods_refusals_does_not_hide_those_of_others() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let files = LedgerFiles::at(&folder.path().join("audit.jsonl")).unwrap();
+        let path = files.current().to_owned();
+        let day = Duration::from_secs(86_400);
+        let retention = Retention {
+            file_bytes: 1 << 20,
+            kept_bytes: 4 << 20,
+            kept_for: day,
+        };
+        let ledger = Ledger::open(LedgerSettings {
+            files,
+            retention,
+            mirror: None,
+            replica: None,
+        });
+        let ledger = Arc::new(ledger.unwrap());
+        let log = AuditLog::default();
+        log.keep(Some(KeptRecord {
+            ledger: Arc::clone(&ledger),
+            is_required: false,
+            arguments: ArgumentsKept::None,
+            redact: Vec::new(),
+            is_one_of_several: false,
+        }));
+        let deny = |host: u8, reason, is_known: bool| {
+            let event = AuditEvent::OperatorDenied(DeniedOperator {
+                reason,
+                name: is_known.then_some("bob"),
+                principal: None,
+                is_attempt: true,
+                peer: Some(([192, 0, 2, host], 1000).into()),
+            });
+            log.record(&event).unwrap();
+        };
+        (0..1000).for_each(|_| deny(1, "flood", false));
+        deny(2, "role", true);
+        ledger.end();
+        let lines = std::fs::read_to_string(path).unwrap();
+        assert_eq!(lines.matches(r#""flood""#).count(), 12);
+        assert_eq!(lines.matches(r#""bob""#).count(), 1, "{lines}");
     }
 
     #[test]

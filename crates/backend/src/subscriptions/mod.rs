@@ -23,7 +23,6 @@ use std::time::Duration;
 use fanlight_canonical::{
     CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey,
 };
-use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method, Notification};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -84,7 +83,6 @@ pub(crate) struct SubscriptionRegistry {
     records: Arc<SessionSubscriptions>,
     changed: watch::Sender<u64>,
     agreement: watch::Sender<Agreement>,
-    slow: LogLimit,
     coalescing: Coalescing,
     joint_updates: JointUpdates,
     task_progress: TaskProgress,
@@ -133,7 +131,6 @@ impl SubscriptionRegistry {
             records,
             changed: watch::Sender::new(0),
             agreement: watch::Sender::new(Agreement::default()),
-            slow: LogLimit::default(),
             coalescing: Coalescing::new(settle),
             joint_updates: JointUpdates::new(settle),
             task_progress: TaskProgress::new(limit),
@@ -636,14 +633,11 @@ impl SubscriptionRegistry {
 
     /// Logs that listeners had no capacity for a message.
     pub(crate) fn warn_of_slow(&self, dropped: usize) {
-        if dropped > 0
-            && let Some(suppressed) = self.slow.admit()
-        {
+        if dropped > 0 {
             let backend = &*self.backend;
             tracing::warn!(
                 backend,
                 dropped,
-                suppressed,
                 "message dropped: a listening client does not keep up"
             );
         }

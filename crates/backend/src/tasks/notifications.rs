@@ -13,7 +13,6 @@ use std::time::Duration;
 use fanlight_canonical::{
     BackendError, CallContext, Listen, Listening, ServerMessage, ServerMessages, TaskDialect,
 };
-use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
@@ -39,7 +38,6 @@ pub(super) struct TaskNotifications {
     followed: Arc<FollowedTasks>,
     statuses: mpsc::Sender<TaskStatus>,
     next_listener: AtomicU64,
-    slow: LogLimit,
 }
 
 /// A legacy server's task status, for a listener with the extension.
@@ -62,11 +60,7 @@ impl TaskNotifications {
         followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);
-        let (backend, next_listener, slow) = (
-            backend.to_owned(),
-            AtomicU64::default(),
-            LogLimit::default(),
-        );
+        let (backend, next_listener) = (backend.to_owned(), AtomicU64::default());
         (
             Arc::new(Self {
                 backend,
@@ -74,7 +68,6 @@ impl TaskNotifications {
                 followed,
                 statuses,
                 next_listener,
-                slow,
             }),
             receiver,
         )
@@ -142,11 +135,10 @@ impl TaskNotifications {
     }
 
     fn warn_if(&self, is_dropped: bool) {
-        if is_dropped && let Some(suppressed) = self.slow.admit() {
+        if is_dropped {
             let backend = &*self.backend;
             tracing::warn!(
                 backend,
-                suppressed,
                 "task status dropped: a listening client does not keep up"
             );
         }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use fanlight_fair::limit;
+use fanlight_fair::{LogLimit, limit};
 use fanlight_protocol::visible::{escaped_line, escaped_lines};
-use tracing::{Event, Subscriber, error, warn};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber, error, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -27,6 +28,17 @@ use crate::starts::AboveDrawing;
 
 /// The log target of the library that verifies servers' certificates.
 const VERIFIER: &str = "rustls_platform_verifier";
+
+/// The lines that one party may cause at one place of the program within [`WINDOW`].
+const LINES: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// The fields that name the party that an event is about.
+const PARTIES: [&str; 4] = ["backend", "server", "issuer", "url"];
+
+/// The beginnings of targets whose other lines are always written: those about the operator's
+/// actions, and the audit log, which has budgets of its own.
+const COMPLETE: [&str; 3] = ["audit", "fanlight::", "fanlight_cli::"];
 
 /// The time for writing the last lines on shutdown, if the reader of standard error is slow.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -118,10 +130,15 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
+    let lines = serves.then(|| LogLimit::new(LINES, WINDOW));
     let started = if json {
         builder
             .json()
-            .map_event_format(|format| WithIds { format, json })
+            .map_event_format(|format| WithIds {
+                format,
+                json,
+                lines,
+            })
             .try_init()
     } else {
         let colored = |format: tracing_subscriber::fmt::format::Format| format.with_ansi(colours);
@@ -130,6 +147,7 @@ pub fn start(args: &CommonArgs, serves: bool) -> Result<Log, Failure> {
             .map_event_format(|format| WithIds {
                 format: colored(format),
                 json,
+                lines,
             })
             .try_init()
     };
@@ -149,12 +167,45 @@ fn say_dropped(lines: u64) {
 }
 
 /// A format that escapes invisible characters and appends `trace_id` and `span_id` of the current
-/// span, as the OpenTelemetry log data model requires.
+/// span, as the OpenTelemetry log data model requires. Servers and clients cause no more lines than
+/// their budgets; the next line has the number of those `omitted`.
 ///
 /// The ids are looked up when a line is written, so filtered lines cost nothing.
 struct WithIds<F> {
     format: F,
     json: bool,
+    /// The budgets of a gateway.
+    lines: Option<LogLimit>,
+}
+
+impl<F> WithIds<F> {
+    /// Whether to write the line of an event; if so, returns the number of lines omitted before it.
+    fn admit(&self, event: &Event<'_>) -> Option<u64> {
+        let (metadata, mut party) = (event.metadata(), Party::default());
+        event.record(&mut party);
+        let is_complete = party.0.is_none()
+            && COMPLETE
+                .iter()
+                .any(|target| metadata.target().starts_with(target));
+        match &self.lines {
+            Some(lines) if *metadata.level() <= Level::INFO && !is_complete => {
+                lines.admit((metadata.callsite(), party.0))
+            }
+            _ => Some(0),
+        }
+    }
+}
+
+/// The party that an event is about.
+#[derive(Default)]
+struct Party(Option<String>);
+
+impl Visit for Party {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if PARTIES.contains(&field.name()) {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
 }
 
 impl<S, N, F> FormatEvent<S, N> for WithIds<F>
@@ -169,22 +220,87 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
+        let Some(omitted) = self.admit(event) else {
+            return Ok(());
+        };
         let mut line = String::new();
         self.format
             .format_event(context, Writer::new(&mut line), event)?;
         let line = escaped_line(line.trim_end_matches('\n'));
-        let Some(ids) = fanlight_telemetry::current() else {
-            return writeln!(writer, "{line}");
-        };
-        match line.strip_suffix('}').filter(|_| self.json) {
-            Some(open) => {
-                writeln!(
-                    writer,
-                    r#"{open},"trace_id":"{}","span_id":"{}"}}"#,
-                    ids.trace_id, ids.span_id
-                )
+        let open = line.strip_suffix('}').filter(|_| self.json);
+        write!(writer, "{}", open.unwrap_or(&line))?;
+        if omitted > 0 {
+            match open {
+                Some(_) => write!(writer, r#","omitted":{omitted}"#)?,
+                None => write!(writer, " omitted={omitted}")?,
             }
-            None => writeln!(writer, "{line} {ids}"),
         }
+        if let Some(ids) = fanlight_telemetry::current() {
+            match open {
+                Some(_) => write!(
+                    writer,
+                    r#","trace_id":"{}","span_id":"{}""#,
+                    ids.trace_id, ids.span_id
+                )?,
+                None => write!(writer, " {ids}")?,
+            }
+        }
+        writeln!(writer, "{}", open.map_or("", |_| "}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn flood(server: &str) {
+        warn!(backend = server, "what a server causes without end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_cannot_fill_the_log_nor_hide_lines_of_others() {
+        let kept = Kept::default();
+        let written = Arc::clone(&kept.0);
+        let log = tracing_subscriber::fmt()
+            .with_writer(move || kept.clone())
+            .json()
+            .map_event_format(|format| WithIds {
+                format,
+                json: true,
+                lines: Some(LogLimit::new(LINES, WINDOW)),
+            })
+            .finish();
+        let _log = tracing::subscriber::set_default(log);
+        (0..1000).for_each(|_| flood("bad"));
+        flood("good");
+        warn!(backend = "bad", "another line");
+        (0..1000).for_each(|_| warn!("a line about what the operator does"));
+        (0..1000).for_each(|_| warn!(target: "hyper", "what any client causes"));
+        tokio::time::advance(WINDOW).await;
+        flood("bad");
+        let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let count = |text: &str| written.lines().filter(|line| line.contains(text)).count();
+        assert_eq!(count(r#""backend":"bad""#), 102);
+        assert_eq!(count(r#""backend":"good""#), 1);
+        assert_eq!(count("the operator does"), 1000);
+        assert_eq!(count("any client"), 100);
+        assert!(written.trim_end().ends_with(r#","omitted":900}"#));
+        assert!(written.lines().all(|line| line.ends_with("}")));
     }
 }

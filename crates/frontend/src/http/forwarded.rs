@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::forwarding::{ENVELOPE, Replicas};
 use fanlight_credentials::ConnectionFacts;
-use fanlight_fair::LogLimit;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -59,13 +58,6 @@ fn envelope(head: &Parts) -> Option<&str> {
 /// Answers that the request was not processed: its sender may take this replica for its own earlier
 /// run.
 fn refuse(reason: &str) -> Response<ReplyBody> {
-    static LOGGED: LogLimit = LogLimit::new(10);
-    if let Some(omitted) = LOGGED.admit() {
-        tracing::warn!(
-            reason,
-            omitted,
-            "request at the listener for replicas refused"
-        );
-    }
+    tracing::warn!(reason, "request at the listener for replicas refused");
     reply::empty(StatusCode::MISDIRECTED_REQUEST)
 }

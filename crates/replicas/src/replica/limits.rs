@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use fanlight_fair::{LogLimit, TooMany};
+use fanlight_fair::TooMany;
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
 use tokio::runtime::Handle;
 
@@ -18,9 +18,6 @@ const TAG: &str = "rates";
 /// The number of hexadecimal digits of a client in its tag. Clients with the same digits share a
 /// server, but no limit.
 const CLIENT_DIGITS: usize = 16;
-
-/// Limits warnings about refusals by Valkey.
-static REFUSALS: LogLimit = LogLimit::new(1);
 
 /// Takes one request from each limit, or from none: the generic cell rate algorithm, as in
 /// `fanlight_fair::Rate`, with the server's clock. Returns 0 and the wait until the turn, or 1 and
@@ -127,7 +124,7 @@ impl Replicas {
             Err(error) => {
                 match error {
                     // Unlike an absence of Valkey, this does not end by itself.
-                    SharedError::Refused(_) if REFUSALS.is_due() => {
+                    SharedError::Refused(_) => {
                         tracing::warn!(%error, "limits are not counted across replicas");
                     }
                     _ => tracing::debug!(%error, "limits were not counted across replicas"),

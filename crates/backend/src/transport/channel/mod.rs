@@ -25,7 +25,6 @@ use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text};
 use crate::settings::OPEN_SERVER_REQUESTS;
 use fanlight_canonical::BackendError;
-use fanlight_fair::LogLimit;
 
 /// A channel to a server. Dropping it ends the channel.
 pub(crate) struct Channel {
@@ -49,15 +48,6 @@ pub(crate) struct Shared {
     pub(crate) replies: TaskTracker,
     /// Whether the server has ended without reading a message.
     is_unread: AtomicBool,
-    warnings: Warnings,
-}
-
-#[derive(Default)]
-struct Warnings {
-    ambiguous_log: LogLimit,
-    slow_client: LogLimit,
-    dropped: LogLimit,
-    server_request: LogLimit,
 }
 
 impl Channel {
@@ -78,7 +68,6 @@ impl Channel {
             gone: CancellationToken::new(),
             replies: TaskTracker::new(),
             is_unread: AtomicBool::new(false),
-            warnings: Warnings::default(),
         });
         Self {
             shared,

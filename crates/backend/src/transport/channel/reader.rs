@@ -90,16 +90,13 @@ impl<'a> Reader<'a> {
                 } else {
                     refusal()
                 });
-                if let Some(suppressed) = self.shared.warnings.server_request.admit() {
-                    let method = excerpt(request.method.as_str().as_bytes(), 80);
-                    let backend = &*self.shared.context.name;
-                    tracing::warn!(
-                        backend,
-                        method,
-                        suppressed,
-                        "request of the server refused: a modern server must not send any"
-                    );
-                }
+                let method = excerpt(request.method.as_str().as_bytes(), 80);
+                let backend = &*self.shared.context.name;
+                tracing::warn!(
+                    backend,
+                    method,
+                    "request of the server refused: a modern server must not send any"
+                );
             }
             Message::Request(request) => {
                 let text = match reply_immediately(&request, &self.shared.context.declared) {
@@ -187,15 +184,8 @@ impl<'a> Reader<'a> {
                     LogTarget::Call(target) => self.pass_on(&target, notification),
                     LogTarget::None => self.shared.context.outlet.deliver(notification),
                     LogTarget::Ambiguous => {
-                        if let Some(suppressed) = self.shared.warnings.ambiguous_log.admit() {
-                            let why = "several clients are possible";
-                            tracing::warn!(
-                                backend,
-                                suppressed,
-                                why,
-                                "log message of shared connection dropped"
-                            );
-                        }
+                        let why = "several clients are possible";
+                        tracing::warn!(backend, why, "log message of shared connection dropped");
                     }
                 }
             }
@@ -216,15 +206,9 @@ impl<'a> Reader<'a> {
     }
 
     fn pass_on(&self, target: &ServerMessages, notification: Notification) {
-        if !target.try_send(ServerMessage::Notification(notification))
-            && let Some(suppressed) = self.shared.warnings.slow_client.admit()
-        {
+        if !target.try_send(ServerMessage::Notification(notification)) {
             let backend = &*self.shared.context.name;
-            tracing::warn!(
-                backend,
-                suppressed,
-                "notification dropped: queue of the client is full"
-            );
+            tracing::warn!(backend, "notification dropped: queue of the client is full");
         }
     }
 
@@ -265,9 +249,9 @@ impl<'a> Reader<'a> {
             .and_then(request_number)
             .or_else(|| pending.only());
         let resolved = found.is_some_and(|id| pending.resolve(id, Err(error.clone())));
-        if !resolved && let Some(suppressed) = self.shared.warnings.dropped.admit() {
+        if !resolved {
             let backend = &*self.shared.context.name;
-            tracing::warn!(backend, len, suppressed, %error, "message of no known request dropped");
+            tracing::warn!(backend, len, %error, "message of no known request dropped");
         }
     }
 }

@@ -28,7 +28,6 @@ use crate::credentials::CredentialSource;
 use crate::log::excerpt;
 use crate::settings::{Secret, origin_of};
 use fanlight_canonical::{BackendError, Caller, Remedy};
-use fanlight_fair::LogLimit;
 
 /// The number of characters kept of a `WWW-Authenticate` header.
 const CHALLENGE: usize = 1000;
@@ -47,8 +46,6 @@ pub(crate) struct HttpEndpoint {
     source: Option<Arc<dyn CredentialSource>>,
     /// Scheme, host and port: the part of the URL that errors show.
     origin: String,
-    /// Limits warnings that a server can provoke.
-    pub(super) warnings: LogLimit,
     aside: Arc<Semaphore>,
     runtime: Handle,
     /// The challenge of the last refusal of credentials.
@@ -112,7 +109,6 @@ impl HttpEndpoint {
             headers: Arc::new(headers),
             source,
             origin,
-            warnings: LogLimit::default(),
             aside: Arc::new(Semaphore::new(MAX_DETACHED)),
             runtime: Handle::current(),
             challenge: Mutex::default(),

@@ -279,18 +279,15 @@ impl HttpTransport {
             .spawn_detached(&self.context.tasks, async move {
                 drop(timeout(limit, post).await);
             });
-        if let Some(suppressed) = self.endpoint.warnings.admit() {
-            let (backend, method) = (
-                &*self.context.name,
-                excerpt(asked.method.as_str().as_bytes(), 80),
-            );
-            tracing::warn!(
-                backend,
-                method,
-                suppressed,
-                "request of the server refused: a modern server must not send any"
-            );
-        }
+        let (backend, method) = (
+            &*self.context.name,
+            excerpt(asked.method.as_str().as_bytes(), 80),
+        );
+        tracing::warn!(
+            backend,
+            method,
+            "request of the server refused: a modern server must not send any"
+        );
         !is_ping
     }
 
@@ -364,15 +361,8 @@ impl HttpTransport {
     }
 
     pub(super) fn warn_of(&self, what: &str, named: &[u8]) {
-        if let Some(suppressed) = self.endpoint.warnings.admit() {
-            let (backend, named) = (&*self.context.name, excerpt(named, 80));
-            tracing::warn!(
-                backend,
-                named,
-                suppressed,
-                "ignored on an event stream: {what}"
-            );
-        }
+        let (backend, named) = (&*self.context.name, excerpt(named, 80));
+        tracing::warn!(backend, named, "ignored on an event stream: {what}");
     }
 
     pub(super) fn is_modern(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::Peer;
-use fanlight_fair::{LogLimit, Rule, Table};
+use fanlight_fair::{Rule, Table};
 use tokio::sync::oneshot;
 
 /// The listen-only streams of a listener.
@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 pub(crate) struct ListenOnlyStreams {
     shared: Arc<Shared>,
     limit: AtomicUsize,
-    warnings: LogLimit,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +49,6 @@ impl ListenOnlyStreams {
         Self {
             shared: Arc::default(),
             limit: AtomicUsize::new(limit.max(1)),
-            warnings: LogLimit::default(),
         }
     }
 
@@ -72,9 +70,7 @@ impl ListenOnlyStreams {
             ended = oldest.and_then(|oldest| streams.open.remove(&oldest));
             if ended.is_none() {
                 drop(streams);
-                if self.warnings.is_due() {
-                    tracing::warn!(limit, "event stream refused: too many listen-only streams");
-                }
+                tracing::warn!(limit, "event stream refused: too many listen-only streams");
                 return Err(NoStream { limit });
             }
         }
@@ -84,7 +80,7 @@ impl ListenOnlyStreams {
         streams.open.insert(number, peer.clone(), entry);
         // Wake the stream without the lock.
         drop(streams);
-        if ended.is_some() && self.warnings.is_due() {
+        if ended.is_some() {
             tracing::warn!(
                 limit,
                 "event stream ended: all are in use, and its client has the most"
