@@ -343,13 +343,15 @@ impl Lookup<'_> {
             ListKind::Skills,
         ];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
+        let Some(member) = view.topology().get(backend) else {
+            return false;
+        };
+        let alias = member.naming.alias(original);
         for kind in naming.into_iter().chain(tools) {
-            if lists
-                .known(kind, view, &context.trace)
-                .await
-                .whole()
-                .backend_naming(uri)
-                == Some(backend)
+            let list = lists.known(kind, view, &context.trace).await;
+            if [uri, &alias]
+                .map(|uri| list.whole().backend_naming(uri))
+                .contains(&Some(backend))
             {
                 return true;
             }

@@ -97,6 +97,7 @@ impl Snapshot {
             generation,
             topology: topology.number(),
             kind: Some(kind),
+            claiming: claiming.to_vec(),
             ..Self::default()
         };
         for ReadPart {
@@ -383,9 +384,9 @@ impl Snapshot {
                 .or_else(|| self.named.get(uri.as_ref()).copied());
             match owner {
                 Some(owner) if owner != backend || merging.owner_of_alias(&text).is_some() => {
-                    renamed
-                        .uris
-                        .push((place, Json::string(&merging.member.naming.alias(&uri))));
+                    let alias = merging.member.naming.alias(&uri);
+                    renamed.uris.push((place, Json::string(&alias)));
+                    self.named.insert(alias, backend);
                 }
                 Some(_) => {}
                 None => drop(self.named.insert(uri.into_owned(), backend)),
@@ -427,7 +428,12 @@ impl Snapshot {
         let naming = &merging.member.naming;
         let uris = uris
             .into_iter()
-            .map(|(place, uri)| (place, Json::string(&naming.alias(&uri))))
+            .map(|(place, uri)| {
+                let alias = naming.alias(&uri);
+                let uri = (place, Json::string(&alias));
+                self.named.insert(alias, backend);
+                uri
+            })
             .collect();
         Ok(Renamed {
             key: Some(alias),

@@ -8,6 +8,7 @@ use fanlight_canonical::Rewritten;
 use foldhash::fast::RandomState;
 
 use super::pages::Pages;
+use super::snapshot::Entry;
 use crate::merge::Merged;
 
 /// The visible part of one snapshot.
@@ -15,6 +16,8 @@ use crate::merge::Merged;
 pub(super) struct Shown {
     /// The positions of the visible entries in the merged list, ascending.
     pub(super) positions: Vec<u32>,
+    /// Entries that keep URIs for which they have aliases in the merged list, by their positions.
+    pub(super) own: HashMap<usize, Entry>,
     /// The visible servers' parts: the index of each, and its range in `positions`.
     pub(super) parts: Vec<(usize, Range<usize>)>,
     pub(super) rest: Merged,
