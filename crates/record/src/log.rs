@@ -253,12 +253,10 @@ impl AuditLog {
             data: data.collect(),
         };
         for receiver in &**receivers {
-            if receiver.try_send(notice.clone()).is_err()
-                && let Some(omitted) = self.lines.admit()
-            {
+            if receiver.try_send(notice.clone()).is_err() {
                 warn!(
                     event,
-                    omitted, "a webhook of `notify` is not told: too much waits for it"
+                    "a webhook of `notify` is not told: too much waits for it"
                 );
             }
         }
