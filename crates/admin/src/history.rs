@@ -1,10 +1,10 @@
 //! The history of servers' states, for operators.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fanlight_canonical::{BackendState, BackendStatus};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::sleep;
 #[cfg(test)]
@@ -58,7 +58,7 @@ impl History {
 
     /// Records changed states, and forgets servers that no longer exist.
     fn note(&self, status: &[(String, BackendStatus)], at: SystemTime) {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
         for (name, status) in status {
             let error = reason(&status.state)
@@ -92,16 +92,13 @@ impl History {
 
     /// The changes of one server, oldest first.
     pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
-        self.table()
+        self.0
+            .lock()
             .get(name)
             .into_iter()
             .flatten()
             .cloned()
             .collect()
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, VecDeque<StateChange>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

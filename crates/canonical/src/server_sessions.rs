@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_protocol::Json;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The most servers whose sessions are kept. No option: other servers get new sessions.
@@ -169,7 +170,8 @@ impl ServerSessions {
     /// All sessions, by place.
     #[must_use]
     pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
-        self.lock()
+        self.state
+            .lock()
             .sessions
             .iter()
             .map(|(place, entry)| (place.clone(), entry.session.clone()))
@@ -179,13 +181,13 @@ impl ServerSessions {
     /// Whether there are no sessions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lock().sessions.is_empty()
+        self.state.lock().sessions.is_empty()
     }
 
     /// The number of changes so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.lock().changes
+        self.state.lock().changes
     }
 
     /// Whether another process opened a session at the server of this name that no connection here
@@ -193,7 +195,8 @@ impl ServerSessions {
     #[must_use]
     pub fn are_waiting_at(&self, name: &str) -> bool {
         let is_at = |place: &str| place.rsplit_once('\n').is_some_and(|(of, _)| of == name);
-        self.lock()
+        self.state
+            .lock()
             .sessions
             .iter()
             .any(|(place, entry)| !entry.is_used && is_at(place))
@@ -203,18 +206,18 @@ impl ServerSessions {
     /// it.
     #[must_use]
     pub fn are_given_up(&self) -> bool {
-        !matches!(self.lock().fate, Fate::Open)
+        !matches!(self.state.lock().fate, Fate::Open)
     }
 
     /// Ends the client's session. `is_ours` tells whether this process kept it until then.
     pub fn end(&self, is_ours: watch::Receiver<Option<bool>>) {
-        self.lock().fate = Fate::Ended(is_ours);
+        self.state.lock().fate = Fate::Ended(is_ours);
     }
 
     /// Leaves the sessions to another process. This process continues none of them, and ends none
     /// with a connection.
     pub fn leave(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.fate = Fate::Left;
         state
             .sessions
@@ -224,7 +227,7 @@ impl ServerSessions {
 
     async fn may_end(&self) -> bool {
         loop {
-            let fate = self.lock().fate.clone();
+            let fate = self.state.lock().fate.clone();
             match (fate, self.keeper.get()) {
                 (Fate::Left, _) => return false,
                 (Fate::Ended(mut is_ours), _) => {
@@ -241,17 +244,12 @@ impl ServerSessions {
                         None => false,
                     };
                     // The session may have ended meanwhile.
-                    if is_kept || matches!(self.lock().fate, Fate::Open) {
+                    if is_kept || matches!(self.state.lock().fate, Fate::Open) {
                         return is_kept;
                     }
                 }
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,6 +274,7 @@ impl SessionAt {
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.sessions
+            .state
             .lock()
             .sessions
             .get(&*self.place)
@@ -288,6 +287,7 @@ impl SessionAt {
     pub fn request_ids(&self) -> RequestIds {
         let range = self
             .sessions
+            .state
             .lock()
             .sessions
             .get(&*self.place)
@@ -302,7 +302,7 @@ impl SessionAt {
     /// it.
     #[must_use]
     pub fn take(&self) -> Option<ServerSession> {
-        let mut state = self.sessions.lock();
+        let mut state = self.sessions.state.lock();
         let entry = state
             .sessions
             .get_mut(&*self.place)
@@ -315,7 +315,7 @@ impl SessionAt {
     /// it before.
     pub async fn opened(&self, session: ServerSession) {
         {
-            let mut state = self.sessions.lock();
+            let mut state = self.sessions.state.lock();
             state.sessions.remove(&*self.place);
             let bytes: usize = state
                 .sessions
@@ -345,7 +345,7 @@ impl SessionAt {
     }
 
     fn forget(&self, is_meant: impl FnOnce(&ServerSession) -> bool) {
-        let mut state = self.sessions.lock();
+        let mut state = self.sessions.state.lock();
         if state
             .sessions
             .get(&*self.place)
@@ -391,7 +391,7 @@ impl fmt::Debug for ServerSession {
 impl fmt::Debug for ServerSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerSessions")
-            .field("count", &self.lock().sessions.len())
+            .field("count", &self.state.lock().sessions.len())
             .finish_non_exhaustive()
     }
 }

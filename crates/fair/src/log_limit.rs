@@ -1,8 +1,8 @@
 //! Limits how often a peer can cause a log line.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The usual time over which lines are counted. A constant: the metrics count each event.
@@ -42,7 +42,7 @@ impl LogLimit {
 
     /// Whether to log now; if so, returns the number of lines omitted since the last one.
     pub fn admit(&self) -> Option<u64> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let omitted = window.as_ref().map_or(0, |window| window.omitted);
         let open = window
             .take()

@@ -9,10 +9,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// A number of events allowed at once, and again evenly over each period.
@@ -162,7 +163,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     /// The number of separately counted keys.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.state().used.len()
+        self.0.state.lock().used.len()
     }
 
     /// Whether no key is counted separately.
@@ -176,7 +177,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     #[must_use]
     pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
         let now = Instant::now();
-        let state = self.state();
+        let state = self.0.state.lock();
         let mut all: Vec<_> = state
             .used
             .iter()
@@ -205,7 +206,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     }
 
     fn swept_state(&self, now: Instant) -> MutexGuard<'_, State<K>> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.used.len() >= self.0.keys
             && state
                 .swept
@@ -216,18 +217,13 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         }
         state
     }
-
-    fn state(&self) -> MutexGuard<'_, State<K>> {
-        // No code under this lock can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<K: Clone + Eq + Hash> Charge<K> {
     /// Refunds the charge, unless a later one has its turn behind it: two would have the same turn
     /// then.
     pub fn refund(self) {
-        let mut state = self.rate.state();
+        let mut state = self.rate.0.state.lock();
         let state = &mut *state;
         if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut())
             && *until == self.until

@@ -1,10 +1,11 @@
 //! Users' grants for all servers: one [`UserAccess`] for each user of a server, while it is used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Principal;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -87,7 +88,7 @@ impl Grants {
     /// If the settings do not allow sending requests.
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         if let Method::Exchange(settings) = &server.settings.method {
             let takes = |access: &ExchangedAccess| access.machine.change(settings.as_ref().clone());
             tables
@@ -126,14 +127,14 @@ impl Grants {
                     .iter()
                     .any(|provider| provider.name == server.name())
         });
-        self.lock().takes_credentials = takes_credentials;
+        self.0.tables.lock().takes_credentials = takes_credentials;
         providers
             .into_iter()
             .try_for_each(|provider| self.add(provider))
     }
 
     fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         tables.servers.retain(|_, server| stays(server));
         let Tables {
             servers,
@@ -155,7 +156,7 @@ impl Grants {
 
     /// Whether users may identify themselves by pasting a key or a token.
     pub(crate) fn takes_credentials(&self) -> bool {
-        self.lock().takes_credentials
+        self.0.tables.lock().takes_credentials
     }
 
     /// The identity provider of this principal.
@@ -194,7 +195,7 @@ impl Grants {
         server: &str,
         is_meant: impl FnOnce(&ServerSettings) -> bool,
     ) -> Option<UserAccess> {
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         let server = tables
             .servers
             .get(server)
@@ -227,7 +228,7 @@ impl Grants {
         url: &Url,
     ) -> Option<ExchangedAccess> {
         let issuer = self.identity_provider_of(principal)?.name().to_owned();
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         let server = tables
             .servers
             .get(server)
@@ -449,13 +450,13 @@ impl Grants {
 
     /// The servers and identity providers at other origins than this one.
     pub(crate) fn servers_elsewhere(&self, origin: &str) -> Vec<Arc<Server>> {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         let elsewhere = tables.servers.values().filter(|one| one.origin() != origin);
         elsewhere.cloned().collect()
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
-        self.lock().servers.get(name).cloned()
+        self.0.tables.lock().servers.get(name).cloned()
     }
 
     /// The names of the servers whose users have their own credentials, in order.
@@ -465,7 +466,7 @@ impl Grants {
     }
 
     fn names(&self, is_meant: impl Fn(&Server) -> bool) -> Vec<String> {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         let mut names: Vec<_> = tables
             .servers
             .values()
@@ -479,7 +480,7 @@ impl Grants {
 
     /// Makes a user's credentials be read from the store again.
     pub(crate) fn forget(&self, owner: &Owner) {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         if let Some(access) = tables.held.get(owner) {
             access.forget();
         }
@@ -512,9 +513,5 @@ impl Grants {
     pub async fn stop(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
 //! The accept loop of a listener.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -282,12 +283,12 @@ impl Admissions {
     /// Changes the limits. The reserve does not change, nor does the number of waiting connections
     /// at a socket in use.
     pub fn set_limits(&self, limits: AcceptLimits) {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.limits.lock() = limits;
         self.limit.resize(limits.connections);
     }
 
     fn limits(&self) -> AcceptLimits {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.limits.lock()
     }
 }
 

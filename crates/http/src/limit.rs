@@ -1,8 +1,9 @@
 //! A limit for the number of open connections or streams.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_fair::LogLimit;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A number of permits, one for each open connection or stream. The number can change.
@@ -53,7 +54,7 @@ impl ConcurrencyLimit {
     /// limit.
     pub fn resize(&self, most: usize) {
         let permits = &self.shared.permits;
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         let most = bounded(most);
         let before = std::mem::replace(&mut counts.most, most);
         if most < before {
@@ -96,16 +97,11 @@ impl ConcurrencyLimit {
     }
 }
 
-impl Shared {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // No code under this lock can panic.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         if counts.excess > 0
             && let Some(permit) = self.permit.take()
         {

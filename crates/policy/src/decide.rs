@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cedar_policy::{
     AuthorizationError, Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid,
@@ -23,6 +23,7 @@ use fanlight_canonical::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
@@ -713,7 +714,7 @@ impl ClientRights {
         // Nothing that can panic runs under this lock.
         let reached = || {
             let reached = self.known.reached.lock();
-            reached.unwrap_or_else(PoisonError::into_inner)
+            reached
         };
         if let Some(known) = reached().get(server) {
             return *known;

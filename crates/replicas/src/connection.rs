@@ -1,12 +1,13 @@
 //! The connection to Valkey. One task keeps it; all parts of the process use it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_config::settings::ValkeyKind;
+use parking_lot::Mutex;
 use redis::{
     ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind,
 };
@@ -242,13 +243,13 @@ impl Shared {
         let Replication { turn, begun, last } = &self.0.replication;
         let before = begun.load(Ordering::SeqCst);
         let _turn = turn.acquire().await.map_err(|_| SharedError::Unanswered)?;
-        let (number, outcome) = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (number, outcome) = last.lock().clone();
         if number > before {
             return outcome;
         }
         let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
         let outcome = self.wait(within).await;
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = (number, outcome.clone());
+        *last.lock() = (number, outcome.clone());
         outcome
     }
 
@@ -348,7 +349,7 @@ impl Shared {
     /// The connection's state for operators.
     #[must_use]
     pub fn report(&self) -> Report {
-        let state = self.state();
+        let state = self.0.state.lock();
         Report {
             url: self.0.settings.url.to_string(),
             since: state.since,
@@ -408,7 +409,7 @@ impl Shared {
     }
 
     fn not_connected(&self, why: &str) -> bool {
-        if self.state().trouble.as_deref() != Some(why) {
+        if self.0.state.lock().trouble.as_deref() != Some(why) {
             warn!(valkey = %self.0.settings.url, "cannot connect to Valkey: {why}");
         }
         // A connection with earlier certificates must not be used any longer.
@@ -435,7 +436,7 @@ impl Shared {
     }
 
     fn now(&self, trouble: Option<&str>) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.trouble.is_none() != trouble.is_none() {
             state.since = SystemTime::now();
         }
@@ -443,15 +444,12 @@ impl Shared {
     }
 
     fn trouble(&self) -> Arc<str> {
-        self.state()
+        self.0
+            .state
+            .lock()
             .trouble
             .clone()
             .unwrap_or_else(|| "the connection broke".into())
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

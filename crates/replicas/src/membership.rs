@@ -13,10 +13,11 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -231,12 +232,7 @@ struct Lease {
     until: Instant,
 }
 
-impl Inner {
-    fn lease(&self) -> MutexGuard<'_, Option<Lease>> {
-        // No code under this lock can panic.
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Inner {}
 
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.
@@ -321,7 +317,8 @@ impl Membership {
     #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.0
-            .lease()
+            .lease
+            .lock()
             .filter(|lease| Instant::now() < lease.until)
             .map(|lease| lease.epoch)
     }
@@ -381,7 +378,7 @@ impl Membership {
             ..
         } = &*self.0;
         let asked = Instant::now();
-        let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
+        let earlier = self.0.lease.lock().map_or(0, |lease| lease.epoch);
         let mut script = self.script(&RENEW);
         script
             .arg(id)
@@ -415,7 +412,7 @@ impl Membership {
             }
             _ => {}
         }
-        *self.0.lease() = Some(Lease {
+        *self.0.lease.lock() = Some(Lease {
             epoch,
             until: asked + LEASE,
         });
@@ -439,7 +436,7 @@ impl Membership {
     }
 
     async fn leave(&self) {
-        if self.0.lease().take().is_none() {
+        if self.0.lease.lock().take().is_none() {
             return;
         }
         let mut script = self.script(&LEAVE);

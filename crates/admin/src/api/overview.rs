@@ -1,12 +1,13 @@
 //! `/api/overview` and `/api/backends`: the state and figures of each server, and of the process.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_telemetry::ring::Query;
+use parking_lot::Mutex;
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -106,7 +107,7 @@ impl Latest {
     pub(crate) fn get(&self) -> Json {
         // Each check of the event streams needs a new overview, even if timers are late.
         let fresh = event_interval() * 9 / 10;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         match &*made {
             Some((at, json)) if at.elapsed() < fresh => json.clone(),
             _ => {

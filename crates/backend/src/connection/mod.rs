@@ -17,7 +17,7 @@ mod tools;
 mod usage;
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fanlight_protocol::json::ObjectBuilder;
@@ -27,6 +27,7 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::{ErrorType, Parent};
 use futures_util::future::OptionFuture;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -330,10 +331,7 @@ impl Connection {
         {
             return None;
         }
-        let mut current = self
-            .log_level
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.log_level.lock();
         if current.is_some_and(|current| current <= wanted) {
             return None;
         }
@@ -364,10 +362,7 @@ impl Connection {
             (Method::SetLogLevel, _) if !response.is_error() => {
                 let level = call.params.as_ref().and_then(|params| params.get("level"));
                 let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
-                *self
-                    .log_level
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = level;
+                *self.log_level.lock() = level;
                 response
             }
             (Method::CallTool, _) if self.tasks.is_some() => {
@@ -378,10 +373,7 @@ impl Connection {
                         .is_some()
                 };
                 if response.result().as_ref().is_some_and(made_one) {
-                    *self
-                        .last_task
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *self.last_task.lock() = Some(Instant::now());
                 }
                 response
             }

@@ -1,9 +1,9 @@
 //! Tracks the use of a process, and ends it when nothing uses it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::Call;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -34,7 +34,7 @@ impl ProcessUsage {
     /// Counts a call as use of the process until the token is dropped; `None` if the process has
     /// been given up, so that the call needs another.
     pub(super) fn enter(&self, call: &Call) -> Option<TaskTrackerToken> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_retired {
             return None;
         }
@@ -51,18 +51,14 @@ impl ProcessUsage {
     /// Gives the process up, unless a request is running or there were more than `uses` client
     /// requests. Returns whether it did.
     fn retire_after(&self, uses: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_retired = state.uses == uses && self.running.is_empty();
         state.is_retired
     }
 
     /// The number of client requests so far, and whether any request is running.
     fn look(&self) -> (u64, bool) {
-        (self.state().uses, !self.running.is_empty())
-    }
-
-    fn state(&self) -> MutexGuard<'_, UsageState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        (self.state.lock().uses, !self.running.is_empty())
     }
 }
 
@@ -85,10 +81,7 @@ impl Connection {
 
     /// Whether the server has made a task that may still be running.
     pub(crate) fn has_open_task(&self) -> bool {
-        let last = *self
-            .last_task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last_task.lock();
         last.is_some_and(|at| at.elapsed() < self.context.timeouts.task)
     }
 }

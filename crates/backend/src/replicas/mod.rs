@@ -25,8 +25,8 @@ mod tending;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -37,6 +37,7 @@ use fanlight_canonical::{
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
 use fanlight_telemetry::BackendTelemetry;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -145,11 +146,7 @@ impl Replicas {
     /// Sends the headers in `settings` from the next message on, as
     /// [`crate::Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
-        *self
-            .group
-            .transport
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        *self.group.transport.lock() = settings.transport.clone();
         self.group
             .members
             .load()

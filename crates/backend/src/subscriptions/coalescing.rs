@@ -1,11 +1,11 @@
 //! Limits how often a server's announcements of list changes reach clients. The first is delivered
 //! at once; those that follow within a moment are delivered as one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::Caller;
 use fanlight_protocol::{Method, Notification};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Origin;
@@ -53,7 +53,7 @@ impl Coalescing {
 
     pub(super) fn admit(&self, origin: &Origin, announcement: Announcement) -> Admission {
         let (now, method) = (Instant::now(), announcement.notification.method.clone());
-        let mut windows = self.windows();
+        let mut windows = self.windows.lock();
         windows.retain(|window| window.end > now || window.waiting.is_some());
         match windows
             .iter_mut()
@@ -93,16 +93,12 @@ impl Coalescing {
 
     /// The announcement of this list that has waited long enough. The following ones wait again.
     pub(super) fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
-        let mut windows = self.windows();
+        let mut windows = self.windows.lock();
         let window = windows
             .iter_mut()
             .find(|window| window.method == *method && window.origin == *origin)?;
         window.end = Instant::now() + self.settle;
         window.waiting.take()
-    }
-
-    fn windows(&self) -> MutexGuard<'_, Vec<Window>> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,7 +158,7 @@ mod tests {
         assert!(is_delivered(&session, &Method::ToolsChanged));
         tokio::time::advance(SETTLE).await;
         assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
-        assert_eq!(coalescing.windows().len(), 1);
+        assert_eq!(coalescing.windows.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ mod task_progress;
 mod unsolicited;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -25,6 +25,7 @@ use fanlight_canonical::{
 };
 use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method, Notification};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +167,7 @@ impl SubscriptionRegistry {
     /// Waits for the part of an interest that the server accepts.
     pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
         let agreement = self.agreed(&interest.uris).await;
-        let (mut uris, tasks) = self.state().accepted(interest);
+        let (mut uris, tasks) = self.state.lock().accepted(interest);
         if !agreement.has_updates {
             uris.clear();
         }
@@ -189,10 +190,10 @@ impl SubscriptionRegistry {
     /// Waits until the server has answered to the current demand. Of resources it considers only
     /// `uris`, since the answer for another may take long.
     async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
-        let generation = self.state().generation;
+        let generation = self.state.lock().generation;
         let mut agreement = self.agreement.subscribe();
         let is_agreed = |agreement: &Agreement| {
-            agreement.generation >= generation && !self.state().any_pending(uris)
+            agreement.generation >= generation && !self.state.lock().any_pending(uris)
         };
         // The sender lives as long as `self`.
         agreement
@@ -214,7 +215,8 @@ impl SubscriptionRegistry {
         }
         self.agreed(std::slice::from_ref(uri)).await;
         let verdict = self
-            .state()
+            .state
+            .lock()
             .uris
             .get(uri)
             .map(|entry| entry.verdict.clone())
@@ -232,7 +234,7 @@ impl SubscriptionRegistry {
     /// Whether a session's subscriptions on the base connection match the record exactly.
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
         let recorded = self.records.of(session);
-        let state = self.state();
+        let state = self.state.lock();
         state
             .subscribed(session)
             .map_or(recorded.is_empty(), |subscribed| {
@@ -262,13 +264,13 @@ impl SubscriptionRegistry {
 
     /// Whether a listener of `principal` has named a task.
     pub(crate) fn any_task(&self, principal: &Principal) -> bool {
-        self.state().any_task(principal)
+        self.state.lock().any_task(principal)
     }
 
     /// The resources that `principal`'s listeners without a session want, and the generation of
     /// that demand.
     pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.generation, state.resources_of(principal))
     }
 
@@ -289,7 +291,7 @@ impl SubscriptionRegistry {
     pub(crate) fn note_level(&self, context: &CallContext) {
         if self.shared
             && context.log_level.is_some()
-            && let Some(session) = self.state().session_mut(&context.caller)
+            && let Some(session) = self.state.lock().session_mut(&context.caller)
         {
             session.level = context.log_level;
         }
@@ -297,7 +299,7 @@ impl SubscriptionRegistry {
 
     /// The channel to a session's listener; to the newest if there are several.
     pub(crate) fn listener_of(&self, session: &Caller) -> Option<ServerMessages> {
-        let state = self.state();
+        let state = self.state.lock();
         let id = state.session(session)?.listeners.last()?;
         state
             .listeners
@@ -307,19 +309,20 @@ impl SubscriptionRegistry {
 
     /// Whether a session has listeners.
     pub(crate) fn is_listening(&self, session: &Caller) -> bool {
-        self.state()
+        self.state
+            .lock()
             .session(session)
             .is_some_and(|session| !session.listeners.is_empty())
     }
 
     /// Observes whether a session has listeners.
     pub(crate) fn presence(&self, session: &Caller) -> Option<watch::Receiver<bool>> {
-        self.state().presence(session)
+        self.state.lock().presence(session)
     }
 
     /// Handles the final end of a session's own connection.
     pub(crate) fn connection_ended(&self, session: &Caller) {
-        self.state().remove_if_unused(session);
+        self.state.lock().remove_if_unused(session);
     }
 
     /// Records whether list changes arrive on the session's own connection.
@@ -334,19 +337,19 @@ impl SubscriptionRegistry {
 
     /// The generation, which grows with every change of the demand on the base connection.
     pub(crate) fn generation(&self) -> u64 {
-        self.state().generation
+        self.state.lock().generation
     }
 
     /// The demand on the base connection, and its generation.
     pub(crate) fn demand(&self) -> (u64, Filter) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.generation, state.demand())
     }
 
     /// Whether the base connection of a legacy server needs a stream. The server announces changes
     /// of these lists, and of tasks if `tasks`.
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.lists().and(lists).any()
             || state.any_uri()
             || (tasks && !state.tasks.is_empty())
@@ -355,7 +358,7 @@ impl SubscriptionRegistry {
 
     /// Whether listeners on the base connection want more than changes of lists.
     pub(crate) fn needs_more_than_lists(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
     }
 
@@ -372,7 +375,7 @@ impl SubscriptionRegistry {
 
     /// The changes to request from a legacy server, except for resources in `busy`.
     pub(crate) fn take_changes(&self, busy: &HashSet<Arc<str>>) -> PendingChanges {
-        self.state().take_changes(busy)
+        self.state.lock().take_changes(busy)
     }
 
     /// Records a legacy server's answer.
@@ -391,7 +394,7 @@ impl SubscriptionRegistry {
         tasks: bool,
         has_stream: bool,
     ) {
-        self.state().set_tasks_accepted(tasks && has_stream);
+        self.state.lock().set_tasks_accepted(tasks && has_stream);
         let lists = if has_stream { lists } else { Lists::default() };
         self.agreement.send_replace(Agreement {
             generation,
@@ -413,7 +416,7 @@ impl SubscriptionRegistry {
 
     /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
     pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
-        self.state().acknowledge(asked, honoured);
+        self.state.lock().acknowledge(asked, honoured);
     }
 
     /// Delivers a notification to its listeners, except for a session that has already received it.
@@ -504,7 +507,7 @@ impl SubscriptionRegistry {
         let Some(uri) = deliver::updated_uri(notification) else {
             return;
         };
-        let is_base_subscribed = self.state().is_subscribed(&uri);
+        let is_base_subscribed = self.state.lock().is_subscribed(&uri);
         match self
             .joint_updates
             .admit((principal, process), notification, &uri, is_base_subscribed)
@@ -530,7 +533,7 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_update(&self, audience: Audience<'_>, notification: &Notification) {
-        let dropped = deliver::update(&self.state(), audience, notification);
+        let dropped = deliver::update(&self.state.lock(), audience, notification);
         self.warn_of_slow(dropped);
     }
 
@@ -598,7 +601,13 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
-        let dropped = deliver::deliver(&self.state(), origin, self.shared, notification, except);
+        let dropped = deliver::deliver(
+            &self.state.lock(),
+            origin,
+            self.shared,
+            notification,
+            except,
+        );
         self.warn_of_slow(dropped);
     }
 
@@ -609,7 +618,7 @@ impl SubscriptionRegistry {
         } else {
             Vec::new()
         };
-        let dropped = deliver::announce(&self.state(), origin, lists, &recorded);
+        let dropped = deliver::announce(&self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
     }
 
@@ -635,7 +644,7 @@ impl SubscriptionRegistry {
 
     /// Changes the tables, and wakes the watchers if the demand has changed.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state.generation;
         let outcome = change(&mut state);
         let generation = state.generation;
@@ -644,10 +653,6 @@ impl SubscriptionRegistry {
             self.changed.send_replace(generation);
         }
         outcome
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

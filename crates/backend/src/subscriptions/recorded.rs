@@ -1,9 +1,10 @@
 //! The recorded subscriptions of sessions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{Caller, SessionKey};
+use parking_lot::Mutex;
 
 /// The resources that each session has subscribed to. They are used to repeat the subscriptions on
 /// the session's next own connection to a legacy server, and at another endpoint.
@@ -24,14 +25,10 @@ impl SessionSubscriptions {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recorded> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a subscription.
     pub(crate) fn add(&self, session: &Caller, uri: &Arc<str>) {
         let Some(key) = session.session() else { return };
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         let (owner, uris) = sessions
             .entry(key)
             .or_insert_with(|| (session.clone(), HashSet::new()));
@@ -43,7 +40,7 @@ impl SessionSubscriptions {
     /// Removes a subscription.
     pub(crate) fn remove(&self, session: &Caller, uri: &str) {
         let Some(key) = session.session() else { return };
-        let mut sessions = self.lock();
+        let mut sessions = self.sessions.lock();
         if let Some((owner, uris)) = sessions.get_mut(&key)
             && owner == session
             && uris.remove(uri)
@@ -55,7 +52,7 @@ impl SessionSubscriptions {
 
     /// The subscriptions of a session.
     pub(crate) fn of(&self, session: &Caller) -> Vec<Arc<str>> {
-        let sessions = self.lock();
+        let sessions = self.sessions.lock();
         let recorded = session.session().and_then(|key| sessions.get(&key));
         recorded
             .into_iter()
@@ -67,7 +64,7 @@ impl SessionSubscriptions {
 
     /// Removes all subscriptions of a session.
     pub(crate) fn end(&self, session: SessionKey) {
-        self.lock().remove(&session);
+        self.sessions.lock().remove(&session);
     }
 }
 

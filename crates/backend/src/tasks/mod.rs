@@ -30,7 +30,7 @@ mod translate;
 mod wait;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -40,6 +40,7 @@ use fanlight_canonical::{
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

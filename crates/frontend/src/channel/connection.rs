@@ -3,10 +3,11 @@
 use fanlight_gateway::Gateway;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -152,17 +153,11 @@ impl ChannelConnection {
 
     /// The session of the last `initialize`.
     pub(super) fn current_session(&self) -> Option<Arc<SessionStreams>> {
-        self.session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.session.lock().clone()
     }
 
     fn replace_session(&self, session: Option<Arc<SessionStreams>>) -> Option<Arc<SessionStreams>> {
-        std::mem::replace(
-            &mut *self.session.lock().unwrap_or_else(PoisonError::into_inner),
-            session,
-        )
+        std::mem::replace(&mut *self.session.lock(), session)
     }
 
     /// Runs a request and sends its results. `initialize` opens a session at once, so that messages

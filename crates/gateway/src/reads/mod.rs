@@ -11,7 +11,7 @@ mod in_flight;
 mod kept;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fanlight_canonical::{
@@ -19,6 +19,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::{Json, rewrite_object};
 use fanlight_protocol::{Response, meta};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::topology::{BackendId, Member};
@@ -123,12 +124,13 @@ impl Reads {
     }
 
     fn count_change(&self, backend: BackendId) {
-        *self.running().changes.entry(backend).or_default() += 1;
+        *self.running.lock().changes.entry(backend).or_default() += 1;
     }
 
     /// How many changes of its resources a server has announced.
     pub(crate) fn changes(&self, backend: BackendId) -> u64 {
-        self.running()
+        self.running
+            .lock()
             .changes
             .get(&backend)
             .copied()
@@ -208,7 +210,7 @@ impl Reads {
         client: &Arc<dyn BackendClient>,
         call: &Call,
     ) -> Role {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         if let Some(follower) = running.reads.get(&key).and_then(|(_, read)| read.follow()) {
             return Role::Follower(follower);
         }
@@ -232,10 +234,6 @@ impl Reads {
         running.reads.insert(key, (number, in_flight));
         Role::Leader(leader)
     }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Removes a read that has ended, or that all its clients have abandoned.
@@ -247,7 +245,7 @@ struct Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let mut running = self.reads.running();
+        let mut running = self.reads.running.lock();
         // Another read may have begun after this one became personal or was abandoned.
         if running
             .reads

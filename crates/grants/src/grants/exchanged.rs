@@ -2,10 +2,11 @@
 //! provider.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_config::settings::Secret;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::{Grants, Shared};
 use crate::access::{Looked, UserAccess};
@@ -46,7 +47,7 @@ impl ExchangedAccess {
     /// due: there is at most one a second, and only if something has changed.
     pub fn look(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let grants = self.user.grants.upgrade()?;
-        if !self.user.looked().is_outdated(&grants.store) {
+        if !self.user.looked.lock().is_outdated(&grants.store) {
             return None;
         }
         let Self { machine, user } = self.clone();
@@ -59,7 +60,7 @@ impl ExchangedAccess {
                 Ok(true) => {}
                 Ok(false) => machine.forget(),
                 // Check again at the next message.
-                Err(_) => *user.looked() = Looked::default(),
+                Err(_) => *user.looked.lock() = Looked::default(),
             }
         })
     }
@@ -80,10 +81,6 @@ impl ExchangedAccess {
 }
 
 impl UserSubject {
-    fn looked(&self) -> MutexGuard<'_, Looked> {
-        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The user's access to the identity provider, with the current configuration.
     fn access(&self) -> Option<UserAccess> {
         Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)

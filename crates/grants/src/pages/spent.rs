@@ -2,10 +2,10 @@
 //! could otherwise make Fanlight ask the identity provider repeatedly.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_config::settings::Secret;
+use parking_lot::Mutex;
 
 /// The limit of remembered sign-ins. There is no option, since each takes some hundred bytes.
 /// Beyond the limit, the one that expires first is forgotten; only its own browser could bring it
@@ -21,7 +21,7 @@ impl Spent {
     /// already ended.
     pub(super) fn spend(&self, state: &Secret, expires: u64, now: u64) -> bool {
         let place = digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.contains_key(&place) {
             return false;
         }

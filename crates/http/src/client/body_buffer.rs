@@ -6,11 +6,11 @@
 //! are kept for the next body, and returned after a moment without use.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use memmap2::MmapMut;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -135,7 +135,7 @@ impl Pages {
         // Few different sizes, so that spare pages fit the next body. Pages without writes take no
         // memory.
         let bytes = bytes.next_power_of_two();
-        let map = match spare().take(bytes) {
+        let map = match SPARE.lock().take(bytes) {
             Some(map) => map,
             None => MmapMut::map_anon(bytes)?,
         };
@@ -167,7 +167,7 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // Without a runtime, no sweeper could return the pages later.
         if let (Some(map), Ok(runtime)) = (self.map.take(), Handle::try_current()) {
-            let mut spare = spare();
+            let mut spare = SPARE.lock();
             let surplus = spare.put(map, self.max_spare);
             if !spare.maps.is_empty() && !std::mem::replace(&mut spare.has_sweeper, true) {
                 runtime.spawn(Sweeper.run());
@@ -184,10 +184,6 @@ static SPARE: Mutex<Spare> = Mutex::new(Spare {
     round: 0,
     has_sweeper: false,
 });
-
-fn spare() -> MutexGuard<'static, Spare> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 struct Spare {
     /// Pages, each with the sweeper's round in which they became unused.
@@ -230,7 +226,7 @@ impl Sweeper {
     async fn run(self) {
         loop {
             sleep(SPARE_TIME).await;
-            let mut spare = spare();
+            let mut spare = SPARE.lock();
             let (unused, is_empty) = (spare.take_unused(), spare.maps.is_empty());
             drop(spare);
             drop(unused);
@@ -244,7 +240,7 @@ impl Sweeper {
 impl Drop for Sweeper {
     /// No pages are left, or the runtime has ended.
     fn drop(&mut self) {
-        let mut spare = spare();
+        let mut spare = SPARE.lock();
         spare.has_sweeper = false;
         let unused = std::mem::take(&mut spare.maps);
         drop(spare);
@@ -263,7 +259,8 @@ mod tests {
     }
 
     fn spare_of(bytes: usize) -> usize {
-        spare()
+        SPARE
+            .lock()
             .maps
             .iter()
             .filter(|(map, _)| map.len() == bytes)
@@ -274,7 +271,7 @@ mod tests {
     /// runtime returns all of them. So only one test runs at a time, until its runtime has ended.
     fn run_alone(test: impl Future<Output = ()>) {
         static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -1,7 +1,8 @@
 //! Replaces the socket of a running listener.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -52,10 +53,7 @@ impl SocketSender {
     /// The socket that accepts connections now, if there is one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<ListeningSocket>> {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade()
+        self.current.lock().upgrade()
     }
 
     /// Makes the listener accept connections on `next` instead of its current socket. That socket
@@ -67,7 +65,7 @@ impl SocketSender {
         if self.exchanges.send(Exchange { next, done }).await.is_err() || is_done.await.is_err() {
             return false;
         }
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = weak;
+        *self.current.lock() = weak;
         true
     }
 }

@@ -1,7 +1,9 @@
 //! The counters of one server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::family::{Point, label};
 use super::{directions, points, total};
@@ -112,16 +114,12 @@ impl BackendMetrics {
     }
 
     pub(crate) fn set_address(&self, address: Option<(Arc<str>, u16)>) {
-        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+        *self.address.write() = address;
     }
 
     /// The labels that name the server.
     pub(super) fn named(&self) -> NamedBackend {
-        let address = self
-            .address
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let address = self.address.read().clone();
         NamedBackend {
             name: self.name.to_string(),
             address,

@@ -26,11 +26,12 @@ mod tools;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::{Method, Revision};
 use opentelemetry_sdk::Resource;
+use parking_lot::RwLock;
 
 pub use backend::{BackendMetrics, Direction, MirrorOutcome};
 pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
@@ -167,10 +168,7 @@ impl Metrics {
     /// The counters of the server called `name`, which are created on first use.
     #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
-        let mut backends = self
-            .backends
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut backends = self.backends.write();
         let next = u16::try_from(backends.len() + 1).unwrap_or(u16::MAX);
         let name: Arc<str> = Arc::from(name);
         let made = backends
@@ -274,7 +272,7 @@ impl Metrics {
     /// Hides the counters of the server called `name`, which is no longer configured. They are
     /// visible again when it is configured again.
     pub fn retire_backend(&self, name: &str) {
-        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let backends = self.backends.read();
         backends
             .get(name)
             .iter()
@@ -304,7 +302,7 @@ impl Metrics {
 
     /// Adds a source of further families.
     pub fn add(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
-        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.write();
         sources.push(Box::new(source));
     }
 
@@ -322,7 +320,7 @@ impl Metrics {
 
     /// The name of the configured backend with this index.
     fn configured_backend(&self, index: u16) -> Option<String> {
-        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let backends = self.backends.read();
         let backend = backends
             .values()
             .find(|backend| backend.index() == index && backend.is_configured());
@@ -336,13 +334,7 @@ impl Metrics {
     /// All metrics at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
-        let backends: Vec<Arc<BackendMetrics>> = self
-            .backends
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect();
+        let backends: Vec<Arc<BackendMetrics>> = self.backends.read().values().cloned().collect();
         let named = |index: u16| {
             backends
                 .iter()
@@ -363,7 +355,7 @@ impl Metrics {
                 .collect()
         };
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
-        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.sources.read();
         let more = sources.iter().flat_map(|source| source());
         FAMILIES
             .iter()

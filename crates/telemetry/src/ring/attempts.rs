@@ -46,7 +46,7 @@ impl Attempt {
             return None;
         }
         let backend = Arc::clone(&span.start.backend.as_ref()?.shared().name);
-        let failed = span.fields().error.is_some();
+        let failed = span.fields.lock().error.is_some();
         Some(Self {
             backend,
             trace: span.trace_id(),

@@ -11,10 +11,11 @@ pub(crate) mod tests;
 mod trace;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use opentelemetry::trace::TraceId;
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::record::Record;
@@ -101,7 +102,7 @@ impl Ring {
     /// The number of traces in the ring, and their size in bytes.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.order.len(), state.bytes)
     }
 
@@ -110,7 +111,7 @@ impl Ring {
         let id = span.trace_id();
         // Dropped spans are freed after the lock is released.
         let evicted = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let attempt = Attempt::of(&span);
             let spans = state.add(id, span, size, self.limits.bytes / 8);
             let repeated = attempt.and_then(|attempt| state.fold(id, attempt));
@@ -121,10 +122,6 @@ impl Ring {
         drop(evicted);
         // This fails if there is no subscriber.
         let _ = self.feed.send(id);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
