@@ -139,7 +139,6 @@ pub(crate) struct InForce {
 
 impl LiveSettings {
     /// Live settings that begin with `settings`.
-    #[must_use]
     pub fn new(settings: AdminSettings) -> Self {
         let admissions = Arc::new(Admissions::new(accept_limits(&settings)));
         Self {

@@ -58,13 +58,11 @@ impl Default for Policy {
 
 impl Authenticator {
     /// An authenticator with these methods. Without settings, clients are not authenticated.
-    #[must_use]
     pub fn new(settings: Option<&Settings>) -> Self {
         Self::sharing(settings, None)
     }
 
     /// [`Self::new`], for several processes that share values used once.
-    #[must_use]
     pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
         let policy = Policy::after(&Policy::default(), settings, used.as_ref());
         Self {

@@ -27,7 +27,6 @@ const CHECKSUM: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The SHA-256 digest of a key.
-#[must_use]
 pub fn digest(key: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes
@@ -49,7 +48,6 @@ impl fmt::Debug for NewKey {
 
 impl NewKey {
     /// Makes a key; `None` if the system has no random numbers.
-    #[must_use]
     pub fn make() -> Option<Self> {
         let mut key = String::from(KEY_PREFIX);
         let whole = KEY_PREFIX.len() + RANDOM;
@@ -69,7 +67,6 @@ impl NewKey {
     }
 
     /// The key itself.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }

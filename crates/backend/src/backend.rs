@@ -109,14 +109,12 @@ impl Backend {
     /// answered.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
         Self::resume(settings, None, shutdown)
     }
 
     /// Like [`Backend::start`], with facts about the server from an earlier run (`known`). They
     /// apply until there is a connection.
-    #[must_use]
     pub fn resume(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -498,13 +496,11 @@ impl Backend {
     }
 
     /// Facts about the server, for a later run.
-    #[must_use]
     pub fn known(&self) -> Option<KnownServer> {
         self.pool.known()
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
@@ -540,7 +536,6 @@ impl BackendLife {
     }
 
     /// The server's configured name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -97,7 +97,6 @@ pub enum ClientEra {
 
 impl ClientEra {
     /// The era's name for operators.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -116,7 +115,6 @@ pub enum TaskDialect {
 }
 
 /// The error for a request that an operator has cancelled.
-#[must_use]
 pub fn cancelled_by_operator() -> RpcError {
     let mut data = ObjectBuilder::new();
     data.member("mayHaveRun", &Json::literal("true"));
@@ -128,13 +126,11 @@ pub fn cancelled_by_operator() -> RpcError {
 impl CallContext {
     /// The context of requests for lists that all clients are served. `trace` is the span of the
     /// request that needs the list, if there is one.
-    #[must_use]
     pub fn for_lists(trace: &Parent) -> Arc<Self> {
         Self::for_lists_with(Self::list_capabilities(), trace)
     }
 
     /// Like [`CallContext::for_lists`], with these capabilities.
-    #[must_use]
     pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
         Arc::new(Self {
             capabilities,
@@ -143,7 +139,6 @@ impl CallContext {
     }
 
     /// Like [`CallContext::for_lists_with`], for lists that belong to one principal.
-    #[must_use]
     pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
         let caller = Caller::request_of(reader.clone());
         Arc::new(Self {
@@ -154,25 +149,21 @@ impl CallContext {
     }
 
     /// The capabilities that Fanlight declares when it reads lists: everything that it knows.
-    #[must_use]
     pub fn list_capabilities() -> Json {
         Json::literal(capability::ALL_OF_MODERN)
     }
 
     /// The context of a request that Fanlight makes on its own behalf.
-    #[must_use]
     pub fn internal() -> Arc<Self> {
         Self::within(&Parent::default())
     }
 
     /// The context of a request that Fanlight makes on its own behalf, as part of `trace`.
-    #[must_use]
     pub fn within(trace: &Parent) -> Arc<Self> {
         Arc::new(Self::own(trace))
     }
 
     /// Whether both requests come from one client, as far as known.
-    #[must_use]
     pub fn is_of_client(&self, other: &Self) -> bool {
         self.caller == other.caller
             || (self.caller.client().is_some()
@@ -183,7 +174,6 @@ impl CallContext {
 
     /// A copy of the context for a request that Fanlight makes for the client without reporting
     /// progress.
-    #[must_use]
     pub fn without_progress(&self) -> Arc<Self> {
         Arc::new(Self {
             wants_progress: false,
@@ -193,7 +183,6 @@ impl CallContext {
     }
 
     /// The client's session, if it has one.
-    #[must_use]
     pub fn session(&self) -> Option<SessionKey> {
         self.caller.session()
     }

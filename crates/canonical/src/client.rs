@@ -262,13 +262,11 @@ pub enum BackendState {
 impl BackendState {
     /// Whether requests can be sent. An ejected server counts, since only calls show that it answers
     /// again, and a gateway that is not ready gets none.
-    #[must_use]
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Ready | Self::Idle | Self::Ejected { .. })
     }
 
     /// The order of states of which one has to represent a server, the best first.
-    #[must_use]
     pub fn rank(&self) -> u8 {
         match self {
             Self::Ready => 0,

@@ -45,13 +45,11 @@ pub struct Interest {
 
 impl Interest {
     /// Whether nothing is wanted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Whether it contains only changes of lists and messages to the session.
-    #[must_use]
     pub fn is_about_lists_and_session(&self) -> bool {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
     }

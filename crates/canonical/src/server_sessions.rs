@@ -104,7 +104,6 @@ impl ServerSession {
 
 /// The place of a server: its name, and a digest of how to reach it. So no server gets another
 /// one's session id.
-#[must_use]
 pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -> Arc<str> {
     let mut digest = Context::new(&SHA256);
     for part in reached_by {
@@ -122,7 +121,6 @@ pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -
 
 impl ServerSessions {
     /// The sessions that another process has opened, by the places of their servers.
-    #[must_use]
     pub fn continuing(sessions: impl IntoIterator<Item = (Box<str>, ServerSession)>) -> Self {
         let of_other = |(place, session): (_, ServerSession)| {
             let moves = session
@@ -168,7 +166,6 @@ impl ServerSessions {
     }
 
     /// All sessions, by place.
-    #[must_use]
     pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
         self.state
             .lock()
@@ -179,20 +176,17 @@ impl ServerSessions {
     }
 
     /// Whether there are no sessions.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.lock().sessions.is_empty()
     }
 
     /// The number of changes so far.
-    #[must_use]
     pub fn changes(&self) -> u64 {
         self.state.lock().changes
     }
 
     /// Whether another process opened a session at the server of this name that no connection here
     /// uses yet.
-    #[must_use]
     pub fn are_waiting_at(&self, name: &str) -> bool {
         let is_at = |place: &str| place.rsplit_once('\n').is_some_and(|(of, _)| of == name);
         self.state
@@ -204,7 +198,6 @@ impl ServerSessions {
 
     /// Whether the client's session has ended here, because it is over or another process continues
     /// it.
-    #[must_use]
     pub fn are_given_up(&self) -> bool {
         !matches!(self.state.lock().fate, Fate::Open)
     }
@@ -271,7 +264,6 @@ pub struct RequestIds {
 
 impl SessionAt {
     /// Whether another process opened the session, and no connection here uses it yet.
-    #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.sessions
             .state
@@ -283,7 +275,6 @@ impl SessionAt {
 
     /// The request ids for a connection to the server: from the session's range, or the first range
     /// if there is no session.
-    #[must_use]
     pub fn request_ids(&self) -> RequestIds {
         let range = self
             .sessions
@@ -300,7 +291,6 @@ impl SessionAt {
 
     /// Takes the session that another process opened. Returns it once; a connection here then uses
     /// it.
-    #[must_use]
     pub fn take(&self) -> Option<ServerSession> {
         let mut state = self.sessions.state.lock();
         let entry = state
@@ -374,7 +364,6 @@ impl RequestIds {
     }
 
     /// The number of the id range for a session that is opened now.
-    #[must_use]
     pub fn moves(&self) -> u16 {
         u16::try_from((self.next.load(Ordering::Relaxed) + SPARE_IDS) / IDS).unwrap_or(u16::MAX)
     }

@@ -37,7 +37,6 @@ pub struct SentAs {
 
 impl SessionRequest {
     /// A request with the client's own progress token.
-    #[must_use]
     pub fn new(progress_token: Option<Json>) -> Self {
         Self {
             progress_token,
@@ -46,7 +45,6 @@ impl SessionRequest {
     }
 
     /// The client's own progress token.
-    #[must_use]
     pub fn progress_token(&self) -> Option<&Json> {
         self.progress_token.as_ref()
     }
@@ -65,7 +63,6 @@ impl SessionRequest {
     }
 
     /// The server's ids for the request, if it was sent to this server alone.
-    #[must_use]
     pub fn at(&self, backend: &str) -> Option<SentAs> {
         match &*self.sent.lock() {
             Sent::To {

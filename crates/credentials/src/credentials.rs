@@ -64,7 +64,6 @@ impl fmt::Debug for Credentials<'_> {
 /// The URL of the resource at `path` of a listener that clients reach at `public_url`. Tokens are
 /// issued for it (RFC 8707) and metadata name it (RFC 9728). It has no slash at the end (2026-07-28
 /// basic/authorization, Canonical Server URI).
-#[must_use]
 pub fn resource_url(public_url: &str, path: &str) -> String {
     format!(
         "{}{}",

@@ -47,7 +47,6 @@ impl fmt::Debug for PageRequest<'_> {
 }
 
 /// Escapes text for HTML, including attributes.
-#[must_use]
 pub fn escaped_html(text: &str) -> Cow<'_, str> {
     if !text.contains(['&', '<', '>', '"', '\'']) {
         return text.into();

@@ -97,7 +97,6 @@ impl<S> Clone for Budget<S> {
 
 impl<S: Clone + Eq + Hash> Budget<S> {
     /// Creates a budget of `limit`, of which each share may hold `part`.
-    #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
         let state = Mutex::new(State {
             held: 0,
@@ -113,13 +112,11 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     }
 
     /// The total amount.
-    #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit
     }
 
     /// The amount that all shares hold now.
-    #[must_use]
     pub fn held(&self) -> usize {
         self.0.state.lock().held
     }
@@ -131,7 +128,6 @@ impl<S: Clone + Eq + Hash> Budget<S> {
 
     /// The number of dropped texts so far that held a reservation ([`Reservation::hold`]). It wraps
     /// around.
-    #[must_use]
     pub fn texts_dropped(&self) -> usize {
         self.0.texts_dropped.load(Ordering::Relaxed)
     }

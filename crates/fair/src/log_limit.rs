@@ -25,13 +25,11 @@ struct Window {
 
 impl LogLimit {
     /// Allows `lines` lines in ten seconds.
-    #[must_use]
     pub const fn new(lines: u32) -> Self {
         Self::within(lines, WINDOW)
     }
 
     /// Allows `lines` lines in `time`.
-    #[must_use]
     pub const fn within(lines: u32, time: Duration) -> Self {
         Self {
             lines,

@@ -27,7 +27,6 @@ pub struct Quota {
 
 impl Quota {
     /// This many per second.
-    #[must_use]
     pub const fn per_second(most: usize) -> Self {
         Self {
             most,
@@ -36,7 +35,6 @@ impl Quota {
     }
 
     /// This many per minute.
-    #[must_use]
     pub const fn per_minute(most: usize) -> Self {
         Self {
             most,
@@ -94,7 +92,6 @@ pub struct Charge<K> {
 
 impl<K: Clone + Eq + Hash> Rate<K> {
     /// Counts at most this many keys separately.
-    #[must_use]
     pub fn new(keys: usize) -> Self {
         let state = Mutex::new(State {
             used: HashMap::default(),
@@ -161,20 +158,17 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     }
 
     /// The number of separately counted keys.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.state.lock().used.len()
     }
 
     /// Whether no key is counted separately.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// At most `keys` keys with the most use, each with the used part of its quota, the largest
     /// first.
-    #[must_use]
     pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
         let now = Instant::now();
         let state = self.0.state.lock();

@@ -97,7 +97,6 @@ struct Waiting<M: Member> {
 
 impl<M: Member> Semaphore<M> {
     /// Creates permits within these limits.
-    #[must_use]
     pub fn new(limits: PermitLimits) -> Self {
         let state = State {
             free: limits.permits,
@@ -123,7 +122,6 @@ impl<M: Member> Semaphore<M> {
     }
 
     /// Whether all permits are free and nobody waits.
-    #[must_use]
     pub fn is_unused(&self) -> bool {
         let state = self.0.state.lock();
         (state.free, state.waiting) == (self.0.limits.permits, 0)

@@ -163,7 +163,6 @@ impl UserAccess {
     }
 
     /// The server's requirements, if it refuses to serve the user without credentials.
-    #[must_use]
     pub fn missing(&self) -> Option<Wanted> {
         let state = self.0.state.lock();
         let (wanted, stamp) = state.missing.as_ref()?;
@@ -314,7 +313,6 @@ impl UserAccess {
     /// The requirements for a new sign-in after the server has refused replacement credentials,
     /// too: new tokens of this grant would be just as useless. `None` if the server wants something
     /// else.
-    #[must_use]
     pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
         let is_of_token = refused.status == StatusCode::UNAUTHORIZED

@@ -60,7 +60,6 @@ struct Tables {
 
 impl Grants {
     /// The grants in a store, without servers yet. Changes of grants are written to `record`.
-    #[must_use]
     pub fn new(store: Store, record: Arc<dyn GrantRecord>) -> Self {
         Self(Arc::new(Shared {
             store,
@@ -76,7 +75,6 @@ impl Grants {
     }
 
     /// The store of the grants.
-    #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
@@ -177,14 +175,12 @@ impl Grants {
     }
 
     /// A user's credentials for a server; `None` if the server's users need none.
-    #[must_use]
     pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
         self.of_any(principal, server, |_| true)
     }
 
     /// [`Self::of`], if the server still has this URL. Credentials for one place are never used at
     /// another.
-    #[must_use]
     pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
         self.of_any(principal, server, |settings| settings.url == *url)
     }
@@ -220,7 +216,6 @@ impl Grants {
 
     /// The access of a user who exchanges the sign-in's token, for a server at this URL. `None` if
     /// the server has another URL or method, or no identity provider knows the user.
-    #[must_use]
     pub fn exchanged_at(
         &self,
         principal: &[u8],
@@ -437,7 +432,6 @@ impl Grants {
 
     /// The reason why no user can sign in to a server, if its authorization server is known to lack
     /// what that needs.
-    #[must_use]
     pub fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
         let provider = self.0.peers.last(server, wanted)?.provider;
         Some(provider.sign_in_endpoint().err()?.to_string())
@@ -460,7 +454,6 @@ impl Grants {
     }
 
     /// The names of the servers whose users have their own credentials, in order.
-    #[must_use]
     pub fn servers(&self) -> Vec<String> {
         self.names(|server| !server.is_identity_provider())
     }

@@ -73,7 +73,6 @@ impl Links {
     }
 
     /// A link for a user of a server; `None` if there are no pages.
-    #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
         // Without stated requirements, opening the page asks the server for them.

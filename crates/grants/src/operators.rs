@@ -57,7 +57,6 @@ impl fmt::Debug for OperatorSignIn {
 impl OperatorSignIn {
     /// Signs nobody in until [`Self::replace`] sets identity providers. `authenticate` identifies
     /// the user whom an ID token names. Registered clients are kept in the `store`, if there is one.
-    #[must_use]
     pub fn new(
         authenticate: Arc<dyn Authenticate>,
         store: impl Fn() -> Option<Store> + Send + Sync + 'static,

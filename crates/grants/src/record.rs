@@ -43,7 +43,6 @@ pub(crate) struct GivenFor {
 
 impl Grant {
     /// The granted scopes, as far as known.
-    #[must_use]
     pub fn scopes(&self) -> Option<&Scopes> {
         self.tokens.scopes.as_ref().or(self.target.scopes.as_ref())
     }
@@ -79,7 +78,6 @@ impl UserKey {
     }
 
     /// The key's text, to be sent to its server.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.key
     }

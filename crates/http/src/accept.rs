@@ -133,13 +133,11 @@ impl Remaining {
     }
 
     /// The number of connections of the last socket.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.current.len()
     }
 
     /// Whether no connection is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current.is_empty() && self.earlier.is_empty()
     }
@@ -270,7 +268,6 @@ pub struct Admissions {
 
 impl Admissions {
     /// Admits connections within these limits.
-    #[must_use]
     pub fn new(limits: AcceptLimits) -> Self {
         Self {
             limit: ConcurrencyLimit::new(limits.connections),

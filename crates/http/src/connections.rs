@@ -112,7 +112,6 @@ impl Connections {
         }
     }
 
-    #[must_use]
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
         self.table.lock().open.count(&peer)
     }
@@ -251,7 +250,6 @@ impl Drop for Entry {
 
 /// The address that identifies a peer. For IPv6 it is the 64-bit network, in which one host can use
 /// any address.
-#[must_use]
 pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

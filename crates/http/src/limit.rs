@@ -37,7 +37,6 @@ pub struct Permit {
 
 impl ConcurrencyLimit {
     /// A limit of `most` permits, at least one.
-    #[must_use]
     pub fn new(most: usize) -> Self {
         let most = bounded(most);
         let shared = Shared {

@@ -124,14 +124,12 @@ impl LogExport {
     }
 
     /// How many records the collector accepted.
-    #[must_use]
     pub fn exported(&self) -> u64 {
         self.counts.exported.load(Ordering::Relaxed)
     }
 
     /// How many records were lost, because too many waited or because the collector did not accept
     /// them.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::Relaxed)
     }

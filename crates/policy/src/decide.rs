@@ -61,7 +61,6 @@ pub struct PolicySettings {
 
 impl PolicySettings {
     /// The [number](Policy::number) of the policies with these settings.
-    #[must_use]
     pub fn number(&self) -> u64 {
         foldhash::quality::FixedState::default().hash_one(format!("{self:?}"))
     }
@@ -263,7 +262,6 @@ impl Policies {
     }
 
     /// Explains whether an item exists for a client, and whether the client may use it.
-    #[must_use]
     pub fn explain(
         &self,
         client: &CallContext,

@@ -14,7 +14,6 @@ pub struct Derived(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Derived {
     /// The value of type `T`, if it has been derived.
-    #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let values = self.0.lock();
         values

@@ -20,7 +20,6 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 
 /// The member of `params` that `Mcp-Name` repeats, for methods with that header (2026-07-28
 /// streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
-#[must_use]
 pub fn name_member(method: &Method) -> Option<&'static str> {
     match method {
         Method::CallTool | Method::GetPrompt => Some("name"),
@@ -49,7 +48,6 @@ pub enum HeaderValueError {
 
 /// Encodes `value` as a header value: plain if that is safe, otherwise as Base64 between the
 /// markers.
-#[must_use]
 pub fn encode(value: &str) -> Cow<'_, str> {
     if is_plain(value) {
         Cow::Borrowed(value)

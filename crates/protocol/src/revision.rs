@@ -50,7 +50,6 @@ impl Revision {
     pub const NEWEST_MODERN: Self = Self::V2026_07_28;
 
     /// The revision called `name`, if Fanlight speaks it.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -58,7 +57,6 @@ impl Revision {
     }
 
     /// The revision's name on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",

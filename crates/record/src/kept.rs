@@ -49,7 +49,6 @@ pub struct KeptRecord {
 
 impl KeptRecord {
     /// The files of this audit log, and of other replicas' audit logs beside it.
-    #[must_use]
     pub fn files(&self) -> Vec<LedgerFiles> {
         let own = self.ledger.files();
         if self.is_one_of_several {

@@ -195,7 +195,6 @@ impl AuditLog {
     }
 
     /// The audit log in files, if there is one.
-    #[must_use]
     pub fn kept(&self) -> Option<Arc<KeptRecord>> {
         self.kept.load_full()
     }
@@ -347,7 +346,6 @@ impl AuditLog {
     }
 
     /// The counts.
-    #[must_use]
     pub fn metrics(&self) -> [Family; 4] {
         let counts = self.counts.lock();
         let kept = self.kept();

@@ -184,14 +184,12 @@ impl Shared {
 
     /// Makes a key. One server of a cluster has all keys with the same `tag`, so that one script
     /// can use them together.
-    #[must_use]
     pub fn key(&self, tag: &str, rest: &str) -> String {
         format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
     }
 
     /// Whether different servers may have keys with different tags, so that one script cannot use
     /// them together.
-    #[must_use]
     pub fn is_cluster(&self) -> bool {
         self.0.settings.url.kind == ValkeyKind::Cluster
     }
@@ -306,13 +304,11 @@ impl Shared {
 
     /// Notifies when content in Valkey may have changed, and when Valkey is available again.
     /// Whoever has a copy then reads it again.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
     /// The channel on which scripts announce changes to processes with copies.
-    #[must_use]
     pub fn channel(&self) -> String {
         format!("{}:changes", self.0.settings.group)
     }
@@ -332,14 +328,12 @@ impl Shared {
     }
 
     /// Whether Valkey is certainly unavailable now.
-    #[must_use]
     pub fn is_away(&self) -> bool {
         self.0.link.load().is_none()
     }
 
     /// The unique number of the current connection; `None` while Valkey is unavailable. Writes over
     /// an earlier connection may be lost.
-    #[must_use]
     pub fn connection(&self) -> Option<u64> {
         // Only in a cluster can there be an attempt during a connection, and a cluster keeps what
         // was written over it.
@@ -347,7 +341,6 @@ impl Shared {
     }
 
     /// The connection's state for operators.
-    #[must_use]
     pub fn report(&self) -> Report {
         let state = self.0.state.lock();
         Report {

@@ -236,7 +236,6 @@ impl Inner {}
 
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.
-    #[must_use]
     pub fn new(shared: Shared, me: Me) -> Self {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -308,13 +307,11 @@ impl Membership {
     }
 
     /// The unique id of this process.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
     /// The epoch of this process; `None` without a lease, so that others may consider it gone.
-    #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.0
             .lease
@@ -324,13 +321,11 @@ impl Membership {
     }
 
     /// The live processes, this one included, as last known.
-    #[must_use]
     pub fn members(&self) -> Arc<Vec<Member>> {
         self.0.members.load_full()
     }
 
     /// The live process with this id.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<Member> {
         self.0
             .members

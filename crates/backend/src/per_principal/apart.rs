@@ -71,7 +71,6 @@ impl BackendApart {
     /// principals have a process at the same time. `shutdown` ends all of them.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -108,13 +107,11 @@ impl BackendApart {
     }
 
     /// The base, which serves lists.
-    #[must_use]
     pub fn base(&self) -> &Arc<Backend> {
         &self.base
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }

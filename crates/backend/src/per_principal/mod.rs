@@ -65,7 +65,6 @@ impl BackendPerPrincipal {
     /// time. `shutdown` ends all of them as [`BackendLife::stop`] does, but without waiting.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(
         settings: BackendSettings,
         credentials: Arc<dyn PrincipalCredentials>,
@@ -101,7 +100,6 @@ impl BackendPerPrincipal {
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }

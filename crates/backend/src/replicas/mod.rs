@@ -155,7 +155,6 @@ impl Replicas {
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }

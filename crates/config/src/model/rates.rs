@@ -123,7 +123,6 @@ const DIMENSION: Parsed<RateDimension> = Parsed {
 
 impl RateDimension {
     /// The dimension in the configuration's notation.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         DIMENSIONS
             .iter()

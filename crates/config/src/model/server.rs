@@ -172,7 +172,6 @@ options! {
 impl Server {
     /// Whether each principal has its own process of a modern server. A process with variables of
     /// its user is separate in any case.
-    #[must_use]
     pub fn keeps_principals_apart(&self) -> bool {
         matches!(self.transport, Transport::Stdio { .. })
             && self.session != SessionPolicy::Shared

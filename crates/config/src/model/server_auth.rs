@@ -135,7 +135,6 @@ options! {
 
 impl ServerAuthKind {
     /// Whether another token is exchanged for this one.
-    #[must_use]
     pub fn is_exchange(self) -> bool {
         matches!(self, Self::Exchange | Self::Enterprise)
     }
@@ -179,7 +178,6 @@ impl ServerAuthKind {
 
 impl ServerAuth {
     /// Credentials of this kind with every option at its default.
-    #[must_use]
     pub fn new(kind: ServerAuthKind) -> Self {
         Self {
             kind,
@@ -188,7 +186,6 @@ impl ServerAuth {
     }
 
     /// The settings without secrets, which may be rotated.
-    #[must_use]
     pub fn without_secrets(&self) -> Self {
         let idp = self.idp.clone().map(|idp| IdentityProvider {
             client_secret: None,
@@ -205,7 +202,6 @@ impl ServerAuth {
     }
 
     /// Whether each user has credentials of their own.
-    #[must_use]
     pub fn is_of_users(&self) -> bool {
         let is_own = matches!(self.kind, ServerAuthKind::User | ServerAuthKind::UserKey);
         is_own || (self.kind.is_exchange() && self.token_file.is_none())

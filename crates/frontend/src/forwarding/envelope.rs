@@ -121,7 +121,6 @@ impl Envelopes {
     }
 
     /// Seals a request to `to`; `None` if the cipher fails, for which there is no reason.
-    #[must_use]
     pub fn seal(
         &self,
         to: ProcessRun,

@@ -261,7 +261,6 @@ impl ListView {
     }
 
     /// The number of visible entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.shown
             .as_ref()
@@ -269,7 +268,6 @@ impl ListView {
     }
 
     /// Whether no entry is visible.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -345,7 +343,6 @@ impl ListView {
     }
 
     /// The name of the server that listed an entry.
-    #[must_use]
     pub fn backend_of(&self, entry: &Entry) -> &str {
         let part = self
             .whole
@@ -356,7 +353,6 @@ impl ListView {
     }
 
     /// The names or URIs that two servers claim.
-    #[must_use]
     pub fn collisions(&self) -> &[Collision] {
         self.shown
             .as_ref()
@@ -379,7 +375,6 @@ impl ListView {
     }
 
     /// The reasons why common clients would reject some of the tool names.
-    #[must_use]
     pub fn name_objections(&self) -> Vec<String> {
         if self.whole.kind != Some(ListKind::Tools) {
             return Vec::new();
@@ -392,7 +387,6 @@ impl ListView {
     }
 
     /// The entry as its server listed it.
-    #[must_use]
     pub fn given(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
         let part = self
@@ -416,7 +410,6 @@ impl ListView {
     }
 
     /// The names in the configuration that servers do not list.
-    #[must_use]
     pub fn unknown_names(&self) -> &[UnknownName] {
         self.whole.unknown_names()
     }

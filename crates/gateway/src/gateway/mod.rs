@@ -434,7 +434,6 @@ impl Gateway {
     }
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.
-    #[must_use]
     pub fn endpoint(&self, path: &str) -> Option<Endpoint> {
         self.topology.load().endpoints.at(path)
     }

@@ -45,7 +45,6 @@ pub struct BackendId(u64);
 
 impl BackendId {
     /// An id that no other server of this process has.
-    #[must_use]
     pub fn fresh() -> Self {
         Self(next_number())
     }

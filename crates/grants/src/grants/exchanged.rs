@@ -38,7 +38,6 @@ impl fmt::Debug for ExchangedAccess {
 
 impl ExchangedAccess {
     /// The source of the server's tokens.
-    #[must_use]
     pub fn machine(&self) -> &Arc<MachineAccess> {
         &self.machine
     }
@@ -66,7 +65,6 @@ impl ExchangedAccess {
     }
 
     /// Whether the user is known to need a sign-in.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         self.user
             .access()

@@ -125,7 +125,6 @@ impl TokenTarget {
 
 impl CallbackParameters {
     /// The parameters in a callback's query; `None` if a significant one occurs twice.
-    #[must_use]
     pub fn from_query(query: &str) -> Option<Self> {
         let mut parameters = Self::default();
         let mut code = None;
@@ -147,7 +146,6 @@ impl CallbackParameters {
     }
 
     /// The `state` parameter, which identifies the pending sign-in.
-    #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }

@@ -85,7 +85,6 @@ impl SigningKey {
     }
 
     /// The name of its algorithm.
-    #[must_use]
     pub fn algorithm(&self) -> &'static str {
         match self.algorithm {
             Algorithm::ES256 => "ES256",

@@ -64,7 +64,6 @@ pub struct Owner {
 impl Owner {
     /// The owner of the records of a principal
     /// ([`to_bytes`](fanlight_canonical::identity::Principal::to_bytes)) for a server.
-    #[must_use]
     pub fn new(principal: &[u8], server: &str) -> Self {
         Self {
             principal: principal.into(),
@@ -73,19 +72,16 @@ impl Owner {
     }
 
     /// The owner of Fanlight's own records, by their subject.
-    #[must_use]
     pub fn nobody(about: &str) -> Self {
         Self::new(&[], about)
     }
 
     /// The name of the server.
-    #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
     /// The principal's bytes.
-    #[must_use]
     pub fn principal(&self) -> &[u8] {
         &self.principal
     }
@@ -293,7 +289,6 @@ impl Store {
     }
 
     /// The place of the sealing key.
-    #[must_use]
     pub fn key(&self) -> KeyPlace {
         self.0.key
     }
@@ -652,7 +647,6 @@ fn epoch_name(kind: Kind, name: &str) -> String {
 }
 
 /// Whether a folder has users' data, or may have. Blocks.
-#[must_use]
 pub fn holds_users(path: &Path) -> bool {
     let was_set_aside = |name: &OsStr| {
         name.to_str()

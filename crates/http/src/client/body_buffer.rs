@@ -42,7 +42,6 @@ struct Pages {
 impl BodyBuffer {
     /// Creates a buffer for `bytes` that grows if necessary. Its unused memory is kept as spare if
     /// all spare pages of the process stay within `max_spare` bytes.
-    #[must_use]
     pub fn new(bytes: usize, max_spare: usize) -> Self {
         Self {
             memory: Memory::new(bytes, max_spare),
@@ -51,7 +50,6 @@ impl BodyBuffer {
     }
 
     /// The number of bytes in it.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no caller has a use for it")]
     pub fn len(&self) -> usize {
         match &self.memory {

@@ -16,7 +16,6 @@ pub struct PublicUrl {
 
 impl PublicUrl {
     /// Parses a URL with scheme, host and port; `None` if `text` has anything else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = normalized(text);
         let authority = text
@@ -30,19 +29,16 @@ impl PublicUrl {
     }
 
     /// The scheme and authority, which are also the origin of its pages: `https://mcp.example.com`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// Whether it begins with `https`.
-    #[must_use]
     pub fn is_https(&self) -> bool {
         self.text.starts_with("https:")
     }
 
     /// The URL of `path`, which begins with a slash.
-    #[must_use]
     pub fn join(&self, path: &str) -> String {
         format!("{}{path}", self.text)
     }

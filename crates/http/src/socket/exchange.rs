@@ -36,7 +36,6 @@ pub struct SocketReceiver {
 }
 
 /// The sockets of a listener that begins with `first`.
-#[must_use]
 pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
     let (sender, exchanges) = mpsc::channel(WAITING);
     let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -72,7 +71,6 @@ impl SocketSender {
 
 impl SocketReceiver {
     /// The sockets of a listener that keeps its current one.
-    #[must_use]
     pub fn only(socket: TcpListener) -> Self {
         sockets(Some(Arc::new(ListeningSocket::own(socket)))).1
     }

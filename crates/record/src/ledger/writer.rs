@@ -181,7 +181,6 @@ impl Ledger {
     }
 
     /// The files of the audit log.
-    #[must_use]
     pub fn files(&self) -> &LedgerFiles {
         &self.files
     }
@@ -234,7 +233,6 @@ impl Ledger {
     }
 
     /// The numbers of written and lost entries.
-    #[must_use]
     pub fn written(&self) -> Written {
         Written {
             written: self.shared.written.load(Ordering::Relaxed),
@@ -243,7 +241,6 @@ impl Ledger {
     }
 
     /// The numbers of entries that the mirror got and lost; `None` without a mirror.
-    #[must_use]
     pub fn mirrored(&self) -> Option<Written> {
         self.shared.mirror().map(|mirror| mirror.written())
     }

@@ -44,7 +44,6 @@ impl MirrorOutcome {
     pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Failed, Self::Dropped];
 
     /// The name of the result for operators.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -103,7 +102,6 @@ impl BackendMetrics {
     }
 
     /// Counters outside of the registry, for use where nothing is counted.
-    #[must_use]
     pub fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
     }
@@ -195,7 +193,6 @@ impl BackendMetrics {
     }
 
     /// How many lines of the server's standard error were dropped.
-    #[must_use]
     pub fn dropped_lines(&self) -> i64 {
         total(&self.dropped_lines)
     }

@@ -131,7 +131,6 @@ type UsableServers = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
 
 impl Metrics {
     /// Creates metrics that are all zero.
-    #[must_use]
     pub fn new(limits: MetricLimits) -> Self {
         Self {
             limits,
@@ -166,7 +165,6 @@ impl Metrics {
     }
 
     /// The counters of the server called `name`, which are created on first use.
-    #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
         let mut backends = self.backends.write();
         let next = u16::try_from(backends.len() + 1).unwrap_or(u16::MAX);
@@ -287,7 +285,6 @@ impl Metrics {
     }
 
     /// How many spans were not delivered for this reason.
-    #[must_use]
     pub fn spans_dropped(&self, reason: DropReason) -> u64 {
         self.dropped
             .get(reason as usize)
@@ -295,7 +292,6 @@ impl Metrics {
     }
 
     /// All metrics in the Prometheus text exposition format 0.0.4.
-    #[must_use]
     pub fn prometheus(&self, resource: &Resource) -> String {
         prometheus::with_target(resource, &self.snapshot())
     }
@@ -332,7 +328,6 @@ impl Metrics {
     }
 
     /// All metrics at this moment.
-    #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
         let backends: Vec<Arc<BackendMetrics>> = self.backends.read().values().cloned().collect();
         let named = |index: u16| {

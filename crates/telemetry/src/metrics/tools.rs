@@ -138,7 +138,6 @@ impl Metrics {
 
     /// The figures of each tool that was called in the last [`MINUTES`]. The most frequently called
     /// tool is first.
-    #[must_use]
     pub fn tools(&self) -> Vec<ToolFigures> {
         self.tools_at(self.tools.began.elapsed())
     }

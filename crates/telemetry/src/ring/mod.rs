@@ -83,7 +83,6 @@ struct Entry {
 
 impl Ring {
     /// An empty ring.
-    #[must_use]
     pub fn new(limits: RingLimits) -> Self {
         Self {
             limits,
@@ -94,13 +93,11 @@ impl Ring {
 
     /// Subscribes to the ids of traces in which a span ends. A slow subscriber misses some ids, and
     /// blocks nobody.
-    #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TraceId> {
         self.feed.subscribe()
     }
 
     /// The number of traces in the ring, and their size in bytes.
-    #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.order.len(), state.bytes)

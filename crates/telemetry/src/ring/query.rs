@@ -58,7 +58,6 @@ pub enum Order {
 
 impl Ring {
     /// The traces that match `query`, in its order.
-    #[must_use]
     pub fn query(&self, query: &Query) -> Vec<Trace> {
         let limit = if query.limit == 0 {
             usize::MAX
@@ -93,7 +92,6 @@ impl Ring {
     }
 
     /// The trace with this id.
-    #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
         let records = self.state.lock().traces.get(&id).map(Entry::records)?;
         Some(records.to_trace(id))

@@ -55,7 +55,6 @@ pub enum Headers {
 
 impl MachineAccess {
     /// Access with these settings. The first message causes the first request.
-    #[must_use]
     pub fn new(settings: MachineSettings) -> Arc<Self> {
         Self::of(settings, None)
     }
