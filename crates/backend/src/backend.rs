@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, Revision, implementation};
 use fanlight_telemetry::BackendTelemetry;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -602,7 +602,7 @@ impl BackendClient for Backend {
         }
     }
 
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(self.does_no_harm(call, repeats::RECENTLY))
     }
 
@@ -641,10 +641,7 @@ impl BackendClient for Backend {
         self.pool.end_session(session);
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         Box::pin(self.pool.connection_made(since))
     }
 

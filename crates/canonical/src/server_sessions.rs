@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_protocol::Json;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ const IDS: i64 = 1 << 24;
 const SPARE_IDS: i64 = 1 << 10;
 
 /// The future of a request to the client edge.
-pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Keeping<'a, T> = BoxFuture<'a, T>;
 
 /// A session at a server, with everything that a process needs to continue it.
 #[derive(Clone)]

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
+use futures_util::future::BoxFuture;
 
 use crate::Credentials;
 use crate::sign_in::{IdToken, SignInError, Signing};
@@ -17,7 +16,7 @@ pub enum Authentication<'a> {
     /// The identity is known.
     Ready(Result<Arc<Identity>, Denial>),
     /// An issuer has to be asked.
-    Pending(Pin<Box<dyn Future<Output = Result<Arc<Identity>, Denial>> + Send + 'a>>),
+    Pending(BoxFuture<'a, Result<Arc<Identity>, Denial>>),
 }
 
 impl Authentication<'_> {

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::identity::Identity;
+use futures_util::future::BoxFuture;
 
 /// The future of an issuer's answer.
-pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + Send + 'a>>;
+pub type Signing<'a, T> = BoxFuture<'a, Result<T, SignInError>>;
 
 /// Signs people in at issuers of `auth`, by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
 pub trait SignIn: Send + Sync + fmt::Debug {
@@ -32,7 +32,7 @@ pub trait SignIn: Send + Sync + fmt::Debug {
 }
 
 /// The future of an operation on common records. The error is for operators.
-pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+pub type Keeping<'a, T> = BoxFuture<'a, Result<T, String>>;
 
 /// Records of operators' sessions, by name, which all replicas have in common.
 pub trait CommonSessions: Send + Sync + fmt::Debug {

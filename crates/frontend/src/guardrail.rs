@@ -1,11 +1,11 @@
 //! Guardrails: the operator's own programs, which judge tool calls and their results.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fanlight_protocol::Json;
+use futures_util::future::BoxFuture;
 
 /// The moment at which a hook judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +58,5 @@ pub trait CallHook: fmt::Debug + Send + Sync {
     fn wants(&self, moment: HookMoment) -> bool;
 
     /// Judges a call, which is described in JSON. The hook bounds its own time and always answers.
-    fn ask(
-        &self,
-        moment: HookMoment,
-        question: Json,
-    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>>;
+    fn ask(&self, moment: HookMoment, question: Json) -> BoxFuture<'_, HookAnswer>;
 }

@@ -2,8 +2,7 @@
 //! person may take minutes, and the server does nothing meanwhile. It acquires a permit again
 //! before the server gets the client's answer.
 
-use std::pin::Pin;
-
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::{Claim, Permit};
@@ -22,7 +21,7 @@ enum State {
 }
 
 /// Resolves to the permit of a continuing call.
-pub(crate) type Reacquiring = Pin<Box<dyn Future<Output = Permit> + Send>>;
+pub(crate) type Reacquiring = BoxFuture<'static, Permit>;
 
 impl CallPermit {
     /// Stores the permit that the call runs with.

@@ -8,7 +8,6 @@
 //! separates its sessions.
 
 use std::collections::{HashMap, HashSet};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{
@@ -17,6 +16,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::result::{ServerDescription, is_private};
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -316,7 +316,7 @@ impl BackendClient for BackendApart {
     }
 
     /// Decides by the shared tool list.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
         Box::pin(async move { is_told && self.base.is_safe(call).await })
     }
@@ -351,10 +351,7 @@ impl BackendClient for BackendApart {
             .for_each(|server| server.client().end_session(session));
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         self.base.connection_made(since)
     }
 

@@ -7,8 +7,6 @@
 
 mod apart;
 mod members;
-
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +18,7 @@ use fanlight_canonical::{
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Json, Method, Notification, Response};
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -341,7 +340,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     /// False for a caller without credentials: nothing could be sent for it.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             match self.of(&call.context.caller).await {
                 Ok(lease) => lease.backend.is_safe(call).await,

@@ -24,7 +24,6 @@ mod places;
 mod tending;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,6 +36,7 @@ use fanlight_canonical::{
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
 use fanlight_telemetry::BackendTelemetry;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -495,7 +495,7 @@ impl BackendClient for Replicas {
         Box::pin(self.group.repeated(call))
     }
 
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(self.group.is_safe(call))
     }
 
@@ -536,10 +536,7 @@ impl BackendClient for Replicas {
             .for_each(|member| member.backend.end_session(session));
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         Box::pin(async move {
             let mut changes = self.group.changes.subscribe();
             loop {

@@ -1,8 +1,8 @@
 //! One client on one channel. Messages are read one by one; each request is a task.
 
 use fanlight_gateway::Gateway;
+use futures_util::future::BoxFuture;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
@@ -271,7 +271,7 @@ impl Transport for Arc<ChannelConnection> {
         &self,
         core: &Arc<Gateway>,
         session: &ActiveSession,
-    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    ) -> Option<BoxFuture<'static, ()>> {
         if self.closing.is_cancelled() {
             return None;
         }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::forwarding::ForwardedBody;
+use futures_util::future::BoxFuture;
 use http_body::{Body as _, SizeHint};
 use smallvec::smallvec;
 
@@ -13,7 +14,7 @@ use super::events::{Endings, EventBatch, Pieces};
 use crate::trace::Ending;
 
 /// Resolves when an answer must end early.
-pub(super) type CutShort = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type CutShort = BoxFuture<'static, ()>;
 
 /// The body of another replica's answer.
 pub(crate) struct PassedOn {

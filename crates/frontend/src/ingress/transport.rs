@@ -1,11 +1,10 @@
 //! The differences between transports in the handling of a message.
-
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{Decidable, ProcessRun};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::{Method, Request, Revision, RpcError};
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -112,5 +111,5 @@ pub(crate) trait Transport: Send + Sync {
         &self,
         core: &Arc<Gateway>,
         session: &ActiveSession,
-    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+    ) -> Option<BoxFuture<'static, ()>>;
 }

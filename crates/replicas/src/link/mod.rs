@@ -10,7 +10,6 @@ mod client;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ use fanlight_frontend::forwarding::{
 };
 use fanlight_http::client::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
@@ -87,7 +87,7 @@ pub trait Members: Send + Sync {
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
 
     /// Waits for the address of a run that has just joined.
-    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+    fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()>;
 
     /// The other replicas that are not ending and have an address.
     fn others(&self) -> Vec<ProcessRun>;
@@ -368,7 +368,7 @@ mod tests {
             self.0.filter(|_| run == RUN)
         }
 
-        fn settled(&self, _: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        fn settled(&self, _: ProcessRun) -> BoxFuture<'_, ()> {
             Box::pin(std::future::ready(()))
         }
 
