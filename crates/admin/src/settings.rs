@@ -1,6 +1,5 @@
 //! Settings of the listener.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,15 +104,6 @@ impl Default for AdminSettings {
             max_body: 16 << 20,
             keep_alive: Duration::from_secs(25),
         }
-    }
-}
-
-impl fmt::Debug for AdminSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let token = self.token.as_ref().map(|_| "***");
-        f.debug_struct("AdminSettings")
-            .field("token", &token)
-            .finish_non_exhaustive()
     }
 }
 
@@ -297,8 +287,4 @@ fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
     }
 }
 
-impl fmt::Debug for LiveSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.load().settings.fmt(f)
-    }
-}
+fanlight_protocol::opaque!(LiveSettings, AdminSettings);

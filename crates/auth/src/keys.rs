@@ -5,7 +5,6 @@
 //! existing keys, since nobody can choose a digest without having its key.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -40,11 +39,7 @@ pub fn digest(key: &str) -> [u8; 32] {
 /// key that was not copied completely from an unknown one.
 pub struct NewKey(String);
 
-impl fmt::Debug for NewKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NewKey(***)")
-    }
-}
+fanlight_protocol::opaque!(NewKey);
 
 impl NewKey {
     /// Makes a key; `None` if the system has no random numbers.

@@ -1,6 +1,5 @@
 //! Sources of credentials for servers, apart from configured headers.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, Principal, SignInWish};
@@ -141,8 +140,4 @@ impl From<NoCredentials> for BackendError {
     }
 }
 
-impl fmt::Debug for dyn CredentialSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialSource")
-    }
-}
+fanlight_protocol::opaque!(dyn CredentialSource);

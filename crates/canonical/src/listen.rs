@@ -99,19 +99,7 @@ impl Listening {
     }
 }
 
-impl std::fmt::Debug for Listening {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listening")
-            .field("honoured", &self.honoured)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for ListeningGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ListeningGuard")
-    }
-}
+fanlight_protocol::opaque!(ListeningGuard, Listening);
 
 /// Pauses between attempts, which double from the shortest to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

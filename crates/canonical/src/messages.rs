@@ -200,14 +200,7 @@ impl MessageReceiver {
     }
 }
 
-impl std::fmt::Debug for ServerMessages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerMessages")
-            .field("connected", &self.is_connected())
-            .field("mapped", &self.map.is_some())
-            .finish()
-    }
-}
+fanlight_protocol::opaque!(ServerMessages);
 
 #[cfg(test)]
 mod tests {

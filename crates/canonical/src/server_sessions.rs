@@ -6,7 +6,6 @@
 //! alone, and so to its holder.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -369,21 +368,7 @@ impl RequestIds {
     }
 }
 
-impl fmt::Debug for ServerSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSession")
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ServerSessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSessions")
-            .field("count", &self.state.lock().sessions.len())
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(ServerSession, ServerSessions);
 
 #[cfg(test)]
 mod tests {

@@ -511,11 +511,7 @@ struct LazyPages {
     pages: OnceLock<Option<SignInPages>>,
 }
 
-impl std::fmt::Debug for LazyPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LazyPages")
-    }
-}
+fanlight_protocol::opaque!(LazyPages);
 
 impl LazyPages {
     fn get(&self) -> Option<&SignInPages> {

@@ -33,14 +33,7 @@ impl Authentication<'_> {
     }
 }
 
-impl fmt::Debug for Authentication<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready(outcome) => f.debug_tuple("Ready").field(outcome).finish(),
-            Self::Pending(_) => f.write_str("Pending"),
-        }
-    }
-}
+fanlight_protocol::opaque!(Authentication<'_>);
 
 /// Authenticates requests.
 pub trait Authenticate: Send + Sync + fmt::Debug {

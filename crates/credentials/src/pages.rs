@@ -37,14 +37,7 @@ pub struct PageRequest<'a> {
     pub public_url: Option<&'a str>,
 }
 
-impl fmt::Debug for PageRequest<'_> {
-    /// Without possible secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageRequest")
-            .field("method", &self.head.method)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(PageRequest<'_>);
 
 /// Escapes text for HTML, including attributes.
 pub fn escaped_html(text: &str) -> Cow<'_, str> {

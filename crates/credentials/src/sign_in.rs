@@ -58,12 +58,6 @@ pub struct KeptSession {
     pub expires: SystemTime,
 }
 
-impl fmt::Debug for KeptSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptSession(***)")
-    }
-}
-
 /// A sign-in that has begun.
 pub struct Begun {
     /// The URL at the issuer that the browser goes to.
@@ -73,12 +67,7 @@ pub struct Begun {
     pub attempt: String,
 }
 
-impl fmt::Debug for Begun {
-    /// Shows no secrets, not even the location, which contains some.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Begun(***)")
-    }
-}
+fanlight_protocol::opaque!(Begun, KeptSession, IdToken<'_>);
 
 /// An ID token, and the values that it must contain.
 #[derive(Clone, Copy)]
@@ -91,16 +80,6 @@ pub struct IdToken<'a> {
     pub client_id: &'a str,
     /// The nonce of its sign-in.
     pub nonce: &'a str,
-}
-
-impl fmt::Debug for IdToken<'_> {
-    /// Without the token and the nonce.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdToken")
-            .field("issuer", &self.issuer)
-            .field("client_id", &self.client_id)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The reason why nobody was signed in. The texts are for the person who tries, and contain no

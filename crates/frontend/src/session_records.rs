@@ -85,11 +85,7 @@ impl Drop for Claim {
     }
 }
 
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Claim")
-    }
-}
+fanlight_protocol::opaque!(Claim);
 
 /// The session's keeper after an attempted claim.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ mod held;
 mod renewal;
 mod subject;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -117,13 +116,7 @@ impl From<StoreError> for NoAccess {
     }
 }
 
-impl fmt::Debug for UserAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserAccess")
-            .field("owner", &self.0.owner)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(UserAccess);
 
 impl UserAccess {
     pub(crate) fn new(

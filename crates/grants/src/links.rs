@@ -1,7 +1,6 @@
 //! Links to the page on which a user signs in. A link contains, encrypted, the user, the server and
 //! its requirements.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -47,11 +46,7 @@ struct Text {
     expires: u64,
 }
 
-impl fmt::Debug for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Links")
-    }
-}
+fanlight_protocol::opaque!(Links);
 
 impl Links {
     /// Links without a target yet.

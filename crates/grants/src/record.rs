@@ -83,11 +83,7 @@ impl UserKey {
     }
 }
 
-impl std::fmt::Debug for UserKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UserKey(***)")
-    }
-}
+fanlight_protocol::opaque!(UserKey);
 
 impl Record for UserKey {
     const KIND: Kind = Kind::UserKey;

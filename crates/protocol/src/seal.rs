@@ -65,11 +65,7 @@ pub type Tag = [u8; TAG / 3 * 4];
 #[error("cannot make a key for sealing")]
 pub struct KeyError;
 
-impl fmt::Debug for Seal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal")
-    }
-}
+crate::opaque!(Seal);
 
 impl Seal {
     /// Creates a seal that uses `keys`. Text sealed for one `purpose` does not open for another.

@@ -1,6 +1,5 @@
 //! The connection to Valkey. One task keeps it; all parts of the process use it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -473,8 +472,4 @@ fn text_of(error: &RedisError) -> String {
     error.to_string().replace(['\n', '\r'], " ")
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.0.settings.url).finish()
-    }
-}
+fanlight_protocol::opaque!(Shared);

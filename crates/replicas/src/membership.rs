@@ -11,7 +11,6 @@
 //! than others do.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -493,11 +492,7 @@ fn member(id: &str, text: &str) -> Option<Member> {
     })
 }
 
-impl fmt::Debug for Membership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Membership").field(&self.0.id).finish()
-    }
-}
+fanlight_protocol::opaque!(Membership);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Remembered tokens by hash: verified ones, and some wrong ones.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -68,13 +67,7 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory")
-            .field("tokens", &self.verified.len())
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Memory);
 
 /// The denial of a token with a wrong signature.
 pub(crate) fn wrong_signature() -> Denial {

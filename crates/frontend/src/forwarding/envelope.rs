@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -235,13 +234,7 @@ impl Envelope<'_> {
     }
 }
 
-impl fmt::Debug for Envelopes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envelopes")
-            .field("run", &self.run)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Envelopes);
 
 fn digest_of(body: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut bytes = [0; SHA256_OUTPUT_LEN];

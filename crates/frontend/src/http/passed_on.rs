@@ -1,7 +1,6 @@
 //! The forwarded answer of another replica. The next piece is requested when the one before has
 //! been sent.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -80,10 +79,4 @@ impl PassedOn {
     }
 }
 
-impl fmt::Debug for PassedOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassedOn")
-            .field("left", &self.left)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(PassedOn);

@@ -1,7 +1,6 @@
 //! A client's request as the gateway carries it out, resolved once by one topology.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
@@ -722,10 +721,4 @@ impl Decidable for Notice {
     }
 }
 
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation")
-            .field("method", &self.request.method)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Operation);

@@ -413,13 +413,7 @@ impl Member {
     }
 }
 
-impl std::fmt::Debug for Topology {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list()
-            .entries(self.backends.iter().map(Member::name))
-            .finish()
-    }
-}
+fanlight_protocol::opaque!(Topology);
 
 /// The topology for new requests.
 pub(crate) struct CurrentTopology {

@@ -1,7 +1,6 @@
 //! Users' access to servers with tokens exchanged for the tokens of their sign-in at an identity
 //! provider.
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use fanlight_config::settings::Secret;
@@ -28,13 +27,7 @@ pub(super) struct UserSubject {
     pub(super) looked: Mutex<Looked>,
 }
 
-impl fmt::Debug for ExchangedAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExchangedAccess")
-            .field("issuer", &self.user.issuer)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(ExchangedAccess);
 
 impl ExchangedAccess {
     /// The source of the server's tokens.

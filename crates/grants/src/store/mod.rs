@@ -104,14 +104,6 @@ impl Owner {
     }
 }
 
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The beginning of the names of a principal's records.
 fn prefix(principal: &[u8]) -> String {
     format!("{}/", HEXLOWER.encode(digest(&SHA256, principal).as_ref()))
@@ -217,11 +209,7 @@ enum Place {
     Common(Arc<dyn CommonEntries>),
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Store")
-    }
-}
+fanlight_protocol::opaque!(Store, Owner);
 
 impl Store {
     /// Opens the store in a folder for users' records. The sealing key is the first of `keys`, else

@@ -8,7 +8,6 @@
 mod client;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -309,21 +308,7 @@ impl OtherReplica {
     }
 }
 
-impl fmt::Debug for LinkTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkTls")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
-            .field("envelopes", &self.envelopes)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Link, LinkTls);
 
 /// The first DNS name in the first certificate of `pem`, which all replicas' certificates share.
 /// `None` if it has none or one with a wildcard: each replica's certificate is then for its

@@ -24,7 +24,6 @@ mod timer;
 mod tools;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -449,10 +448,4 @@ fn points<const N: usize>(
     values.into_iter().zip(counts).map(point).collect()
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Metrics);
