@@ -5,10 +5,7 @@ use std::time::SystemTime;
 
 use fanlight_canonical::{BackendState, BackendStatus};
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::time::sleep;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::ready::{reason, state};
@@ -24,17 +21,17 @@ const LONGEST: usize = 500;
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 
-/// A change of a server's state.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct StateChange {
-    at_ms: f64,
-    state: &'static str,
-    /// The reason why it cannot be used.
-    error: Option<String>,
-    /// How many attempts to connect have ended like this, one after the other.
-    times: u32,
+answers! {
+    /// A change of a server's state.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct StateChange {
+        at_ms: f64,
+        state: &'static str,
+        /// The reason why it cannot be used.
+        error: Option<String>,
+        /// How many attempts to connect have ended like this, one after the other.
+        times: u32,
+    }
 }
 
 impl StateChange {

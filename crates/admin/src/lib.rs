@@ -4,6 +4,18 @@
 //! Requests of clients never wait or take a lock here. Changes by operators go through
 //! [`Operations`]. The page treats everything from servers and clients as hostile text.
 
+/// Structs that the API answers with, in `camelCase`. In tests they have schemas, which are compared
+/// with openapi.json.
+macro_rules! answers {
+    ($($(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? $fields:tt)+) => {$(
+        $(#[$attribute])*
+        #[derive(serde::Serialize)]
+        #[cfg_attr(test, derive(utoipa::ToSchema))]
+        #[serde(rename_all = "camelCase")]
+        $vis struct $name $(<$life>)? $fields
+    )+};
+}
+
 mod access;
 mod api;
 mod connections;

@@ -12,8 +12,6 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use crate::operator::{Denied, Role};
 use crate::values::to_json;
@@ -53,12 +51,12 @@ pub(crate) fn answer(value: &impl Serialize) -> Response {
     json(to_json(value))
 }
 
-/// An error.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Error<'a> {
-    /// The problem, and a remedy.
-    error: &'a str,
+answers! {
+    /// An error.
+    pub(crate) struct Error<'a> {
+        /// The problem, and a remedy.
+        error: &'a str,
+    }
 }
 
 /// A refusal: a status, and a message with advice.

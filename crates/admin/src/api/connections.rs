@@ -4,9 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
@@ -14,23 +11,21 @@ use crate::access::About;
 use crate::connections::GrantedConnection;
 use crate::reply::{Refusal, answer};
 
-/// Users' connections to servers.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Connections {
-    /// The connections, by server and user.
-    connections: Vec<GrantedConnection>,
-}
+answers! {
+    /// Users' connections to servers.
+    pub(crate) struct Connections {
+        /// The connections, by server and user.
+        connections: Vec<GrantedConnection>,
+    }
 
-/// An ended connection.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ConnectionEnded {
-    /// Its id.
-    connection: String,
-    server: String,
-    /// `end`.
-    done: &'static str,
+    /// An ended connection.
+    pub(crate) struct ConnectionEnded {
+        /// Its id.
+        connection: String,
+        server: String,
+        /// `end`.
+        done: &'static str,
+    }
 }
 
 /// All connections.

@@ -5,32 +5,27 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
 use crate::OperationError;
 use crate::reply::{Refusal, answer, json};
 
-/// A server that was switched or started.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ServerChanged {
-    server: String,
-    /// The action that was carried out.
-    done: String,
-}
+answers! {
+    /// A server that was switched or started.
+    pub(crate) struct ServerChanged {
+        server: String,
+        /// The action that was carried out.
+        done: String,
+    }
 
-/// A session that was ended.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct SessionEnded {
-    /// The digest of the session's id.
-    session: String,
-    /// `end`.
-    done: &'static str,
+    /// A session that was ended.
+    pub(crate) struct SessionEnded {
+        /// The digest of the session's id.
+        session: String,
+        /// `end`.
+        done: &'static str,
+    }
 }
 
 /// Reloads the configuration. The status is 200 if it is now in force, 422 with the problems if it

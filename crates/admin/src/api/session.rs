@@ -10,9 +10,6 @@ use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_record::AuditEvent;
 use http::{HeaderMap, StatusCode};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use super::body::read_up_to;
@@ -29,36 +26,31 @@ const LONGEST_BODY: usize = 64 << 10;
 /// The limit of the nesting of such a body.
 const NESTING: usize = 4;
 
-/// The operator who makes the request, and the ways to sign in.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Session {
-    /// Null if nobody is signed in.
-    identity: Option<Identity>,
-    sign_in: SignIn,
-}
+answers! {
+    /// The operator who makes the request, and the ways to sign in.
+    pub(crate) struct Session {
+        /// Null if nobody is signed in.
+        identity: Option<Identity>,
+        sign_in: SignIn,
+    }
 
-/// An operator or viewer.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Identity {
-    name: String,
-    source: &'static str,
-    /// `operator`, `approver` or `viewer`.
-    role: &'static str,
-    /// Whether a session of the page identifies the operator.
-    session: bool,
-}
+    /// An operator or viewer.
+    struct Identity {
+        name: String,
+        source: &'static str,
+        /// `operator`, `approver` or `viewer`.
+        role: &'static str,
+        /// Whether a session of the page identifies the operator.
+        session: bool,
+    }
 
-/// The ways to sign in.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct SignIn {
-    /// Whether operators can sign in with a token.
-    token: bool,
-    /// The issuers of `auth` at which people sign in.
-    issuers: Vec<String>,
+    /// The ways to sign in.
+    struct SignIn {
+        /// Whether operators can sign in with a token.
+        token: bool,
+        /// The issuers of `auth` at which people sign in.
+        issuers: Vec<String>,
+    }
 }
 
 /// Answers with the operator who makes the request, if any, and with the ways to sign in.

@@ -17,8 +17,6 @@ use fanlight_protocol::seal::{Keys, Seal};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use super::session::{members, object, sign_in, texts};
@@ -32,11 +30,11 @@ use crate::settings::{InForce, set_cookie};
 /// answers in less than a second, and operators are few.
 const AT_ONCE: usize = 16;
 
-/// The URL to which the browser has to go.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Location {
-    location: String,
+answers! {
+    /// The URL to which the browser has to go.
+    pub(crate) struct Location {
+        location: String,
+    }
 }
 
 /// Seals the pending sign-ins. The browsers keep them in cookies.

@@ -7,9 +7,6 @@ use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use http::{HeaderMap, StatusCode};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::running::Owner;
 use crate::Admin;
@@ -19,12 +16,12 @@ use crate::api::body::read;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
 
-/// A change of an attended call.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct CallChanged {
-    /// `answer` or `cancel`.
-    done: &'static str,
+answers! {
+    /// A change of an attended call.
+    pub(crate) struct CallChanged {
+        /// `answer` or `cancel`.
+        done: &'static str,
+    }
 }
 
 /// Answers a question of the server.
