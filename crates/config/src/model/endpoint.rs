@@ -15,7 +15,6 @@ use crate::syntax::{Entry, Value};
 
 options! {
     /// One endpoint. For its clients, everything that it hides does not exist.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Endpoint: "endpoint", "in an endpoint";
     options {
         /// The servers that it shows, by name. Default: all.

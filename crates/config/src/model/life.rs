@@ -28,7 +28,6 @@ options! {
     /// Restrictions for the process of a server and everything that it starts. With any of them it
     /// has no capabilities, can never gain privileges, for example by `sudo`, and can neither
     /// signal nor limit processes of Fanlight.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
         /// Files and TCP ports that it can access. Default: those that its user can access.
@@ -50,7 +49,6 @@ options! {
     /// Files and TCP ports that a process can access, enforced by the kernel (Landlock, Linux 6.2;
     /// ports: 6.7). Paths are files, or folders with everything in them, relative to the folder of
     /// this file.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
         /// Files that can be read and executed. A list replaces the default. System folders do not

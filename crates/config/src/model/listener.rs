@@ -15,7 +15,6 @@ use crate::syntax::Node;
 options! {
     /// TLS of a listener over TCP. The files are read again when they change, without ending a
     /// connection.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tls: "tls", "in `tls`";
     options {
         /// The file with the certificate, followed by intermediate certificates, in PEM form.

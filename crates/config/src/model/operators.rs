@@ -14,7 +14,6 @@ use access::{AdminRoles, PUBLIC_URL};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin: "admin", "in `admin`";
     options {
         /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight
@@ -57,7 +56,6 @@ impl Admin {
 
 options! {
     /// Recorded data about requests, and its destination.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Telemetry: "telemetry", "in `telemetry`";
     options {
         /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by

@@ -12,7 +12,6 @@ use crate::option::several::OneOrMany;
 
 options! {
     /// The rights of clients, by policies in the language Cedar.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PolicyOptions: "policy", "in `policy`";
     options {
         /// Files with policies, or with template links if their names end with `.json`, relative to

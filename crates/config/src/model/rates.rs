@@ -15,7 +15,6 @@ use crate::report::problem::quoted;
 options! {
     /// A rate limit. A request counts against every limit that covers it; a refused request counts
     /// against none.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateRule: "rate", "in an entry of `rates`";
     options {
         /// The separate counters: one or several of `principal`, `endpoint`, `server` and `tool`.
@@ -42,7 +41,6 @@ options! {
 options! {
     /// The requests that a limit covers: calls of these tools, calls at these servers, requests to
     /// these endpoints.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateMatch: "match", "in `match` of a rate";
     options {
         /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any

@@ -17,7 +17,6 @@ use crate::syntax::Node;
 options! {
     /// Several processes of Fanlight that act as one for clients. They have the same configuration,
     /// and share the state that none of them can know alone through Valkey (docs/replicas.md).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReplicaOptions: "replicas", "in `replicas`";
     options {
         /// The URL of Valkey: `valkey://user:password@host:6379/0`, `valkeys` for TLS,

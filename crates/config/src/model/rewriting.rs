@@ -24,7 +24,6 @@ const REPLACED_OBJECT: JsonText = JsonText {
 
 options! {
     /// The naming of tools and prompts, made from the servers' own names.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Naming: "naming", "in `naming`";
     options {
         /// `auto` puts the server's name in front if there are several servers. `always` also does
@@ -41,7 +40,6 @@ options! {
 options! {
     /// Members of a tool's definition that clients get instead of the server's. Null removes the
     /// server's.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ToolOverride: "override", "in `override`, below the name of a tool";
     options {
         /// The title.
@@ -55,7 +53,6 @@ options! {
 
 options! {
     /// The treatment of an argument; only one of these options.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ArgumentOptions: "argument", "in `arguments`, below the names of a tool and of an argument";
     options {
         /// The value in every call. Clients do not see the argument and may not send it.

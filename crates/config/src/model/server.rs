@@ -29,7 +29,6 @@ pub(crate) const MAX_NAME: usize = 64;
 
 options! {
     /// One server.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
         /// Whether the server is used.

@@ -62,7 +62,6 @@ options! {
     /// The credentials for an HTTP server. Fanlight asks the server for its authorization server,
     /// unless `issuer` or `tokenEndpoint` names it
     /// ([server-credentials.md](server-credentials.md)).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerAuth: "serverAuth", "in `auth` of a server";
     options {
         /// The owner of the credentials: with `bearer`, `basic`, `clientCredentials` and
@@ -121,7 +120,6 @@ options! {
 
 options! {
     /// An enterprise's identity provider, and Fanlight's registration there.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct IdentityProvider: "identityProvider", "in `idp` of a server's `auth`";
     options {
         /// The issuer's identifier.

@@ -12,7 +12,6 @@ options! {
     /// The roles of identities of `auth`: `group:NAME`, or `user:ISSUER#SUBJECT` (`user:key#ci` is
     /// the key `ci`). An identity has the highest role that lists it. Identities without a role are
     /// refused.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AdminRoles: "roles", "in `roles` of `admin`";
     options {
         /// Identities that may do everything: call tools, switch and restart servers, reload, end
