@@ -18,7 +18,7 @@ use super::tools::{Approval, EntryFilter, PatternMap};
 use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{
-    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time,
+    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked, count, time,
 };
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
@@ -248,23 +248,8 @@ const VARIABLE: Parsed<String> = Parsed {
     show: |name| json!(name),
 };
 
-const PREFIX: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        if text
-            .value
-            .chars()
-            .any(|c| c.is_control() || c.is_whitespace())
-        {
-            let message = format!("{} cannot start the name of a tool", text.shown());
-            reader.error(
-                text.span,
-                message,
-                "write letters, digits, `_` and `-` only, or nothing: `\"\"`",
-            );
-            return None;
-        }
-        Some(text.value)
-    },
-    show: |prefix| json!(prefix),
-};
+const PREFIX: Parsed<String> = checked!(
+    |text| !text.chars().any(|c| c.is_control() || c.is_whitespace()),
+    "cannot start the name of a tool",
+    "write letters, digits, `_` and `-` only, or nothing: `\"\"`"
+);

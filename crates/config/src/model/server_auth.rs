@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed};
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed, checked};
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::option::{Options as _, options};
@@ -373,71 +373,33 @@ const SUBJECT: Choice<SubjectTokenType> = Choice(&[
 ]);
 
 /// A user name of HTTP's Basic scheme, which cannot have a colon (RFC 7617, 2).
-const USERNAME: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_name = !text.value.is_empty()
-            && !text.value.contains(':')
-            && !text.value.chars().any(char::is_control);
-        if !is_name {
-            let help = "write it without a colon and control characters";
-            reader.error(
-                text.span,
-                format!("{} is not a user name", text.shown()),
-                help,
-            );
-        }
-        is_name.then_some(text.value)
-    },
-    show: |name| json!(name),
-};
+const USERNAME: Parsed<String> = checked!(
+    |text| !text.is_empty() && !text.contains(':') && !text.chars().any(char::is_control),
+    "is not a user name",
+    "write it without a colon and control characters"
+);
 
-const KEY_HEADER: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_name = HeaderName::from_bytes(text.value.as_bytes()).is_ok_and(|name| {
-            let used = [
-                "connection",
-                "content-length",
-                "content-type",
-                "accept",
-                "host",
-                "transfer-encoding",
-                "upgrade",
-            ];
-            !used.contains(&name.as_str()) && !name.as_str().starts_with("mcp-")
-        });
-        if !is_name {
-            let help = "write the header in which the server wants its keys, such as `X-API-Key`";
-            reader.error(
-                text.span,
-                format!("{} cannot be used as such a header", text.shown()),
-                help,
-            );
-        }
-        is_name.then_some(text.value)
-    },
-    show: |name| json!(name),
-};
+const KEY_HEADER: Parsed<String> = checked!(
+    |text| HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| {
+        let used = [
+            "connection",
+            "content-length",
+            "content-type",
+            "accept",
+            "host",
+            "transfer-encoding",
+            "upgrade",
+        ];
+        !used.contains(&name.as_str()) && !name.as_str().starts_with("mcp-")
+    }),
+    "cannot be used as such a header",
+    "write the header in which the server wants its keys, such as `X-API-Key`"
+);
 
-const KEY_PREFIX: Parsed<String> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        let is_prefix = HeaderValue::from_str(&text.value).is_ok();
-        if !is_prefix {
-            reader.error(
-                text.span,
-                "this cannot be sent in a header",
-                "remove control characters",
-            );
-        }
-        is_prefix.then_some(text.value)
-    },
-    show: |prefix| {
-        if prefix.is_empty() {
-            json!("")
-        } else {
-            json!(HIDDEN)
-        }
-    },
-};
+const KEY_PREFIX: Parsed<String> = checked!(
+    Visible::Nothing,
+    |text| HeaderValue::from_str(text).is_ok().then(|| text.to_owned()),
+    "this cannot be sent in a header",
+    "remove control characters",
+    |prefix| json!(if prefix.is_empty() { "" } else { HIDDEN })
+);
