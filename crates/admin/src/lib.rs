@@ -45,7 +45,7 @@ use fanlight_protocol::seal::Keys;
 use fanlight_record::{AuditEvent, AuditLog, Record};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
-use http::{Request, StatusCode};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
@@ -209,18 +209,16 @@ pub async fn serve_admin(
             let connection = OperatorConnection(Arc::new(facts_of(&opened)));
             // After the end, the settings may be for another address and require less of a client.
             let has_ended = ending.clone();
-            let service =
-                service_fn(move |mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(connection.clone());
-                    let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
-                    async move {
-                        match answering {
-                            Some(answering) => answering.await,
-                            None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED)
-                                .into_response()),
-                        }
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(connection.clone());
+                let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
+                async move {
+                    match answering {
+                        Some(answering) => answering.await,
+                        None => Ok(Refusal::unavailable(CLOSED).into_response()),
                     }
-                });
+                }
+            });
             if let Err(error) = serve_http1(opened.stream, service, limits, usage, ending).await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }

@@ -80,6 +80,14 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    pub(crate) fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
     /// The path exists, but not for this HTTP method.
     pub(crate) fn method(allowed: &'static str) -> Self {
         let message = format!("this path does not support this HTTP method; it supports {allowed}");

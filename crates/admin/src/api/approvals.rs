@@ -95,10 +95,7 @@ pub(super) async fn decide(
         "approve" => true,
         "refuse" => false,
         _ => {
-            return Err(Refusal::new(
-                StatusCode::NOT_FOUND,
-                "the answer must be approve or refuse",
-            ));
+            return Err(Refusal::not_found("the answer must be approve or refuse"));
         }
     };
     let approver = Approver {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use fanlight_record::ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
-use http::StatusCode;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -132,12 +131,7 @@ fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
 async fn reading<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Unreadable> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let unreadable = || {
-        Refusal::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "cannot read the audit log; Fanlight's log says why",
-        )
-    };
+    let unreadable = || Refusal::unavailable("cannot read the audit log; Fanlight's log says why");
     let _turn = READERS.acquire().await.map_err(|_| unreadable())?;
     let done = spawn_blocking(read).await.map_err(|_| unreadable())?;
     done.map_err(|error| {

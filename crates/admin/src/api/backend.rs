@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 
 use super::Answer;
 use super::versions::Difference;
@@ -45,8 +44,7 @@ answers! {
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
     let gateway = &admin.subject.gateway;
     let Some(description) = gateway.description_of(&name).await else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no server has this name; /api/overview lists them",
         ));
     };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use fanlight_telemetry::RunningRequest;
-use http::StatusCode;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -64,7 +63,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
         let message = "no running request has this span; it may have just ended. `/api/calls` lists the running requests";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let mut response = answer(&ClientCallCancelled {
         call: id,

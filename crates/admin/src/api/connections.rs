@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
 
 use super::Answer;
 use crate::Admin;
@@ -43,8 +42,7 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
         .await
         .map_err(unreadable)?
     else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no connection has this id; `/api/connections` lists them",
         ));
     };
@@ -59,5 +57,5 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
 }
 
 fn unreadable(reason: String) -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+    Refusal::unavailable(reason)
 }

@@ -51,8 +51,7 @@ pub(super) async fn server(
         "disable" => operations.switch(name.clone(), false).await?,
         "restart" => operations.restart(name.clone()).await?,
         _ => {
-            return Err(Refusal::new(
-                StatusCode::NOT_FOUND,
+            return Err(Refusal::not_found(
                 "the action must be enable, disable or restart",
             ));
         }
@@ -69,8 +68,7 @@ pub(super) async fn end_session(
     Path(digest): Path<String>,
 ) -> Answer {
     if !admin.subject.clients.end_session(&digest) {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no HTTP session has this digest; `/api/sessions` lists them",
         ));
     }

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use axum::extract::{Extension, Path, State};
 use fanlight_canonical::{ProcessLine, ProcessOutput};
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use http::StatusCode;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -54,8 +53,7 @@ pub(super) async fn of_one(
     query: Query,
 ) -> Answer {
     let Some(output) = admin.subject.gateway.process_output(&name) else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no server has this name; /api/backends lists them",
         ));
     };

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_record::AuditEvent;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 
 use super::Answer;
 use super::body::read_up_to;
@@ -185,7 +185,7 @@ pub(super) async fn sign_in(
         .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
     let Some(id) = Sessions::new_id().and_then(|id| admin.common.seal(id)) else {
         let message = "the system has no random numbers for a session";
-        return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+        return Refusal::unavailable(message).into_response();
     };
     let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
     admin
@@ -213,7 +213,7 @@ pub(super) async fn end(
         }
         admin.end_session(id).await.map_err(|reason| {
             let message = format!("the other replicas do not know that you signed out: {reason}");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            Refusal::unavailable(message)
         })?;
     }
     let mut response = reply::answer(&described(&now, None));

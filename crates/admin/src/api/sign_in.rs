@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use fanlight_credentials::{ConnectionFacts, SignInError};
 use fanlight_protocol::seal::{Keys, Seal};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -100,7 +100,7 @@ pub(super) async fn begin(
     let at = now.settings.sign_in.iter().find(|at| at.issuer == issuer);
     let Some((at, redirect_uri)) = at.zip(now.redirect_uri()) else {
         let message = "operators do not sign in at this issuer: `/api/session` lists their issuers";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let begun = {
         let _asking = admin

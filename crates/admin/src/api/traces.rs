@@ -165,7 +165,7 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     let (Some(mut trace), Some(resource)) = (trace(), telemetry.resource()) else {
         let message =
             "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let kind = [(CONTENT_TYPE, "application/json")];
     let own = otlp_json::traces(resource, std::mem::take(&mut trace.spans));
