@@ -709,19 +709,14 @@ impl ClientRights {
 
     /// How much of a server the client may use, if its rights are lasting.
     fn reach(&self, server: &str) -> Reach {
-        // Nothing that can panic runs under this lock.
-        let reached = || {
-            let reached = self.known.reached.lock();
-            reached
-        };
-        if let Some(known) = reached().get(server) {
+        if let Some(known) = self.known.reached.lock().get(server) {
             return *known;
         }
         let reach = Reach {
             any: self.may_reach(server),
             all: self.may_do_all(server),
         };
-        reached().insert(server.into(), reach);
+        self.known.reached.lock().insert(server.into(), reach);
         reach
     }
 

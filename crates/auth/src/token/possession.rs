@@ -257,7 +257,6 @@ impl Proofs {
         principal: &Principal,
         span: Duration,
     ) -> Result<(), Denial> {
-        // Nothing that can panic runs under this lock.
         let mut generations = self.0.lock();
         generations.turn(Instant::now(), span);
         generations.add(hash(thumbprint, id), principal, USED)

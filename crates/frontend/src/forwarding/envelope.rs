@@ -185,7 +185,6 @@ impl Envelopes {
 
     /// Whether this is the first use of a sender's number.
     fn use_up(&self, from: ProcessRun, number: u64, now: SystemTime) -> bool {
-        // No code under this lock can panic.
         let mut senders = self.senders.lock();
         if !senders.contains_key(&from) && senders.len() >= MOST_SENDERS {
             // The last envelopes of these senders are out of date by now.

@@ -34,7 +34,6 @@ pub(super) struct ShownByRights(Mutex<HashMap<u64, Arc<Shown>, RandomState>>);
 impl ShownByRights {
     /// The visible part for these rights, either kept or made by `new`.
     pub(super) fn get_or(&self, rights: u64, new: impl FnOnce() -> Arc<Shown>) -> Arc<Shown> {
-        // Nothing that can panic runs under this lock.
         let kept = || self.0.lock();
         if let Some(shown) = kept().get(&rights) {
             return Arc::clone(shown);
