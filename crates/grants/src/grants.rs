@@ -1,10 +1,12 @@
 //! Users' grants for all servers: one [`UserAccess`] for each user of a server, while it is used.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::identity::Principal;
+use fanlight_config::settings::Secret;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -12,14 +14,13 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 use url::Url;
 
-use crate::access::UserAccess;
+use crate::access::{Looked, UserAccess};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
 use crate::error::{SignInError, unkept};
-use crate::oauth::{Discovered, MachineAccess, OAuthError};
+use crate::oauth::{Discovered, MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use crate::peers::Peers;
 use crate::record::{Grant, UserKey};
-use crate::server::Wanted;
-use crate::server::{Method, Server, ServerSettings};
+use crate::server::{Method, Server, ServerSettings, Wanted};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The limit of users' credentials in memory, besides those in use.
@@ -27,12 +28,6 @@ const MOST_HELD: usize = 10_000;
 
 /// How long a call waits for an authorization server before its user gets a link to it.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
-
-mod exchanged;
-
-pub use exchanged::ExchangedAccess;
-
-use exchanged::UserSubject;
 
 /// Users' grants for servers.
 #[derive(Clone, Debug)]
@@ -506,5 +501,85 @@ impl Grants {
     pub async fn stop(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
+    }
+}
+
+/// The access of one user to one server. Clones share it.
+#[derive(Clone)]
+pub struct ExchangedAccess {
+    machine: Arc<MachineAccess>,
+    user: Arc<UserSubject>,
+}
+
+/// A user with a sign-in at an identity provider, now or later.
+struct UserSubject {
+    grants: Weak<Shared>,
+    principal: Vec<u8>,
+    issuer: String,
+    /// The last check whether the user is still signed in.
+    looked: Mutex<Looked>,
+}
+
+fanlight_protocol::opaque!(ExchangedAccess);
+
+impl ExchangedAccess {
+    /// The source of the server's tokens.
+    pub fn machine(&self) -> &Arc<MachineAccess> {
+        &self.machine
+    }
+
+    /// Forgets the user's tokens if another process has signed the user out. `None` if no check is
+    /// due: there is at most one a second, and only if something has changed.
+    pub fn look(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let grants = self.user.grants.upgrade()?;
+        if !self.user.looked.lock().is_outdated(&grants.store) {
+            return None;
+        }
+        let Self { machine, user } = self.clone();
+        Some(async move {
+            let has_grant = match user.access() {
+                Some(access) => access.has_grant().await,
+                None => Ok(false),
+            };
+            match has_grant {
+                Ok(true) => {}
+                Ok(false) => machine.forget(),
+                // Check again at the next message.
+                Err(_) => *user.looked.lock() = Looked::default(),
+            }
+        })
+    }
+
+    /// Whether the user is known to need a sign-in.
+    pub fn is_missing(&self) -> bool {
+        self.user
+            .access()
+            .is_some_and(|access| access.missing().is_some())
+    }
+
+    /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.
+    #[must_use]
+    pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.user.access()?.signing_in()
+    }
+}
+
+impl UserSubject {
+    /// The user's access to the identity provider, with the current configuration.
+    fn access(&self) -> Option<UserAccess> {
+        Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
+    }
+}
+
+impl SubjectTokens for UserSubject {
+    fn token<'a>(
+        &'a self,
+        kind: &'static str,
+        refused: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Result<SubjectToken, OAuthError>> {
+        Box::pin(async move {
+            let access = self.access().ok_or(OAuthError::NoSubject)?;
+            access.subject(kind, refused).await
+        })
     }
 }

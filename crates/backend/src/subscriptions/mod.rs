@@ -5,18 +5,16 @@
 //! reads the demand here and subscribes to it at the server.
 
 mod agreement;
-mod coalescing;
 mod deliver;
 mod filter;
 mod joint_updates;
 mod listener;
 mod notifications;
-mod recorded;
 mod state;
 mod task_progress;
 mod unsolicited;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,26 +25,24 @@ use fanlight_fair::LogLimit;
 use fanlight_protocol::{Json, Method, Notification};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use deliver::Audience;
+use joint_updates::{JointUpdates, UpdateAdmission};
+use listener::ListenerId;
+use state::State;
+use task_progress::ProgressTarget;
 
 pub(crate) use agreement::PendingChanges;
 pub(crate) use deliver::announce_to;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use notifications::{subscription_id, without_subscription_id};
-pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
-
-use coalescing::{Admission, Announcement, Coalescing};
-use deliver::Audience;
-use joint_updates::{JointUpdates, UpdateAdmission};
-use listener::ListenerId;
-use state::State;
-use task_progress::ProgressTarget;
 
 /// The connection on which a message arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -676,5 +672,270 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.registry.change(|state| state.remove(self.id));
+    }
+}
+
+/// Announcements by connection and list.
+struct Coalescing {
+    /// How long announcements are collected.
+    settle: Duration,
+    /// A list, since few connections announce changes at the same time.
+    windows: Mutex<Vec<Window>>,
+}
+
+/// The time after the delivery of an announcement.
+struct Window {
+    origin: Origin,
+    method: Method,
+    end: Instant,
+    waiting: Option<Announcement>,
+}
+
+/// An announcement, and the client that has already received it.
+#[derive(Debug)]
+struct Announcement {
+    notification: Notification,
+    except: Option<Caller>,
+}
+
+/// The handling of an announcement.
+#[derive(Debug)]
+enum Admission {
+    Deliver(Announcement),
+    /// It joins one that is already waiting.
+    Merged,
+    /// It waits: [`Coalescing::take_due`] must be called at this time.
+    Waits(Instant),
+}
+
+impl Coalescing {
+    fn new(settle: Duration) -> Self {
+        Self {
+            settle,
+            windows: Mutex::default(),
+        }
+    }
+
+    fn admit(&self, origin: &Origin, announcement: Announcement) -> Admission {
+        let (now, method) = (Instant::now(), announcement.notification.method.clone());
+        let mut windows = self.windows.lock();
+        windows.retain(|window| window.end > now || window.waiting.is_some());
+        match windows
+            .iter_mut()
+            .find(|window| window.method == method && window.origin == *origin)
+        {
+            None => {
+                windows.push(Window {
+                    origin: origin.clone(),
+                    method,
+                    end: now + self.settle,
+                    waiting: None,
+                });
+                Admission::Deliver(announcement)
+            }
+            Some(Window {
+                waiting: Some(waiting),
+                ..
+            }) => {
+                // A client that has received all of them needs no more.
+                let is_same = waiting.except == announcement.except;
+                let Announcement {
+                    notification,
+                    except,
+                } = announcement;
+                *waiting = Announcement {
+                    notification,
+                    except: except.filter(|_| is_same),
+                };
+                Admission::Merged
+            }
+            Some(window) => {
+                window.waiting = Some(announcement);
+                Admission::Waits(window.end)
+            }
+        }
+    }
+
+    /// The announcement of this list that has waited long enough. The following ones wait again.
+    fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
+        let mut windows = self.windows.lock();
+        let window = windows
+            .iter_mut()
+            .find(|window| window.method == *method && window.origin == *origin)?;
+        window.end = Instant::now() + self.settle;
+        window.waiting.take()
+    }
+}
+
+#[cfg(test)]
+mod coalescing_tests {
+    use fanlight_canonical::{Principal, SessionKey};
+
+    use super::*;
+
+    const SETTLE: Duration = Duration::from_millis(100);
+
+    fn announcement(method: &Method) -> Announcement {
+        Announcement {
+            notification: Notification::new(method.clone(), None),
+            except: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn storm_becomes_two_announcements_for_each_interval_at_most() {
+        let coalescing = Coalescing::new(SETTLE);
+        let (mut delivered, mut waits) = (0, Vec::new());
+        for _ in 0..1000 {
+            match coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged)) {
+                Admission::Deliver(_) => delivered += 1,
+                Admission::Waits(until) => waits.push(until),
+                Admission::Merged => {}
+            }
+        }
+        assert_eq!((delivered, waits.len()), (1, 1));
+        tokio::time::sleep_until(waits[0]).await;
+        assert!(
+            coalescing
+                .take_due(&Origin::Base, &Method::ToolsChanged)
+                .is_some()
+        );
+        // Further announcements follow.
+        let next = coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged));
+        assert!(
+            matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE),
+            "{next:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn announcement_after_a_pause_and_those_of_others_are_delivered_at_once() {
+        let coalescing = Coalescing::new(SETTLE);
+        let is_delivered = |origin: &Origin, method| {
+            matches!(
+                coalescing.admit(origin, announcement(method)),
+                Admission::Deliver(_)
+            )
+        };
+        let session = Origin::Session(Caller::session_of(Principal::anonymous(), SessionKey(1)));
+        assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
+        assert!(is_delivered(&Origin::Base, &Method::PromptsChanged));
+        assert!(is_delivered(&session, &Method::ToolsChanged));
+        tokio::time::advance(SETTLE).await;
+        assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
+        assert_eq!(coalescing.windows.lock().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn merged_announcement_reaches_all_that_missed_one_of_them() {
+        let coalescing = Coalescing::new(SETTLE);
+        let client = |key| Some(Caller::session_of(Principal::anonymous(), SessionKey(key)));
+        for (second, left) in [(client(1), client(1)), (client(2), None), (None, None)] {
+            for except in [None, client(1), second] {
+                let announcement = Announcement {
+                    except,
+                    ..announcement(&Method::ToolsChanged)
+                };
+                let _ = coalescing.admit(&Origin::Base, announcement);
+            }
+            assert_eq!(
+                coalescing
+                    .take_due(&Origin::Base, &Method::ToolsChanged)
+                    .unwrap()
+                    .except,
+                left
+            );
+            tokio::time::advance(SETTLE).await;
+        }
+    }
+}
+
+/// The resources that each session has subscribed to. They are used to repeat the subscriptions on
+/// the session's next own connection to a legacy server, and at another endpoint.
+pub(crate) struct SessionSubscriptions {
+    /// The maximum number of resources per session.
+    limit: usize,
+    sessions: Mutex<Recorded>,
+}
+
+/// The caller and the resources of each session.
+type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
+
+impl SessionSubscriptions {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            sessions: Mutex::default(),
+        }
+    }
+
+    /// Adds a subscription.
+    pub(crate) fn add(&self, session: &Caller, uri: &Arc<str>) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.sessions.lock();
+        let (owner, uris) = sessions
+            .entry(key)
+            .or_insert_with(|| (session.clone(), HashSet::new()));
+        if owner == session && uris.len() < self.limit {
+            uris.insert(Arc::clone(uri));
+        }
+    }
+
+    /// Removes a subscription.
+    pub(crate) fn remove(&self, session: &Caller, uri: &str) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.sessions.lock();
+        if let Some((owner, uris)) = sessions.get_mut(&key)
+            && owner == session
+            && uris.remove(uri)
+            && uris.is_empty()
+        {
+            sessions.remove(&key);
+        }
+    }
+
+    /// The subscriptions of a session.
+    pub(crate) fn of(&self, session: &Caller) -> Vec<Arc<str>> {
+        let sessions = self.sessions.lock();
+        let recorded = session.session().and_then(|key| sessions.get(&key));
+        recorded
+            .into_iter()
+            .filter(|(owner, _)| owner == session)
+            .flat_map(|(_, uris)| uris)
+            .cloned()
+            .collect()
+    }
+
+    /// Removes all subscriptions of a session.
+    pub(crate) fn end(&self, session: SessionKey) {
+        self.sessions.lock().remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod recorded_tests {
+    use fanlight_canonical::Principal;
+
+    use super::*;
+
+    #[test]
+    fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
+        let records = SessionSubscriptions::new(2);
+        let (key, uris) = (
+            SessionKey::fresh(),
+            ["a:1", "a:2", "a:3"].map(Arc::<str>::from),
+        );
+        let of = |name| Caller::session_of(Principal::named("issuer", name), key);
+        uris.iter().for_each(|uri| records.add(&of("ann"), uri));
+        records.add(&of("bob"), &uris[0]);
+        assert_eq!(
+            (records.of(&of("ann")).len(), records.of(&of("bob")).len()),
+            (2, 0)
+        );
+        records.remove(&of("bob"), "a:1");
+        records.remove(&of("ann"), "a:2");
+        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])]);
+        records.end(key);
+        assert!(records.of(&of("ann")).is_empty());
     }
 }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::activity::ActiveRequest;
 use super::super::arrived::{Arrived, stream_permit};
 use super::super::fields::Fields;
-use super::super::passed_on::{CutShort, PassedOn};
+use super::super::reply::{CutShort, PassedOn};
 use super::super::reply::{self, Refusal, Reply, ReplyBody};
 use super::exchange::Passing;
 use super::take_over::NotKnown;
