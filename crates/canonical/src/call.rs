@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, RpcError, capability, code};
+use fanlight_protocol::{Era, Json, Method, RpcError, capability, code};
 use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
@@ -38,7 +38,7 @@ pub struct CallContext {
     /// The address that the client connects from, if it uses a network.
     pub address: Option<IpAddr>,
     /// The kind of protocol that the client speaks.
-    pub era: ClientEra,
+    pub era: Era,
     /// The client's `Implementation` object, if it gave one.
     pub client_info: Option<Json>,
     /// The client's `ClientCapabilities` object, which limits what the server may ask of it during
@@ -83,26 +83,6 @@ pub struct About {
     pub item: Option<Box<str>>,
     /// The canary that got the request instead of the server, if one did.
     pub canary: Option<Box<str>>,
-}
-
-/// The two kinds of protocol that clients speak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ClientEra {
-    /// Sessions that begin with `initialize`.
-    Legacy,
-    /// No sessions.
-    #[default]
-    Modern,
-}
-
-impl ClientEra {
-    /// The era's name for operators.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-        }
-    }
 }
 
 /// The two dialects of tasks.
@@ -204,7 +184,7 @@ impl CallContext {
             caller: Caller::gateway(),
             peer: Peer::Local,
             address: None,
-            era: ClientEra::default(),
+            era: Era::Modern,
             client_info: None,
             capabilities: Json::empty_object(),
             log_level: None,

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{
-    CallContext, ClientEra, Endpoint, Item, PolicyOutcome, Principal, Verdict,
-};
+use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_protocol::{Era, Json, Method, Response, code};
 
 use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
@@ -267,8 +265,8 @@ impl KeptRecord {
         let noted = request.context.noted.as_ref();
         let ended = noted.and_then(|noted| noted.code.get().copied());
         entry.code = ended.or_else(|| match request.context.era {
-            ClientEra::Legacy => response?.error_code(),
-            ClientEra::Modern => Some(code::of_modern(response?.error_code()?)),
+            Era::Legacy => response?.error_code(),
+            Era::Modern => Some(code::of_modern(response?.error_code()?)),
         });
         entry.response_bytes = response.map(|response| response.body().bytes().len());
         self.ledger.add(entry);

@@ -19,7 +19,6 @@ use fanlight_protocol::seal::{Keys, Seal};
 use fanlight_record::Actor;
 use serde::{Deserialize, Serialize};
 
-
 pub(crate) use cookie::{Cookies, Purpose, Shown};
 pub(crate) use denied::Denied;
 pub(crate) use proof::Proof;

@@ -12,13 +12,13 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
+    CallContext, Caller, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
     ServerSessions, SessionKeeper, SessionKey,
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Response, Revision};
+use fanlight_protocol::{Era, Json, Response, Revision};
 use fanlight_telemetry::{Network, Parent, Telemetry};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -484,7 +484,7 @@ impl Session {
                 .with_server_sessions(self.server_sessions.clone()),
             peer: peer.clone(),
             address: None,
-            era: ClientEra::Legacy,
+            era: Era::Legacy,
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, ClientEra,
-    MirrorDifference, MirrorOutcome, MirrorStatus, Parent, ServerMessages,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
+    MirrorOutcome, MirrorStatus, Parent, ServerMessages,
 };
 use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Json, Method, Response, meta};
+use fanlight_protocol::{Era, Json, Method, Response, meta};
 use fanlight_telemetry::metrics::BackendMetrics;
 use fanlight_telemetry::{Telemetry, recorded_uri};
 use parking_lot::Mutex;
@@ -317,7 +317,7 @@ fn of_nobody(context: &CallContext) -> CallContext {
     };
     CallContext {
         caller,
-        era: ClientEra::Modern,
+        era: Era::Modern,
         capabilities: without_asking(&context.capabilities),
         log_level: None,
         wants_progress: false,
