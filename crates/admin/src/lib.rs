@@ -7,12 +7,12 @@
 /// Structs that the API answers with, in `camelCase`. In tests they have schemas, which are compared
 /// with openapi.json.
 macro_rules! answers {
-    ($($(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? $fields:tt)+) => {$(
+    ($($(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? { $($fields:tt)* })+) => {$(
         $(#[$attribute])*
         #[derive(serde::Serialize)]
         #[cfg_attr(test, derive(utoipa::ToSchema))]
         #[serde(rename_all = "camelCase")]
-        $vis struct $name $(<$life>)? $fields
+        $vis struct $name $(<$life>)? { $($fields)* }
     )+};
 }
 

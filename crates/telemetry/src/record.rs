@@ -56,7 +56,7 @@ pub(crate) struct Record {
     /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
     flags: AtomicU8,
     /// The lock is held only to read or set fields.
-    fields: Mutex<SpanFields>,
+    pub(crate) fields: Mutex<SpanFields>,
 }
 
 /// The parent of a span.

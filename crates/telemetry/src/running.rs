@@ -187,7 +187,7 @@ mod tests {
         let views = running.views();
         assert_eq!((views.len(), views[0].name.as_str()), (1, "tools/call add"));
         long.end(&Outcome::Finished, Duration::ZERO);
-        assert!(running.views().is_empty() && running.long.lock().unwrap().kept.is_empty());
+        assert!(running.views().is_empty() && running.long.lock().kept.is_empty());
     }
 
     #[test]
@@ -205,7 +205,6 @@ mod tests {
             running
                 .long
                 .lock()
-                .unwrap()
                 .kept
                 .iter()
                 .filter(|one| runs(one))

@@ -331,10 +331,10 @@ mod tests {
         };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
-        assert_eq!(table.known.lock().unwrap().tools.len(), 1);
+        assert_eq!(table.known.lock().tools.len(), 1);
         let large = |n: usize| ("x".repeat(BYTES / 4 - 1) + &n.to_string(), known());
         (0..9).for_each(|n| table.remember(vec![large(n), large(n)]));
-        let kept = table.known.lock().unwrap();
+        let kept = table.known.lock();
         assert!(kept.bytes <= BYTES && kept.tools.contains_key(&large(8).0));
         assert_eq!(
             kept.bytes,

@@ -794,7 +794,7 @@ mod coalescing_tests {
             }
         }
         assert_eq!((delivered, waits.len()), (1, 1));
-        tokio::time::sleep_until(waits[0]).await;
+        sleep_until(waits[0]).await;
         assert!(
             coalescing
                 .take_due(&Origin::Base, &Method::ToolsChanged)

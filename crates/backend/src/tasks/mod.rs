@@ -355,7 +355,7 @@ impl TaskTranslation {
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
         let longest = self.calls.timeouts.task;
         ttl.as_ref()
-            .and_then(wait::milliseconds)
+            .and_then(milliseconds)
             .map_or(longest, |ttl| ttl.min(longest))
     }
 

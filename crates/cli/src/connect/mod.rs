@@ -272,7 +272,7 @@ fn list(args: &ConnectArgs, places: Option<&Places>) -> Result<(), Failure> {
         rows.push([client.id(), client.title(), state, &shown].map(str::to_owned));
     }
     if args.json {
-        out::json(&format!("{:#}", serde_json::Value::from(answer)));
+        out::json(&format!("{:#}", Value::from(answer)));
         return Ok(());
     }
     say!("{}", render_rows(["CLIENT", "", "HERE", "FILE"], &rows));

@@ -266,9 +266,9 @@ impl<T> Kind for Parsed<T> {
     }
 }
 
-/// Defines a [`Parsed`] by what makes a text good: a condition, or a function that converts the text
-/// (`fn(&str) -> Option<T>`, with who sees the text and how it is shown). The last two texts are the
-/// message about another text, as [`Reader::refuse`] writes it, and its help.
+/// Defines a [`Parsed`] by a condition, or by a function that converts the text:
+/// `fn(&str) -> Option<T>`, between its visibility and how it is shown. The two texts are the message
+/// about another text, as [`Reader::refuse`] writes it, and its help.
 macro_rules! checked {
     ($is_good:expr, $fault:expr, $help:expr) => {
         crate::option::kind::checked!(

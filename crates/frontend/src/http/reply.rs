@@ -17,7 +17,7 @@ use fanlight_telemetry::metrics::Direction;
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use http_body::{Body, Body as _, Frame, SizeHint};
+use http_body::{Body, Frame, SizeHint};
 use smallvec::smallvec;
 
 use super::activity::ActiveRequest;

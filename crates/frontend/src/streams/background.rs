@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::replay::{ReplayLimits, to_event};
-use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
+use super::{Calls, SessionStreams, StreamPolicy, no_calls};
 use crate::call::{Answer, ResponseItem};
 
 /// Polls the calls on stream `number` and keeps their events, until the client resumes the stream

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::replay::{Event, to_event};
 use super::{
     ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable,
-    is_resumable, lock,
+    is_resumable,
 };
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;

@@ -123,8 +123,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
         ListenCore::new(move |listen| {
             // While the first reader waits for a message, its client resumes the stream elsewhere.
             let session = session.get().unwrap().clone();
-            *successor.lock().unwrap() =
-                StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
+            *successor.lock() = StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
             let _ = listen
                 .messages
                 .try_send(ServerMessage::Notification(Notification::new(
@@ -139,7 +138,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
     let mut first = StreamReader::notifications(active.clone(), &policy(SMALL));
     active.begin_listening(&core).unwrap();
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
-    let mut second = successor.lock().unwrap().take().unwrap();
+    let mut second = successor.lock().take().unwrap();
     match poll_fn(|cx| second.poll_next(cx)).await {
         Some(ResponseItem::Message(Read {
             id: Some(at),

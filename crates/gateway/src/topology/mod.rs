@@ -29,7 +29,6 @@ use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::list_kind::{ListKind, ListStore};
-use crate::topology::rewriting::Rewriting;
 
 pub use endpoint::EndpointEntry;
 pub(crate) use endpoint::{Endpoints, Filtered};

@@ -50,9 +50,9 @@ mod tests {
         let ends = |number: u64, now| spent.spend(&Secret::new(number.to_string()), number, now);
         assert!((100..).take(MOST + 5).all(|number| ends(number, 0)));
         assert!(!ends(110, 0));
-        assert_eq!(spent.0.lock().unwrap().len(), MOST);
+        assert_eq!(spent.0.lock().len(), MOST);
         // All expired ones are removed together.
         assert!(ends(u64::MAX, u64::MAX - 1));
-        assert_eq!(spent.0.lock().unwrap().len(), 1);
+        assert_eq!(spent.0.lock().len(), 1);
     }
 }

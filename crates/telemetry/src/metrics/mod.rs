@@ -99,7 +99,6 @@ struct ConfigurationMetrics {
 
 /// All metrics.
 pub struct Metrics {
-    limits: MetricLimits,
     server: Series,
     client: Series,
     /// Requests that could not be sent, by error.
@@ -132,7 +131,6 @@ impl Metrics {
     /// Creates metrics that are all zero.
     pub fn new(limits: MetricLimits) -> Self {
         Self {
-            limits,
             server: Series::new(limits.series),
             client: Series::new(limits.series),
             unsent: Series::new(limits.series),

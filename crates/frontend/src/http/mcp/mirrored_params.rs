@@ -144,6 +144,6 @@ mod tests {
         for (name, tool) in &tools {
             mirrored.of(name, tool).unwrap();
         }
-        assert_eq!(mirrored.known.lock().unwrap().len(), 1);
+        assert_eq!(mirrored.known.lock().len(), 1);
     }
 }

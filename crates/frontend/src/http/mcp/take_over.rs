@@ -315,13 +315,10 @@ mod tests {
         drop(endpoint.sessions.keep("id".into(), session).unwrap());
         let story = async {
             // The store's mark changes, but it does not answer.
-            (
-                *records.is_taken.lock().unwrap(),
-                *records.is_away.lock().unwrap(),
-            ) = (true, true);
+            (*records.is_taken.lock(), *records.is_away.lock()) = (true, true);
             sleep(4 * LOOK).await;
             assert_eq!(endpoint.sessions.counts().0, 1);
-            *records.is_away.lock().unwrap() = false;
+            *records.is_away.lock() = false;
             sleep(4 * LOOK).await;
             assert_eq!(endpoint.sessions.counts().0, 0);
         };
