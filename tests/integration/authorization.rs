@@ -234,6 +234,33 @@ async fn metadata_follow_the_configuration() {
             .status,
         404
     );
+    // Behind a proxy that removes a prefix, the prefix follows the well-known part.
+    let before = fs::read_to_string(guarded.path()).unwrap();
+    let below = before.replace("mcp.example.com", "mcp.example.com/gate");
+    fs::write(guarded.path(), below).unwrap();
+    assert_eq!(guarded.gateway.reload().await.0, 200);
+    for (path, resource) in [
+        (
+            "/.well-known/oauth-protected-resource/gate/mcp/git",
+            "/mcp/git",
+        ),
+        ("/.well-known/oauth-protected-resource/gate", "/mcp"),
+        ("/.well-known/oauth-protected-resource/mcp", "/mcp"),
+    ] {
+        let document = get(path).await.text().await;
+        let resource = format!(r#""https://mcp.example.com/gate{resource}""#);
+        assert_eq!(member(&document, "resource"), Some(&*resource), "{path}");
+    }
+    let path = "/.well-known/oauth-protected-resource/gateway/mcp";
+    assert_eq!(get(path).await.status, 404);
+    let body = legacy_request("3", "ping", "");
+    let denied = send(guarded.gateway.mcp, "POST", "/mcp", &[], &body).await;
+    let challenge_below = challenge(denied, 401, "3").await;
+    assert!(
+        challenge_below.contains(&format!("{METADATA}/gate/mcp\"")),
+        "{challenge_below}"
+    );
+    fs::write(guarded.path(), before).unwrap();
     // Without an issuer there is no metadata, from the next request on.
     let keys_alone = fs::read_to_string(guarded.path())
         .unwrap()

@@ -1,12 +1,15 @@
 //! The operator's own guardrails, through the real binary.
 
+use fanlight_testkit::tls::Authority;
 use fanlight_tests::slicer::member;
 
 use crate::clients::Client;
-use crate::harness::{Gateway, TempFile, within};
+use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::http_recorder::{HttpRecorder, Recorded, says};
+use crate::not_run_over_tls::TlsDoor;
 use crate::raw_client::{modern_request, modern_request_with, post_modern};
 use crate::scripted::{Backend, Era, Reply, Task, Transport, config};
+use crate::server_lives::text_at;
 
 async fn backend() -> Backend {
     let backend = Backend::start(Era::Modern, Transport::Http).await;
@@ -329,4 +332,108 @@ async fn denied_call_gets_its_own_error_at_once_whatever_others_wait_for() {
         assert_eq!(member(&answer, "error.code"), Some("-32602"), "{answer}");
     }
     assert!(guardrail.requests().is_empty());
+}
+
+#[tokio::test]
+async fn hook_replaces_a_result_only_if_it_may() {
+    let answer =
+        r#"{"decision":"allow","result":{"content":[{"type":"text","text":"[1.0e2]"}],"x":1.50}}"#;
+    for (era, transport) in [
+        (Era::Modern, Transport::Http),
+        (Era::Legacy, Transport::Http),
+    ] {
+        for (may, when) in [("true", "result"), ("false", "result"), ("true", "call")] {
+            let backend = backend().await;
+            let guardrail = HttpRecorder::start(move |_| says(answer)).await;
+            let more = format!(r#","when":["{when}"],"mayReplace":{may}"#);
+            let config = hooked(&backend, &guardrail, &more);
+            let mut client = Client::start(&config, era, transport).await;
+            let got = client.request("1", "tools/call", CALL, "").await;
+            if (may, when) == ("true", "result") {
+                let content = r#"[{"type":"text","text":"[1.0e2]"}]"#;
+                assert_eq!(got.member("result.content"), content);
+                assert_eq!(got.member("result.x"), "1.50");
+                let traces = text_at(client.gateway(), "/api/traces?tool=look&limit=1").await;
+                let (_, id) = traces.split_once(r#""traceId":"#).unwrap();
+                let id = &id.trim_start().trim_start_matches('"')[..32];
+                let trace = text_at(client.gateway(), &format!("/api/traces/{id}")).await;
+                assert!(trace.contains("fanlight.rewritten"), "{trace}");
+            } else {
+                assert!(
+                    got.answer.contains("the hook is unavailable"),
+                    "{}",
+                    got.answer
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn hook_is_asked_about_matching_calls_with_its_headers_and_at_most_its_size() {
+    let backend = backend().await;
+    let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
+    let more = r#","match":{"server":"files","tool":"files/lo*"},"headers":{"X-Key":"s3cret"},"maxSize":"1KiB""#;
+    let config = hooked(&backend, &guardrail, more);
+    let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+    client.call("leak").await.member("result.content");
+    assert!(guardrail.requests().is_empty());
+    client.call("look").await.member("result.content");
+    let [asked] = &guardrail.requests()[..] else {
+        panic!("asked once")
+    };
+    assert!(asked.head.contains("x-key: s3cret"), "{}", asked.head);
+    let long = format!(
+        r#""name":"look","arguments":{{"path":"{}"}}"#,
+        "a".repeat(1024)
+    );
+    let denied = client.request("3", "tools/call", &long, "").await;
+    assert!(
+        denied.answer.contains("the hook is unavailable"),
+        "{}",
+        denied.answer
+    );
+    assert_eq!(guardrail.requests().len(), 1);
+    let log = client.gateway().log.text();
+    assert!(log.contains("maxSize") && !log.contains("s3cret"), "{log}");
+    let shown = text_at(client.gateway(), "/api/config").await;
+    assert!(
+        shown.contains("x-key") && !shown.contains("s3cret"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn hook_is_reached_over_tls_only_with_its_authority() {
+    let backend = backend().await;
+    let guardrail = HttpRecorder::start(|_| says(r#"{"decision":"allow"}"#)).await;
+    let authority = Authority::new();
+    let ca = TempFile::new("pem", &authority.pem());
+    let acceptor = authority.server().acceptor(&[]);
+    let door = TlsDoor::before(&format!("http://{}", guardrail.address), acceptor).await;
+    let plain = hooked(&backend, &guardrail, "");
+    let secure = plain.replace(
+        &format!("http://{}", guardrail.address),
+        &format!("https://{}", door.address),
+    );
+    let trusting = format!(r#""caFile":{:?},"timeout":"10s""#, ca.path());
+    for (config, is_reached) in [
+        (secure.replace(r#""timeout":"10s""#, &trusting), true),
+        (secure.clone(), false),
+    ] {
+        let mut client = Client::start(&config, Era::Modern, Transport::Http).await;
+        let answer = client.call("look").await.answer;
+        assert_eq!(answer.contains(r#""result""#), is_reached, "{answer}");
+    }
+    let broken = TempFile::new("pem", "no certificate");
+    let trusting = format!(r#""caFile":{:?},"timeout":"10s""#, broken.path());
+    let file = TempFile::new("json", &secure.replace(r#""timeout":"10s""#, &trusting));
+    let run = fanlight()
+        .arg("run")
+        .arg(file.path())
+        .output()
+        .await
+        .unwrap();
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && error.contains("caFile"), "{error}");
 }

@@ -35,6 +35,7 @@ mod extension_entries;
 mod failed_starts;
 mod faults;
 mod fidelity;
+mod forwarded_headers;
 mod grants_on_record;
 mod health;
 mod hooks;

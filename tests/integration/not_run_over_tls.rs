@@ -14,11 +14,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::faults::backend;
 use crate::harness::{Gateway, TempFile};
 use crate::not_run::{assert_error, call};
-use crate::scripted::{Backend, Era, Fault, Reply, Transport};
+use crate::scripted::{Era, Fault, Reply, Transport};
 
 /// A relay that speaks TLS for a server, until it stops making handshakes.
-struct TlsDoor {
-    address: SocketAddr,
+pub(crate) struct TlsDoor {
+    pub(crate) address: SocketAddr,
     is_silent: watch::Sender<bool>,
     /// The number of accepted connections without a handshake.
     waiting: watch::Receiver<usize>,
@@ -26,15 +26,12 @@ struct TlsDoor {
 }
 
 impl TlsDoor {
-    async fn before(server: &Backend, acceptor: TlsAcceptor) -> Self {
+    /// A relay for the server at this URL of plain HTTP.
+    pub(crate) async fn before(url: &str, acceptor: TlsAcceptor) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let inner: SocketAddr = server
-            .url()
-            .trim_start_matches("http://")
-            .trim_end_matches("/mcp")
-            .parse()
-            .unwrap();
+        let inner = url.trim_start_matches("http://").split('/').next().unwrap();
+        let inner: SocketAddr = inner.parse().unwrap();
         let (is_silent, silent) = watch::channel(false);
         let (accepted, waiting) = watch::channel(0);
         let mut tasks = JoinSet::new();
@@ -80,7 +77,7 @@ async fn call_whose_time_ends_during_a_handshake_was_not_carried_out() {
         let server = backend(Era::Modern, Transport::Http).await;
         let authority = Authority::new();
         let ca = TempFile::new("pem", &authority.pem());
-        let door = TlsDoor::before(&server, authority.server().acceptor(protocols)).await;
+        let door = TlsDoor::before(&server.url(), authority.server().acceptor(protocols)).await;
         let url = format!("https://{}/mcp", door.address);
         let config = json!({
             "mcpServers": { "only": { "url": url, "caFile": ca.path(), "timeout": "1s" } },

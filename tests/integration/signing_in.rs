@@ -1,6 +1,7 @@
 //! Servers that each user signs in to, through the real binary: the link, the pages, the tokens,
 //! and the store.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use fanlight_testkit::signing_in::{ANN, BOB, SignInSetting, WITH_KEYS, call, is_
 use fanlight_testkit::slicer::member;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
 use crate::raw_client::{
@@ -78,6 +81,55 @@ async fn user_of_this_machine_signs_in_by_a_link() {
         r#""about":"notes""#,
     ];
     setting.gateway.log.line_with_all(&expected).await;
+}
+
+/// Passes on connections, each with one request, to the gateway. It removes the prefix `/gate`, as
+/// a reverse proxy does.
+fn strip_prefix(proxy: TcpListener, gateway: SocketAddr) {
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = proxy.accept().await {
+            let mut head = Vec::new();
+            while !head.windows(4).any(|part| part == b"\r\n\r\n") {
+                assert_ne!(client.read_buf(&mut head).await.unwrap(), 0);
+            }
+            let head = String::from_utf8(head)
+                .unwrap()
+                .replacen(" /gate/", " /", 1);
+            let mut server = TcpStream::connect(gateway).await.unwrap();
+            server.write_all(head.as_bytes()).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+}
+
+#[tokio::test]
+async fn user_signs_in_behind_a_proxy_with_a_prefix() {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let public = format!("http://{}/gate", proxy.local_addr().unwrap());
+    let setting =
+        SignInSetting::start(&format!("publicUrl: {public}\n"), r#"{"type":"user"}"#).await;
+    strip_prefix(proxy, setting.gateway.mcp);
+    let link = setting.link(None).await;
+    assert!(link.starts_with(&format!("{public}/connect/")), "{link}");
+    let mut browser = Browser::default();
+    let page = browser.open(&link).await;
+    let cookie = page.header("set-cookie").unwrap_or_default();
+    assert!(cookie.contains("; Path=/gate; "), "{page:?}");
+    let sent = browser.submit(&page, &[]).await;
+    let done = browser.follow(sent).await;
+    assert!(done.text.contains("signed in to notes"), "{done:?}");
+    assert!(is_result(&setting.call(None).await));
+    let asked = &setting.authorization.asked("/authorize")[0];
+    let redirect_uri = asked.parameter("redirect_uri").unwrap();
+    assert!(
+        redirect_uri.starts_with(&format!("{public}/oauth/callback/")),
+        "{redirect_uri}"
+    );
+    let listed = browser.open(&format!("{public}/connections")).await;
+    assert!(
+        !listed.text.contains("=\"/"),
+        "links keep the prefix: {listed:?}"
+    );
 }
 
 #[tokio::test]

@@ -5,11 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fanlight_testkit::issuer::{CLIENT, Conduct, Issuer, Place, SigningKey};
+use fanlight_testkit::tls::Authority;
 use futures_util::future::join_all;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::harness::{Gateway, TempFile, fanlight, within};
+use crate::not_run_over_tls::TlsDoor;
 use crate::raw_client::{Connection, JSON_HEADERS, modern_headers, modern_request};
 use crate::scripted::{Backend, Era, Transport};
 
@@ -361,4 +363,24 @@ async fn token_that_is_bound_to_a_key_needs_a_proof_for_each_request() {
         status == 401 && challenges[0].starts_with("Bearer ") && challenges[1].starts_with("DPoP "),
         "{challenges:?}"
     );
+}
+
+#[tokio::test]
+async fn keys_of_an_issuer_are_read_over_tls_with_its_authority() {
+    let issuer = Issuer::start().await;
+    let authority = Authority::new();
+    let ca = TempFile::new("pem", &authority.pem());
+    let door = TlsDoor::before(&issuer.jwks_uri(), authority.server().acceptor(&[])).await;
+    let url = format!("https://{}", door.address);
+    let mut claims = issuer.claims("ann", AUDIENCE, "mcp:read");
+    claims["iss"] = url.as_str().into();
+    let token = issuer.sign(&claims);
+    for (more, status) in [
+        (format!(r#","caFile":{:?}"#, ca.path()), 200),
+        (String::new(), 503),
+    ] {
+        let entry = format!(r#"{{"issuer":"{url}","jwksUri":"{url}/keys"{more}}}"#);
+        let guarded = Guarded::start(&[entry], "").await;
+        assert_eq!(guarded.status(&token).await, status);
+    }
 }

@@ -111,6 +111,32 @@ async fn session_is_served_through_any_replica_and_kept_by_one() {
     }
 }
 
+#[tokio::test]
+async fn header_for_a_server_passes_through_another_replica() {
+    let (valkey, backend) = (Valkey::start().await, backend().await);
+    let entry = backend.entry_with("only", r#""forwardHeaders":{"X-Tenant":"X-Org"}"#);
+    let group = LinkedGroup::new(entry, "");
+    let (owner, other) = group.start_two(&valkey.url()).await;
+    let client = Client::open(&owner, ANN).await;
+    let mut headers = JSON_HEADERS.to_vec();
+    headers.push(("X-Tenant", "acme"));
+    for at in [&owner, &other] {
+        let answer = client
+            .send(at, "POST", &headers, &say("1"))
+            .await
+            .text()
+            .await;
+        assert!(answer.contains("said"), "{answer}");
+    }
+    let calls = backend.received("tools/call");
+    assert!(
+        calls.len() == 2
+            && calls
+                .iter()
+                .all(|call| call.header("x-org") == Some("acme"))
+    );
+}
+
 /// A replica reads the list of replicas every half second. Until then it must not regard a new
 /// replica as ended.
 #[tokio::test]

@@ -23,7 +23,7 @@ const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
 /// The routes besides the API's.
 const ROUTES: &[Route] = &[
     Route("/", Needs::Nothing, || {
-        read(async || Redirect::permanent("/ui"))
+        read(async || Redirect::permanent("ui"))
     }),
     Route("/healthz", Needs::Nothing, || read(health)),
     // The details require a viewer.
@@ -31,7 +31,9 @@ const ROUTES: &[Route] = &[
     Route("/metrics", Needs::Role(Role::Viewer), || read(metrics)),
     // The page has no data itself, and asks the API who the reader is.
     Route("/ui", Needs::Nothing, || read(ui::index)),
-    Route("/ui/", Needs::Nothing, || read(ui::index)),
+    Route("/ui/", Needs::Nothing, || {
+        read(async || Redirect::permanent("../ui"))
+    }),
     Route("/ui/{*file}", Needs::Nothing, || read(ui::file)),
     // The page itself sends the issuer's parameters from its address to the API.
     Route("/sign-in/callback", Needs::Nothing, || read(ui::callback)),
@@ -126,6 +128,8 @@ async fn readiness(
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
+    // For the number of open questions.
+    let _ = admin.subject.approvals.list().await;
     let telemetry = &admin.subject.telemetry;
     let text = match telemetry.metrics() {
         Some(_) => telemetry.prometheus(),
@@ -144,7 +148,24 @@ pub(crate) fn families(admin: &Admin) -> Vec<Family> {
     if let Some(replicas) = &admin.subject.replicas {
         families.extend(replicas.metrics());
     }
-    families.push(operator_sessions(admin.sessions.len(&now.session_limits())));
+    let pins = admin.subject.operations.pins();
+    let holds = pins.get("held").is_some_and(|held| held.is_true());
+    let held = pins.get("definitions").filter(|_| holds);
+    let held = held.map_or(0, |all| all.elements().count());
+    for (info, count) in [
+        (
+            &OPERATOR_SESSIONS,
+            admin.sessions.len(&now.session_limits()),
+        ),
+        (&OPEN_APPROVALS, admin.subject.approvals.open()),
+        (&HELD_DEFINITIONS, held),
+    ] {
+        let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        families.push(Family {
+            info,
+            points: vec![(Vec::new(), value)],
+        });
+    }
     families.push(api::limits::metrics(admin));
     families
 }
@@ -157,13 +178,21 @@ const OPERATOR_SESSIONS: FamilyInfo = FamilyInfo {
     labels: &[],
 };
 
-fn operator_sessions(count: usize) -> Family {
-    let value = Values::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-    Family {
-        info: &OPERATOR_SESSIONS,
-        points: vec![(Vec::new(), value)],
-    }
-}
+const OPEN_APPROVALS: FamilyInfo = FamilyInfo {
+    name: "fanlight.approvals.open",
+    unit: "{question}",
+    help: "Calls that wait for an approver, as last listed or scraped.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
+
+const HELD_DEFINITIONS: FamilyInfo = FamilyInfo {
+    name: "fanlight.definitions.held",
+    unit: "{definition}",
+    help: "Definitions of servers that are held until somebody approves them.",
+    shape: Shape::Gauge,
+    labels: &[],
+};
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fanlight_credentials::ConnectionFacts;
 use fanlight_fair::limit;
-use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins};
+use fanlight_http::{AcceptLimits, Admissions, Guard, Http1Limits, LiveTls, Origins, PublicUrl};
 use http::header::SET_COOKIE;
 use http::{HeaderValue, Response};
 use tokio::sync::Semaphore;
@@ -62,7 +62,7 @@ pub struct AdminSettings {
     /// The issuers at which operators sign in.
     pub sign_in: Vec<SignInIssuer>,
     /// The origin at which operators open the page, if the listener has another one.
-    pub public_url: Option<String>,
+    pub public_url: Option<PublicUrl>,
     /// How many wrong credentials a peer may send in a minute.
     pub max_sign_in_failures: usize,
     /// How long a session may last.
@@ -182,7 +182,7 @@ impl InForce {
         let public = settings
             .public_url
             .as_ref()
-            .and_then(|url| url.split_once("://"));
+            .and_then(|url| url.parts().0.split_once("://"));
         hosts.extend(public.map(|(_, host)| host.to_owned()));
         Self {
             guard: Guard::new(&hosts, Origins::Own),
@@ -213,23 +213,21 @@ impl InForce {
     /// The URL to which an issuer sends browsers back, if operators can sign in there.
     pub(crate) fn redirect_uri(&self) -> Option<String> {
         let public_url = self.settings.public_url.as_ref()?;
-        Some(format!("{public_url}/sign-in/callback"))
+        Some(public_url.join("/sign-in/callback"))
     }
 
     /// The cookies of a connection.
     pub(crate) fn cookies(&self, connection: &ConnectionFacts) -> Cookies {
-        let is_public_secure = self
-            .settings
-            .public_url
-            .as_ref()
-            .is_some_and(|url| url.starts_with("https:"));
+        let public = self.settings.public_url.as_ref();
+        let is_public_secure = public.is_some_and(PublicUrl::is_https);
+        let path = public.map_or("", |url| url.parts().1).to_owned();
         // The port that browsers see, which replicas behind a load balancer have in common.
-        let public = self.settings.public_url.as_deref().map(Url::parse);
-        let public = public.and_then(|url| url.ok()?.port_or_known_default());
+        let public = public.and_then(|url| Url::parse(url.as_str()).ok()?.port_or_known_default());
         let own = || self.settings.address.map_or(0, |address| address.port());
         let port = public.unwrap_or_else(own);
         Cookies {
             is_secure: is_public_secure || connection.is_tls,
+            path,
             port,
         }
     }

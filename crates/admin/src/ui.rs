@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
 use crate::reply::Refusal;
 
@@ -97,8 +97,12 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
 }
 
 /// The page to which an issuer sends browsers back. It is the same for everybody.
-pub(crate) async fn callback(headers: HeaderMap) -> Result<Response, Refusal> {
-    let mut response = file(Path("callback.html".to_owned()), headers).await?;
+/// Its links lead up to the page, which may be below a proxy's prefix.
+pub(crate) async fn callback(uri: Uri) -> Result<Response, Refusal> {
+    let response = file(Path("callback.html".to_owned()), HeaderMap::new()).await?;
+    let up = "../".repeat(uri.path().matches('/').count().saturating_sub(1));
+    let text = include_str!("../ui/callback.html").replace("\"/ui/", &format!("\"{up}ui/"));
+    let mut response = response.map(|_| text.into());
     // The page's address contains a code.
     response
         .headers_mut()

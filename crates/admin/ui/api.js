@@ -12,7 +12,7 @@ export class ApiError extends Error {
 export async function ask(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store", redirect: "error" });
+    response = await fetch(new URL(`..${path}`, import.meta.url), { ...options, credentials: "same-origin", cache: "no-store", redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "Fanlight does not respond. Is it still running?");

@@ -13,7 +13,7 @@ history.replaceState(null, "", location.pathname);
 // The view that was open when the sign-in began.
 const place = sessionStorage.getItem(PLACE) ?? "";
 sessionStorage.removeItem(PLACE);
-const page = place.startsWith("#/") ? `/ui${place}` : "/ui";
+const page = new URL(place.startsWith("#/") ? `../ui${place}` : "../ui", import.meta.url);
 
 try {
   await post("/api/session/issuer/answer", JSON.stringify({ query, path: location.pathname }));

@@ -30,6 +30,8 @@ pub struct IssuerSettings {
     pub claims: ClaimPaths,
     /// Required claims. Each must be, or contain, one of the values.
     pub require: Vec<(String, Vec<String>)>,
+    /// Certificate authorities in PEM, trusted for it besides the system's.
+    pub authorities: Option<Vec<u8>>,
     /// Token introspection; if absent, signatures are verified.
     pub introspection: Option<IntrospectionSettings>,
 }

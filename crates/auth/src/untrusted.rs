@@ -38,6 +38,7 @@ impl KnownIssuer {
             audience: vec![audience.to_owned()],
             claims: ClaimPaths::default(),
             require: Vec::new(),
+            authorities: None,
             introspection: None,
         };
         let keys = KeySet::read(Bytes::copy_from_slice(key_set.as_bytes()), usize::MAX).ok()?;

@@ -165,6 +165,7 @@ impl Backend {
             transport,
             credentials,
             ca_file,
+            forward_headers,
             processes,
             era,
             sessions,
@@ -241,7 +242,7 @@ impl Backend {
             let place = (url, address);
             let endpoint = HttpEndpoint::new(
                 place,
-                headers,
+                (headers, &forward_headers),
                 bounds,
                 ca_file.as_deref(),
                 credentials.clone(),

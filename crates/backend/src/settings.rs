@@ -34,6 +34,9 @@ pub struct BackendSettings {
     pub credentials: Option<Arc<dyn CredentialSource>>,
     /// A file with certificate authorities for this server, besides those that the system trusts.
     pub ca_file: Option<PathBuf>,
+    /// Headers of clients' requests that an HTTP server gets: the client's name in lower case, and
+    /// the server's.
+    pub forward_headers: Vec<(String, String)>,
     /// How to start the server's processes.
     pub processes: ProcessPolicy,
     /// The era to use with the server.
@@ -79,6 +82,7 @@ impl BackendSettings {
             transport,
             credentials: _,
             ca_file,
+            forward_headers,
             processes,
             era,
             sessions,
@@ -101,6 +105,7 @@ impl BackendSettings {
         *name == other.name
             && transport.is_same_server(&other.transport)
             && *ca_file == other.ca_file
+            && *forward_headers == other.forward_headers
             && *processes == other.processes
             && *era == other.era
             && *sessions == other.sessions

@@ -70,6 +70,8 @@ pub struct AuditFacts {
     pub about: OnceLock<About>,
     /// The id of the approval that the call needed.
     pub approval: OnceLock<Box<str>>,
+    /// Set if a guardrail has replaced the result.
+    pub replaced: OnceLock<()>,
     /// The code of the error with which Fanlight ended the request while it ran.
     pub code: OnceLock<i64>,
 }

@@ -33,7 +33,11 @@ pub struct Caller {
     server_sessions: Option<Arc<ServerSessions>>,
     /// Not compared: requests of one client differ.
     client: Option<SameClient>,
+    headers: ClientHeaders,
 }
+
+/// The request's headers that servers may get, by lower-case name; `None` if there are none.
+pub type ClientHeaders = Option<Arc<[(Box<str>, Box<str>)]>>;
 
 /// The sign that requests without a session come from one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,6 +95,7 @@ impl Caller {
             identity: None,
             server_sessions: None,
             client: None,
+            headers: None,
         }
     }
 
@@ -147,6 +152,19 @@ impl Caller {
     #[must_use]
     pub fn with_client(self, client: Option<SameClient>) -> Self {
         Self { client, ..self }
+    }
+
+    /// This caller with the headers of its request that servers may get.
+    #[must_use]
+    pub fn with_headers(self, headers: ClientHeaders) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// The headers of the request that servers may get. An answer to a request that has any is for
+    /// its client alone.
+    #[must_use]
+    pub fn headers(&self) -> &[(Box<str>, Box<str>)] {
+        self.headers.as_deref().unwrap_or_default()
     }
 
     /// The sign that tells the client of a request without a session.

@@ -30,7 +30,7 @@ mod session_request;
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
 pub use call::{About, AuditFacts, Call, CallContext, TaskDialect, cancelled_by_operator};
-pub use caller::{Caller, SameClient, SessionKey};
+pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
 pub use client::{
     BackendClient, BackendState, BackendStatus, CanaryStatus, EndpointStatus, MirrorDifference,

@@ -3,14 +3,20 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use fanlight_config::{Config, HookFailure, HookOptions, HookTime, origin_of};
+use fanlight_canonical::rights::{ItemRule, Servers};
+use fanlight_config::{Config, HookFailure, HookOptions, HookTime, RateMatch, Secret, origin_of};
 use fanlight_fair::LogLimit;
-use fanlight_frontend::{CallHook, HookAnswer, HookMoment};
+use fanlight_frontend::{CallHook, HookAnswer, HookMoment, JudgedCall, RequestMatch, ToolNames};
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
 use fanlight_protocol::Json;
+use fanlight_protocol::json::DEFAULT_NESTING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tracing::warn;
+
+use crate::rewriting::servers_of_rules;
+use crate::server_auth::certificates;
 
 /// The limit of characters in a text for clients or approvers.
 const LONGEST_TEXT: usize = 500;
@@ -20,8 +26,17 @@ const LINES: u32 = 5;
 /// The configured hooks, called in turn.
 #[derive(Debug)]
 struct Hooks {
-    all: Vec<(HookOptions, Requests)>,
+    all: Vec<Hook>,
     lines: LogLimit,
+}
+
+/// A configured hook.
+#[derive(Debug)]
+struct Hook {
+    options: HookOptions,
+    only: RequestMatch,
+    requests: Requests,
+    headers: HeaderMap,
 }
 
 /// The answer of a hook.
@@ -30,6 +45,7 @@ struct Said {
     decision: Decision,
     #[serde(default)]
     text: String,
+    result: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -41,105 +57,163 @@ enum Decision {
 }
 
 /// The configured hooks; `None` if there are none.
-pub fn of(config: &Config) -> Option<Arc<dyn CallHook>> {
+///
+/// # Errors
+///
+/// If a hook's certificates cannot be used.
+pub fn of(config: &Config) -> Result<Option<Arc<dyn CallHook>>, String> {
     if config.hooks.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let with_client = |hook: &HookOptions| {
-        let requests = Requests::to_configured().within(hook.timeout);
-        (hook.clone(), requests)
+    let servers = servers_of_rules(config);
+    let prepared = |options: &HookOptions| {
+        let unusable = |error: String| format!("{}: {error}", origin_of(options.url.expose()));
+        let trusted = certificates(options.ca_file.as_deref()).map_err(unusable)?;
+        let requests = Requests::to_configured().within(options.timeout);
+        let header = |(name, value): &(String, Secret)| {
+            let mut value = HeaderValue::from_str(value.expose()).ok()?;
+            value.set_sensitive(true);
+            Some((name.parse::<HeaderName>().ok()?, value))
+        };
+        Ok(Hook {
+            only: request_match(&servers, &options.only),
+            requests: requests.trusting(trusted),
+            headers: options.headers.iter().filter_map(header).collect(),
+            options: options.clone(),
+        })
     };
-    Some(Arc::new(Hooks {
-        all: config.hooks.iter().map(with_client).collect(),
+    let all = config.hooks.iter().map(prepared);
+    Ok(Some(Arc::new(Hooks {
+        all: all.collect::<Result<_, String>>()?,
         lines: LogLimit::new(LINES),
-    }))
+    })))
+}
+
+/// The requests that `only` is about.
+#[must_use]
+pub fn request_match(servers: &Arc<Servers>, only: &RateMatch) -> RequestMatch {
+    let RateMatch {
+        tools,
+        servers: named,
+        endpoints,
+    } = only;
+    let given = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
+    let rules: Vec<_> = (tools.iter())
+        .map(|pattern| ItemRule::new(servers, pattern))
+        .collect();
+    let is_meant =
+        move |server: &str, name: &str| rules.iter().any(|rule| rule.is_about(server, name));
+    RequestMatch {
+        tools: given(tools).map(|_| Arc::new(is_meant) as ToolNames),
+        servers: given(named),
+        endpoints: given(endpoints),
+    }
 }
 
 impl CallHook for Hooks {
-    fn wants(&self, moment: HookMoment) -> bool {
-        self.all.iter().any(|(hook, _)| is_asked(hook, moment))
+    fn wants(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool {
+        self.all.iter().any(|hook| hook.is_asked(moment, call))
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         moment: HookMoment,
-        question: Json,
-    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + '_>> {
+        call: &'a JudgedCall,
+        mut question: Json,
+    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + 'a>> {
         Box::pin(async move {
-            let event = if moment == HookMoment::Call {
-                "call"
-            } else {
-                "result"
-            };
             let mut answer = HookAnswer::Allow;
-            for (hook, requests) in &self.all {
-                if !is_asked(hook, moment) {
-                    continue;
-                }
-                match self.ask_one(hook, requests, event, &question).await {
+            let mut replaced = None;
+            let asked = (self.all.iter()).filter(|hook| hook.is_asked(moment, Some(call)));
+            for hook in asked {
+                match self.ask_one(hook, moment, &question).await {
                     HookAnswer::Allow => {}
                     HookAnswer::Deny(reason) => return HookAnswer::Deny(reason),
+                    // The next hook judges what the client gets.
+                    HookAnswer::Replace(result) => {
+                        question = call.question(Some(&result));
+                        replaced = Some(result);
+                    }
                     ask @ HookAnswer::Ask(_) => answer = ask,
                 }
             }
-            answer
+            match (answer, replaced) {
+                (HookAnswer::Allow, Some(result)) => HookAnswer::Replace(result),
+                (answer, _) => answer,
+            }
         })
     }
 }
 
-fn is_asked(hook: &HookOptions, moment: HookMoment) -> bool {
-    let time = if moment == HookMoment::Call {
-        HookTime::Call
-    } else {
-        HookTime::Result
-    };
-    hook.when.contains(&time)
-}
-
 impl Hooks {
-    async fn ask_one(
-        &self,
-        hook: &HookOptions,
-        requests: &Requests,
-        event: &'static str,
-        question: &Json,
-    ) -> HookAnswer {
-        match answer(hook.url.expose(), requests, event, question).await {
-            Ok(Said { decision, text }) => {
-                let text = text.chars().take(LONGEST_TEXT).collect();
-                return match decision {
-                    Decision::Allow => HookAnswer::Allow,
-                    Decision::Deny => HookAnswer::Deny(text),
-                    Decision::Ask => HookAnswer::Ask(text),
-                };
-            }
+    async fn ask_one(&self, hook: &Hook, moment: HookMoment, question: &Json) -> HookAnswer {
+        let event = if moment == HookMoment::Call {
+            "call"
+        } else {
+            "result"
+        };
+        match hook.answer(event, question).await {
+            Ok(answer) => return answer,
             Err(problem) => {
                 if let Some(omitted) = self.lines.admit() {
-                    let url = origin_of(hook.url.expose());
-                    warn!(url, event, %problem, omitted, "a hook failed");
+                    let url = origin_of(hook.options.url.expose());
+                    warn!(url, event, problem, omitted, "a hook failed");
                 }
             }
         }
-        match hook.on_failure {
+        match hook.options.on_failure {
             HookFailure::Allow => HookAnswer::Allow,
             HookFailure::Deny => HookAnswer::Deny("the hook is unavailable".to_owned()),
         }
     }
 }
 
-async fn answer(
-    url: &str,
-    requests: &Requests,
-    event: &'static str,
-    question: &Json,
-) -> Result<Said, FetchError> {
-    let url = fetch::url(url)?;
-    let event = (
-        HeaderName::from_static("fanlight-event"),
-        HeaderValue::from_static(event),
-    );
-    let headers = HeaderMap::from_iter([event]);
-    let question = question.bytes().clone();
-    let answer = requests.post(&url, JSON, headers, question).await?;
-    answer.ok(&url)?.json(&url)
+impl Hook {
+    /// Whether the hook judges a call, or any call, at this moment.
+    fn is_asked(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool {
+        let time = if moment == HookMoment::Call {
+            HookTime::Call
+        } else {
+            HookTime::Result
+        };
+        let is_about = |call: &JudgedCall| {
+            let (server, tool) = (call.server.as_deref(), call.tool.as_deref());
+            self.only.covers(&call.endpoint, server, tool)
+        };
+        self.options.when.contains(&time) && call.is_none_or(is_about)
+    }
+
+    /// The hook's answer, or the reason why it has none that counts.
+    async fn answer(&self, event: &'static str, question: &Json) -> Result<HookAnswer, String> {
+        let (size, most) = (question.bytes().len(), self.options.max_size);
+        if size > most {
+            return Err(format!(
+                "the question has {size} bytes: more than `maxSize`, {most}"
+            ));
+        }
+        let failed = |error: FetchError| error.to_string();
+        let url = fetch::url(self.options.url.expose()).map_err(failed)?;
+        let mut headers = self.headers.clone();
+        headers.insert("fanlight-event", HeaderValue::from_static(event));
+        let question = question.bytes().clone();
+        let sent = self.requests.post(&url, JSON, headers, question).await;
+        let answer = sent.and_then(|answer| answer.ok(&url)).map_err(failed)?;
+        let said: Said = answer.json(&url).map_err(failed)?;
+        let text = said.text.chars().take(LONGEST_TEXT).collect();
+        match (said.decision, said.result) {
+            (Decision::Allow, None) => Ok(HookAnswer::Allow),
+            (Decision::Allow, Some(_)) if !self.options.may_replace || event == "call" => {
+                Err("it replaces a result without `mayReplace`, or before the call".to_owned())
+            }
+            (Decision::Allow, Some(result)) => {
+                let text = result.get().as_bytes().to_vec().into();
+                let result = Json::parse(text, DEFAULT_NESTING).ok();
+                let result = result.filter(|it| it.is_object() && it.read_strictly().is_ok());
+                (result.map(HookAnswer::Replace))
+                    .ok_or_else(|| "its `result` is no object, or repeats a member".to_owned())
+            }
+            (Decision::Deny, _) => Ok(HookAnswer::Deny(text)),
+            (Decision::Ask, _) => Ok(HookAnswer::Ask(text)),
+        }
+    }
 }

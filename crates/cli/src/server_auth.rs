@@ -1,12 +1,13 @@
 //! A server's entry as settings for OAuth: its address, and Fanlight's client at its authorization
 //! server. They are the same for its users and for Fanlight itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fanlight_config::settings::read_bounded;
 use fanlight_config::{Secret, Server, ServerAuth, Transport};
-use fanlight_grants::fetch::Trust;
+use fanlight_grants::fetch::{self, Trust};
 use fanlight_grants::oauth::{ClientCredentials, ConfiguredClient, SigningKey};
+use reqwest::Certificate;
 
 /// The size limit of a file with certificates, in bytes.
 const LONGEST_AUTHORITIES: usize = 1 << 20;
@@ -16,7 +17,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) url: String,
     /// The file with certificate authorities for it.
-    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) ca_file: Option<String>,
 }
 
 impl Place {
@@ -25,11 +26,10 @@ impl Place {
         let (Transport::Http { url, .. } | Transport::Sse { url, .. }) = &server.transport else {
             return None;
         };
-        let ca_file = server.ca_file.as_ref().map(PathBuf::from);
         Some(Self {
             name: server.name.clone(),
             url: url.clone(),
-            ca_file,
+            ca_file: server.ca_file.clone(),
         })
     }
 }
@@ -68,16 +68,34 @@ pub(crate) fn trust(place: &Place, auth: Option<&ServerAuth>) -> Result<Trust, S
             .parse()
             .map_err(|error| format!("its URL is not valid: {error}"))?,
         configured: named.flatten().filter_map(|url| url.parse().ok()).collect(),
-        authorities: place.ca_file.as_deref().map(authorities).transpose()?,
+        authorities: authorities(place.ca_file.as_deref())?,
     })
 }
 
-fn authorities(file: &Path) -> Result<Vec<u8>, String> {
-    let pem = read_bounded(file, LONGEST_AUTHORITIES)
+/// The certificates in the file of further authorities, if there is one.
+///
+/// # Errors
+///
+/// If they cannot be used.
+pub fn certificates(file: Option<&str>) -> Result<Vec<Certificate>, String> {
+    let pem = authorities(file)?;
+    let found = pem.map(|pem| fetch::authorities(&pem)).transpose();
+    let found = found.map_err(|error| format!("its `caFile`: {error}"))?;
+    Ok(found.unwrap_or_default())
+}
+
+/// The text of the file of further authorities, if there is one.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn authorities(file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
+    let Some(file) = file else { return Ok(None) };
+    let pem = read_bounded(Path::new(file), LONGEST_AUTHORITIES)
         .map_err(|error| format!("its `caFile` cannot be read: {error}"))?;
     if pem.len() > LONGEST_AUTHORITIES {
         Err("its `caFile` is too large".to_owned())
     } else {
-        Ok(pem)
+        Ok(Some(pem))
     }
 }

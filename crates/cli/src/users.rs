@@ -38,7 +38,7 @@ use crate::grant_record::RecordOfGrants;
 use crate::list_state::ListState;
 use crate::own_credentials as own;
 use crate::secrets::SystemKeyring;
-use crate::server_auth::{Place, client, trust};
+use crate::server_auth::{Place, authorities, client, trust};
 use crate::sign_in_policy::PolicyOfSigningIn;
 
 /// Users with credentials of their own. Their store is opened when the first server needs it.
@@ -382,8 +382,7 @@ impl Identities {
     fn of(config: &Config) -> Self {
         let auth = config.auth.methods();
         let issuers = || auth.into_iter().flat_map(|auth| &auth.oauth);
-        let provider =
-            |issuer: &Issuer| identity_provider(&issuer.issuer, issuer.sign_in.as_ref()?);
+        let provider = |issuer: &Issuer| identity_provider(issuer, issuer.sign_in.as_ref()?);
         let has_others = auth.is_none_or(|auth| auth.keys.is_some())
             || issuers().any(|issuer| issuer.sign_in.is_none());
         let providers: Vec<_> = issuers().filter_map(provider).collect();
@@ -401,8 +400,9 @@ impl Identities {
 }
 
 /// The settings of an issuer where users identify themselves.
-fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSettings> {
-    let url: Url = issuer.parse().ok()?;
+fn identity_provider(issuer: &Issuer, sign_in: &UserSignIn) -> Option<ServerSettings> {
+    let (ca_file, name) = (issuer.ca_file.as_deref(), issuer.issuer.clone());
+    let url: Url = name.parse().ok()?;
     let client = client(
         sign_in.client_id.as_ref(),
         sign_in.client_secret.as_ref(),
@@ -411,12 +411,15 @@ fn identity_provider(issuer: &str, sign_in: &UserSignIn) -> Option<ServerSetting
     .ok()?;
     let method = SignInMethod {
         client: sign_in.client_id.is_some().then_some(client),
-        issuer: Some(issuer.to_owned()),
+        issuer: Some(name.clone()),
         scopes: Some(Scopes::read("openid")),
         sends_resource: false,
         shares_redirect_uri: sign_in.shared_redirect_uri,
     };
-    let (name, trust) = (issuer.to_owned(), Trust::in_server(url.clone()));
+    let trust = Trust {
+        authorities: authorities(ca_file).ok()?,
+        ..Trust::in_server(url.clone())
+    };
     Some(ServerSettings {
         name,
         url,

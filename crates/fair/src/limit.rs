@@ -71,6 +71,8 @@ mod given {
         "logBytes",
         "message",
         "notifications",
+        "notifyLook",
+        "notifyPause",
         "pageSize",
         "peerConnections",
         "peerSessions",

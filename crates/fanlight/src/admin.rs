@@ -7,6 +7,7 @@ use fanlight_cli::listeners::check_operators;
 use fanlight_cli::observe::FURTHER_PORTS;
 use fanlight_config::{AllowedClients, Config, Issuer};
 use fanlight_frontend::{ListenAddress, ListeningSocket};
+use fanlight_http::PublicUrl;
 use tracing::{info, warn};
 
 use crate::listening;
@@ -98,7 +99,11 @@ pub(crate) fn settings(config: &Config, address: Option<&ListenAddress>) -> Admi
             viewer: members(&config.admin.roles.viewer),
         },
         sign_in: sign_in(config),
-        public_url: config.admin.public_url.clone(),
+        public_url: config
+            .admin
+            .public_url
+            .as_deref()
+            .and_then(PublicUrl::parse),
         allowed_hosts: config.allowed_hosts.clone(),
         max_connections: config.limits.admin_connections,
         max_body: config.limits.request_body,

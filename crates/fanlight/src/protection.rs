@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fanlight_canonical::rights::{ItemRule, Servers};
+use fanlight_cli::hooks::request_match;
 use fanlight_cli::rewriting::servers_of_rules;
 use fanlight_config::{Config, RateDimension, ScopeRules, WithoutValkey};
 use fanlight_frontend::{
-    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolNames, ToolScopes,
-    WithoutOthers,
+    ProtectionSettings, RateDimensions, RateRule, ScopeSettings, ToolScopes, WithoutOthers,
 };
 
 /// The protection in `config`; none if clients are not authenticated.
@@ -19,9 +19,17 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
         .iter()
         .map(|rule| rate(&servers, rule))
         .collect();
+    let headers = config
+        .servers
+        .iter()
+        .flat_map(|server| &server.forward_headers);
+    let mut forwarded: Vec<_> = headers.map(|(theirs, _)| theirs.clone()).collect();
+    forwarded.sort();
+    forwarded.dedup();
     let Some(auth) = config.auth.methods() else {
         return ProtectionSettings {
             rates,
+            forwarded,
             ..ProtectionSettings::default()
         };
     };
@@ -40,6 +48,7 @@ pub(crate) fn settings(config: &Config) -> ProtectionSettings {
         scopes: scopes(&servers, &[&auth.scopes]),
         endpoints: config.endpoints.iter().map(endpoint).collect(),
         rates,
+        forwarded,
     }
 }
 
@@ -54,14 +63,6 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
         shared,
     } = rule;
     let counts = |dimension| of.contains(&dimension);
-    let tools: Vec<_> = only
-        .tools
-        .iter()
-        .map(|pattern| ItemRule::new(servers, pattern))
-        .collect();
-    let is_meant =
-        move |server: &str, name: &str| tools.iter().any(|rule| rule.is_about(server, name));
-    let given = |all: &Vec<String>| Some(all.clone()).filter(|all| !all.is_empty());
     // The burst is allowed at once, and the rate on average.
     let most = burst.unwrap_or(rate.most);
     let per = rate.per.mul_f64(most as f64 / rate.most as f64);
@@ -74,9 +75,7 @@ fn rate(servers: &Arc<Servers>, rule: &fanlight_config::RateRule) -> RateRule {
             server: counts(RateDimension::Server),
             tool: counts(RateDimension::Tool),
         },
-        tools: given(&only.tools).map(|_| Arc::new(is_meant) as ToolNames),
-        servers: given(&only.servers),
-        endpoints: given(&only.endpoints),
+        only: request_match(servers, only),
         most,
         per,
         queue: *queue,

@@ -411,7 +411,9 @@ impl Services {
 
     fn frontend_settings(&self, config: &Config) -> Result<FrontendSettings, Failure> {
         let settings = frontend_settings(config, &self.telemetry, &self.servers_end);
-        settings.hooks.replace(hooks::of(config));
+        settings
+            .hooks
+            .replace(hooks::of(config).map_err(Failure::other)?);
         let common = self
             .replicas
             .as_ref()

@@ -68,6 +68,7 @@ pub(crate) fn backend_settings(
         transport: server.transport.clone(),
         credentials: None,
         ca_file: server.ca_file.as_ref().map(PathBuf::from),
+        forward_headers: server.forward_headers.clone(),
         processes: ProcessPolicy {
             inherit_env: server.inherit_env.clone(),
             own_variables: own_variables(config, server),

@@ -87,6 +87,11 @@ impl CallBeforeApproval {
     ) -> Box<Self> {
         let context = Arc::clone(operation.context());
         let caller = &context.caller;
+        // With another header the server may do something else.
+        let mut headers = ObjectBuilder::new();
+        for (name, value) in caller.headers() {
+            headers.string(&format!("header {name}"), value);
+        }
         let call = CallToApprove {
             principal: caller.principal().clone(),
             endpoint: caller.endpoint().full_path().into(),
@@ -94,7 +99,7 @@ impl CallBeforeApproval {
             tool: (*tool.name).into(),
             arguments,
             own,
-            more,
+            more: with_members(more, headers),
             rules: number,
         };
         Box::new(Self {
@@ -208,15 +213,7 @@ impl CallBeforeApproval {
                 added.member(name, &value);
             }
         }
-        let added = added.finish();
-        let added = added.bytes();
-        let added = added.get(1..added.len() - 1).unwrap_or_default();
-        let own = self.call.more.clone();
-        if added.is_empty() {
-            return own;
-        }
-        let own = own.unwrap_or_else(Json::empty_object);
-        Some(rewrite_object(&own, |_| true, added))
+        with_members(self.call.more.clone(), added)
     }
 
     /// Asks whoever may approve; returns the id of the approval.
@@ -377,6 +374,18 @@ impl CallBeforeApproval {
         let recorded = self.settings.record.record(&event);
         recorded.map_err(|error| not_recorded(&error))
     }
+}
+
+/// An object with the members of both; `None` if there are none.
+fn with_members(own: Option<Json>, added: ObjectBuilder) -> Option<Json> {
+    if added.is_empty() {
+        return own;
+    }
+    let added = added.finish();
+    let added = added.bytes();
+    let added = added.get(1..added.len() - 1).unwrap_or_default();
+    let own = own.unwrap_or_else(Json::empty_object);
+    Some(rewrite_object(&own, |_| true, added))
 }
 
 fn not_asked(error: &NotAsked) -> RpcError {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fanlight_protocol::Json;
+use fanlight_protocol::json::ObjectBuilder;
 use futures_util::future::BoxFuture;
 
 /// The moment at which a hook judges.
@@ -23,6 +24,8 @@ pub enum HookAnswer {
     Allow,
     /// The call or result is refused, with this reason for the client.
     Deny(String),
+    /// The result passes, with this object in its place.
+    Replace(Json),
     /// Somebody has to answer this question first. For a result it means refusal.
     Ask(String),
 }
@@ -46,7 +49,7 @@ impl LiveHooks {
     /// Whether hooks judge results before clients get them.
     pub(crate) fn judge_results(&self) -> bool {
         self.load()
-            .is_some_and(|hook| hook.wants(HookMoment::Result))
+            .is_some_and(|hook| hook.wants(HookMoment::Result, None))
     }
 }
 
@@ -54,9 +57,40 @@ impl LiveHooks {
 ///
 /// A trait because its implementation depends on this crate.
 pub trait CallHook: fmt::Debug + Send + Sync {
-    /// Whether the hook wants to judge at this moment.
-    fn wants(&self, moment: HookMoment) -> bool;
+    /// Whether a hook wants to judge `call` at this moment, or any call.
+    fn wants(&self, moment: HookMoment, call: Option<&JudgedCall>) -> bool;
 
-    /// Judges a call, which is described in JSON. The hook bounds its own time and always answers.
-    fn ask(&self, moment: HookMoment, question: Json) -> BoxFuture<'_, HookAnswer>;
+    /// Judges a call, or its result. `question` describes it. The hook bounds its own time and
+    /// always answers.
+    fn ask<'a>(
+        &'a self,
+        moment: HookMoment,
+        call: &'a JudgedCall,
+        question: Json,
+    ) -> BoxFuture<'a, HookAnswer>;
+}
+
+/// A call that hooks judge.
+#[derive(Clone, Debug)]
+pub struct JudgedCall {
+    /// The path of the endpoint.
+    pub endpoint: Box<str>,
+    /// The server; `None` if several or none could be meant.
+    pub server: Option<Box<str>>,
+    /// The server's own name of the tool, if a list contains it.
+    pub tool: Option<Box<str>>,
+    /// The call in JSON, to which the result may be added.
+    pub described: ObjectBuilder,
+}
+
+impl JudgedCall {
+    /// The question about the call, or about its result.
+    #[must_use]
+    pub fn question(&self, result: Option<&Json>) -> Json {
+        let mut described = self.described.clone();
+        if let Some(result) = result {
+            described.member("result", result);
+        }
+        described.finish()
+    }
 }

@@ -1,5 +1,5 @@
 //! Tool calls and results, including results of tasks, that guardrails judge. Their bytes do not
-//! change.
+//! change, unless a guardrail replaces a result.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use fanlight_canonical::{CallContext, Decidable as _, ServerMessages};
 use fanlight_gateway::Operation;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use fanlight_telemetry::Rewritten;
 
 use crate::approval::CallBeforeApproval;
 use crate::eras::fault;
-use crate::guardrail::{CallHook, HookAnswer, HookMoment};
+use crate::guardrail::{CallHook, HookAnswer, HookMoment, JudgedCall};
 use crate::settings::FrontendSettings;
 
 /// A call, or a request about its task, that hooks judge.
@@ -18,8 +19,8 @@ use crate::settings::FrontendSettings;
 pub(crate) struct HookedCall {
     hook: Arc<dyn CallHook>,
     method: Method,
-    /// The call's description, to which the result may be added.
-    described: ObjectBuilder,
+    call: JudgedCall,
+    context: Arc<CallContext>,
     /// The approval to use if a hook asks for one; `None` if the call's server is unknown.
     approval: Option<Box<CallBeforeApproval>>,
 }
@@ -28,19 +29,26 @@ impl HookedCall {
     /// Returns `operation` as a hooked call if hooks judge it.
     pub(crate) fn of(settings: &Arc<FrontendSettings>, operation: &Operation) -> Option<Box<Self>> {
         let method = operation.method().clone();
-        let hook = settings.hooks.load().filter(|hook| match method {
-            Method::CallTool => true,
-            Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask => {
-                hook.wants(HookMoment::Result)
-            }
-            _ => false,
+        let is_call = method == Method::CallTool;
+        let hook = settings.hooks.load().filter(|_| {
+            is_call
+                || matches!(
+                    method,
+                    Method::GetTask | Method::TaskResult | Method::UpdateTask | Method::CancelTask
+                )
         })?;
-        let approval = CallBeforeApproval::for_hook(settings, operation)
-            .filter(|_| hook.wants(HookMoment::Call));
+        let call = judged(operation);
+        let asks_before = is_call && hook.wants(HookMoment::Call, Some(&call));
+        if !asks_before && !hook.wants(HookMoment::Result, Some(&call)) {
+            return None;
+        }
+        let approval = CallBeforeApproval::for_hook(settings, operation).filter(|_| asks_before);
+        let context = Arc::clone(operation.context());
         Some(Box::new(Self {
             hook,
             method,
-            described: described(operation),
+            call,
+            context,
             approval,
         }))
     }
@@ -51,18 +59,19 @@ impl HookedCall {
     ///
     /// If the call must not run.
     pub(crate) async fn before(&mut self, messages: ServerMessages) -> Result<(), RpcError> {
-        if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call) {
+        let call = &self.call;
+        if self.method != Method::CallTool || !self.hook.wants(HookMoment::Call, Some(call)) {
             return Ok(());
         }
-        let question = self.described.clone().finish();
+        let question = call.question(None);
         question
             .read_strictly()
             .map_err(|why| fault::unreadable("params", &why))?;
         match (
-            self.hook.ask(HookMoment::Call, question).await,
+            self.hook.ask(HookMoment::Call, call, question).await,
             self.approval.take(),
         ) {
-            (HookAnswer::Allow, _) => Ok(()),
+            (HookAnswer::Allow | HookAnswer::Replace(_), _) => Ok(()),
             (HookAnswer::Ask(text), Some(approval)) => {
                 approval.asking(text).agreed(messages).await.map(drop)
             }
@@ -74,29 +83,33 @@ impl HookedCall {
 
     /// The response that the client gets after the hooks have judged it.
     pub(crate) async fn after(&self, response: Response) -> Response {
-        if response.is_error() || !self.hook.wants(HookMoment::Result) {
+        let (moment, call) = (HookMoment::Result, &self.call);
+        if response.is_error() || !self.hook.wants(moment, Some(call)) {
             return response;
         }
         let body = response.body();
-        let result = match (&self.method, body.find_distinct(&["result"])) {
+        let place = match (&self.method, body.find_distinct(&["result"])) {
             // A task's state contains the result once the task is done.
             (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([None])) => {
                 return response;
             }
-            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([Some(place)])) => {
-                body.slice(place)
-            }
-            _ => body,
+            (Method::GetTask | Method::UpdateTask | Method::CancelTask, Ok([Some(place)])) => place,
+            _ => 0..body.bytes().len(),
         };
-        let mut described = self.described.clone();
-        described.member("result", &result);
-        let question = described.finish();
+        let question = call.question(Some(&body.slice(place.clone())));
         let answer = match question.read_strictly() {
-            Ok(()) => self.hook.ask(HookMoment::Result, question).await,
+            Ok(()) => self.hook.ask(moment, call, question).await,
             Err(why) => HookAnswer::Deny(format!("programs could read it differently: {why}")),
         };
         match answer {
             HookAnswer::Allow => response,
+            HookAnswer::Replace(result) => {
+                self.context.trace.rewritten(Rewritten::RESULT);
+                if let Some(noted) = &self.context.noted {
+                    let _ = noted.replaced.set(());
+                }
+                response.with_body(&body.with(place, &result))
+            }
             HookAnswer::Deny(reason) | HookAnswer::Ask(reason) => {
                 Response::from_error(&denied("the result of this call", &reason, "true"))
             }
@@ -104,8 +117,8 @@ impl HookedCall {
     }
 }
 
-/// The description of the call for hooks.
-fn described(operation: &Operation) -> ObjectBuilder {
+/// The call as hooks judge it.
+fn judged(operation: &Operation) -> JudgedCall {
     let context: &CallContext = operation.context();
     let caller = &context.caller;
     let mut call = ObjectBuilder::new();
@@ -124,11 +137,11 @@ fn described(operation: &Operation) -> ObjectBuilder {
     }
     call.string("endpoint", caller.endpoint().full_path());
     let tool = operation.tool();
-    if let Some(server) = tool
+    let server = tool
         .as_ref()
         .map(|tool| tool.server)
-        .or_else(|| operation.server())
-    {
+        .or_else(|| operation.server());
+    if let Some(server) = server {
         call.string("server", server);
     }
     // A tool that no list contains keeps the client's name for it.
@@ -147,7 +160,12 @@ fn described(operation: &Operation) -> ObjectBuilder {
     if let Some(ids) = context.trace.ids() {
         call.string("trace", &ids.trace_id.to_string());
     }
-    call
+    JudgedCall {
+        endpoint: caller.endpoint().full_path().into(),
+        server: server.map(Box::from),
+        tool: tool.as_ref().map(|tool| (*tool.name).into()),
+        described: call,
+    }
 }
 
 fn denied(what: &str, reason: &str, may_have_run: &'static str) -> RpcError {

@@ -35,13 +35,14 @@ pub use fanlight_http::{
     PublicUrl, SocketReceiver, SocketSender, TlsError, TlsFiles, TlsServer, TrustedProxies,
     sockets,
 };
-pub use guardrail::{CallHook, HookAnswer, HookMoment, LiveHooks};
+pub use guardrail::{CallHook, HookAnswer, HookMoment, JudgedCall, LiveHooks};
 pub use http::{LiveLimits, LiveListener, ReplicaListener, serve_http, serve_http_observed};
 pub use insight::Insight;
 pub use memory::ByteBudget;
 pub use protection::{
     CommonLimit, CommonLimits, LiveProtection, NotTaken, ProtectionSettings, RateDimensions,
-    RateRule, RateState, RateUse, ScopeSettings, ToolNames, ToolScopes, WithoutOthers,
+    RateRule, RateState, RateUse, RequestMatch, ScopeSettings, ToolNames, ToolScopes,
+    WithoutOthers,
 };
 pub use session_records::{Claim, Claimed, Mark, Recorded, Released, SessionRecords};
 pub use settings::{FrontendSettings, RefusedBody, max_suspended_calls};

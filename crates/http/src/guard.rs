@@ -228,7 +228,7 @@ impl Guard {
                 let is_public = || {
                     self.public_url
                         .as_ref()
-                        .is_some_and(|url| url.as_str() == page)
+                        .is_some_and(|url| url.parts().0 == page)
                 };
                 let is_served = is_any()
                     || is_listed()

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::method::Method;
+use crate::secret::is_secret;
 
 /// The revision of a request.
 pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -17,6 +18,95 @@ pub const NAME: &str = "mcp-name";
 pub const SESSION_ID: &str = "mcp-session-id";
 /// The prefix of headers that mirror tool parameters.
 pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// The largest number of bytes in the names and values of a request's forwarded headers.
+pub const MAX_FORWARDED: usize = 8 << 10;
+
+/// Headers of messages that their transport sets.
+const OF_TRANSPORT: &[&str] = &[
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether the transport of a message sets the header with this lower-case name itself.
+#[must_use]
+pub fn is_of_transport(name: &str) -> bool {
+    OF_TRANSPORT.contains(&name) || name.starts_with("mcp-")
+}
+
+/// Further names that no client's header may have on its way to a server. HTTP, tracing or Fanlight
+/// define them, or proxies say something of clients with them. A `-` at the end stands for any
+/// longer name.
+const OWNED: &[&str] = &[
+    "accept-",
+    "access-control-",
+    "age",
+    "allow",
+    "b3",
+    "baggage",
+    "cache-control",
+    "client-cert",
+    "client-cert-",
+    "content-",
+    "date",
+    "dpop",
+    "early-data",
+    "etag",
+    "expect",
+    "expires",
+    "fanlight-",
+    "forwarded",
+    "from",
+    "host",
+    "http2-settings",
+    "if-",
+    "keep-alive",
+    "last-modified",
+    "link",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "prefer",
+    "priority",
+    "proxy-",
+    "range",
+    "referer",
+    "retry-after",
+    "sec-",
+    "server",
+    "traceparent",
+    "tracestate",
+    "uber-trace-id",
+    "user-agent",
+    "vary",
+    "via",
+    "warning",
+    "www-",
+    "x-b3-",
+    "x-forwarded-",
+    "x-http-method-override",
+    "x-original-",
+    "x-real-ip",
+    "x-rewrite-",
+    "x-ssl-",
+];
+
+/// Whether a client's header with this lower-case name may reach a server, or be what a server gets
+/// instead: never credentials, nor what HTTP, MCP, tracing and Fanlight define.
+#[must_use]
+pub fn may_be_forwarded(name: &str) -> bool {
+    let is_owned =
+        |owned: &&str| name == *owned || (owned.ends_with('-') && name.starts_with(owned));
+    !is_secret(name) && !is_of_transport(name) && !OWNED.iter().any(is_owned)
+}
 
 /// The member of `params` that `Mcp-Name` repeats, for methods with that header (2026-07-28
 /// streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
@@ -123,6 +213,50 @@ mod tests {
             ("tools/list", None),
         ] {
             assert_eq!(name_member(&Method::from_name(method)), member, "{method}");
+        }
+    }
+
+    #[test]
+    fn headers_with_another_meaning_are_not_forwarded() {
+        for name in [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "x-api-key",
+            "x-auth-token",
+            "te",
+            "x-forwarded-user",
+            "connection",
+            "keep-alive",
+            "transfer-encoding",
+            "upgrade",
+            "host",
+            "mcp-session-id",
+            "mcp-param-region",
+            "last-event-id",
+            "traceparent",
+            "tracestate",
+            "baggage",
+            "content-type",
+            "accept-encoding",
+            "fanlight-event",
+            "sec-fetch-site",
+            "x-http-method-override",
+            "dpop",
+            "client-cert",
+        ] {
+            assert!(!may_be_forwarded(name), "{name}");
+        }
+        for name in [
+            "x-tenant",
+            "tenant",
+            "team",
+            "agent",
+            "x-idempotency-key",
+            "x-request-id",
+            "fromage",
+        ] {
+            assert!(may_be_forwarded(name), "{name}");
         }
     }
 

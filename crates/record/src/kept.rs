@@ -268,6 +268,9 @@ impl KeptRecord {
             Era::Legacy => response?.error_code(),
             Era::Modern => Some(code::of_modern(response?.error_code()?)),
         });
+        if noted.is_some_and(|noted| noted.replaced.get().is_some()) {
+            entry.reason = Some("a hook replaced the result".into());
+        }
         entry.response_bytes = response.map(|response| response.body().bytes().len());
         self.ledger.add(entry);
     }

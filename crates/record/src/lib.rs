@@ -18,4 +18,4 @@ pub use event::{
     PinnedDefinition, Record, RecordedRequest, RefusedRequest, RequestEnd,
 };
 pub use kept::{ArgumentsKept, KeptRecord};
-pub use log::AuditLog;
+pub use log::{AuditLog, Notice};

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_canonical::identity::{Identity, Principal};
 use fanlight_canonical::{Decidable, Endpoint, Item};
 use fanlight_credentials::{Credentials, Denial};
@@ -13,6 +13,7 @@ use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tracing::field::display;
 use tracing::{info, warn};
 
@@ -76,6 +77,19 @@ pub struct AuditLog {
     kept_lines: LogLimit,
     /// The audit log in files; `None` without one.
     kept: ArcSwapOption<KeptRecord>,
+    /// Take what waits for somebody.
+    notices: ArcSwap<Vec<mpsc::Sender<Notice>>>,
+}
+
+/// Something that waits for somebody.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// `approval`, `pin` or `serverDown`.
+    pub event: &'static str,
+    /// The time since which it waits.
+    pub at: SystemTime,
+    /// What is told of it. No arguments and no secrets.
+    pub data: Vec<(&'static str, String)>,
 }
 
 impl Default for AuditLog {
@@ -86,6 +100,7 @@ impl Default for AuditLog {
             lines,
             kept_lines,
             kept: ArcSwapOption::empty(),
+            notices: ArcSwap::default(),
         }
     }
 }
@@ -132,8 +147,24 @@ impl Record for AuditLog {
                 tool,
                 id,
                 outcome,
-            } => approval(*client, tool, id, outcome),
-            AuditEvent::Definition(pinned) => definition(pinned),
+            } => {
+                approval(*client, tool, id, outcome);
+                // Nobody else is asked if the client asks its user.
+                if *outcome == "asked" && *id != "client" {
+                    let who = client.map(|client| ("who", &*client.name));
+                    let about = [("server", tool.server), ("tool", &*tool.name), ("id", id)];
+                    self.tell("approval", about.into_iter().chain(who));
+                }
+            }
+            AuditEvent::Definition(pinned) => {
+                definition(pinned);
+                if pinned.outcome == "held" {
+                    let PinnedDefinition {
+                        server, kind, name, ..
+                    } = *pinned;
+                    self.tell("pin", [("server", server), ("kind", kind), ("name", name)]);
+                }
+            }
             AuditEvent::Connection(change) => self.connection(change),
             AuditEvent::ClientDenied {
                 denial,
@@ -192,6 +223,40 @@ impl AuditLog {
     /// Sets or removes the audit log in files.
     pub fn keep(&self, kept: Option<KeptRecord>) {
         self.kept.store(kept.map(Arc::new));
+    }
+
+    /// Sends notices of what waits for somebody to these receivers, and to no others.
+    pub fn notify(&self, receivers: Vec<mpsc::Sender<Notice>>) {
+        self.notices.store(Arc::new(receivers));
+    }
+
+    /// Tells all receivers that something waits. Never blocks; a receiver with a full queue is not
+    /// told.
+    pub fn tell<'a>(
+        &self,
+        event: &'static str,
+        data: impl IntoIterator<Item = (&'static str, &'a str)>,
+    ) {
+        let receivers = self.notices.load();
+        if receivers.is_empty() {
+            return;
+        }
+        let data = data.into_iter().map(|(name, text)| (name, shown(text)));
+        let notice = Notice {
+            event,
+            at: SystemTime::now(),
+            data: data.collect(),
+        };
+        for receiver in &**receivers {
+            if receiver.try_send(notice.clone()).is_err()
+                && let Some(omitted) = self.lines.admit()
+            {
+                warn!(
+                    event,
+                    omitted, "a webhook of `notify` is not told: too much waits for it"
+                );
+            }
+        }
     }
 
     /// The audit log in files, if there is one.

@@ -6,12 +6,13 @@
 pub struct Rewritten(u8);
 
 /// Each part and its name, in the order in which they are shown.
-const NAMES: [(Rewritten, &str); 5] = [
+const NAMES: [(Rewritten, &str); 6] = [
     (Rewritten::NAME, "name"),
     (Rewritten::TITLE, "title"),
     (Rewritten::DESCRIPTION, "description"),
     (Rewritten::ANNOTATIONS, "annotations"),
     (Rewritten::ARGUMENTS, "arguments"),
+    (Rewritten::RESULT, "result"),
 ];
 
 impl Rewritten {
@@ -27,6 +28,8 @@ impl Rewritten {
     pub const ANNOTATIONS: Self = Self(1 << 3);
     /// The arguments of a tool call, or the arguments in a tool's input schema.
     pub const ARGUMENTS: Self = Self(1 << 4);
+    /// The result of a tool call, which a guardrail has replaced.
+    pub const RESULT: Self = Self(1 << 5);
 
     /// The parts that are in either set.
     #[must_use]

@@ -219,7 +219,8 @@ impl LegacySession {
     }
 
     /// The headers of every message in the session.
-    fn headers(&self) -> Vec<(&str, &str)> {
+    /// The headers of its messages.
+    pub fn headers(&self) -> Vec<(&str, &str)> {
         let mut headers = vec![];
         if self.revision.as_str() >= "2025-06-18" {
             headers.push(("MCP-Protocol-Version", self.revision.as_str()));

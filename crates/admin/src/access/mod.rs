@@ -144,7 +144,7 @@ fn check_origin(now: &InForce, target: &Uri, headers: &HeaderMap) -> Result<(), 
         .settings
         .public_url
         .as_ref()
-        .is_some_and(|url| only(ORIGIN) == Some(url.as_bytes()));
+        .is_some_and(|url| only(ORIGIN) == Some(url.parts().0.as_bytes()));
     let is_own_site =
         !headers.contains_key(SEC_FETCH_SITE) || only(SEC_FETCH_SITE) == Some(b"same-origin");
     if is_public && is_own_site {

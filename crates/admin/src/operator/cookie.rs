@@ -4,7 +4,7 @@
 //! listener: otherwise two listeners on one machine would sign out each other's operators.
 //!
 //! Over https the names have the prefix `__Host-`. Browsers then refuse a cookie with this name
-//! that another host or an unencrypted page sets.
+//! that another host or an unencrypted page sets. Cookies for one path have `__Secure-` instead.
 
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
 pub(crate) struct Cookies {
     /// Whether browsers reach the listener over https.
     pub(crate) is_secure: bool,
+    /// The path of the listener's public URL, without a slash at the end.
+    pub(crate) path: String,
     /// The port in the names of the cookies.
     pub(crate) port: u16,
 }
@@ -48,10 +50,10 @@ impl Cookies {
             Purpose::Session => "fanlight",
             Purpose::SignIn => "fanlight-sign-in",
         };
-        if self.is_secure {
-            format!("__Host-{name}")
-        } else {
-            format!("{name}-{}", self.port)
+        match self.is_secure {
+            true if self.path.is_empty() => format!("__Host-{name}"),
+            true => format!("__Secure-{name}"),
+            false => format!("{name}-{}", self.port),
         }
     }
 
@@ -83,8 +85,13 @@ impl Cookies {
             .unwrap_or_default();
         let secure = if self.is_secure { "; Secure" } else { "" };
         format!(
-            "{}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}",
-            self.name(purpose)
+            "{}={value}; Path={}; HttpOnly; SameSite=Strict{secure}{age}",
+            self.name(purpose),
+            if self.path.is_empty() {
+                "/"
+            } else {
+                &self.path
+            }
         )
     }
 
@@ -102,10 +109,12 @@ mod tests {
 
     const PLAIN: Cookies = Cookies {
         is_secure: false,
+        path: String::new(),
         port: 8081,
     };
     const SECURE: Cookies = Cookies {
         is_secure: true,
+        path: String::new(),
         port: 8081,
     };
 
@@ -117,6 +126,14 @@ mod tests {
         assert_eq!(
             set,
             "__Host-fanlight-sign-in=abc; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=600"
+        );
+        let below = Cookies {
+            path: "/gate".to_owned(),
+            ..SECURE
+        };
+        assert_eq!(
+            below.set(Purpose::Session, "abc", None),
+            "__Secure-fanlight=abc; Path=/gate; HttpOnly; SameSite=Strict; Secure"
         );
         assert!(
             SECURE

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fanlight_admin::{AdminSettings, SignInIssuer};
 use fanlight_canonical::identity::{Identity, Principal, Source};
 use fanlight_credentials::{Begun, SignIn, SignInError, Signing};
+use fanlight_http::PublicUrl;
 use http::{Method, StatusCode};
 
 use crate::people::{People, identity, roles};
@@ -73,7 +74,7 @@ fn at(issuer: &str) -> SignInIssuer {
 pub(crate) fn settings() -> AdminSettings {
     AdminSettings {
         sign_in: vec![at("https://id.example"), at("https://other.example")],
-        public_url: Some("http://127.0.0.1".into()),
+        public_url: PublicUrl::parse("http://127.0.0.1"),
         roles: roles(),
         ..AdminSettings::default()
     }

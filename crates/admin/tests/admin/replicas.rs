@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use fanlight_admin::AdminSettings;
 use fanlight_credentials::{CommonSessions, Keeping, KeptSession, SignIn};
+use fanlight_http::PublicUrl;
 use fanlight_protocol::seal::Keys;
 use http::{Method, StatusCode};
 
@@ -75,7 +76,7 @@ async fn two() -> (Arc<Records>, [Scene; 2]) {
     let records = Arc::new(Records::default());
     let settings = || AdminSettings {
         token: Some(TOKEN.into()),
-        public_url: Some("https://ops.example".into()),
+        public_url: PublicUrl::parse("https://ops.example"),
         ..settings()
     };
     let scenes = [
@@ -190,7 +191,7 @@ async fn forged_sessions_are_refused_without_a_request() {
     // The token is another one at this replica.
     let other = AdminSettings {
         token: Some("another-token-of-operators".into()),
-        public_url: Some("https://ops.example".into()),
+        public_url: PublicUrl::parse("https://ops.example"),
         ..settings()
     };
     let other = replica(&records, 1, other).await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_admin::AdminSettings;
+use fanlight_http::PublicUrl;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::people::{People, TOKEN, VIEWER, settings};
@@ -457,7 +458,7 @@ async fn stream_of_events_ends_with_its_session() {
 async fn page_behind_a_proxy_with_tls_has_secure_cookies_and_its_own_origin() {
     let public = "https://fanlight.example.com";
     let settings = AdminSettings {
-        public_url: Some(public.into()),
+        public_url: PublicUrl::parse(public),
         ..settings()
     };
     let scene = Scene::with(vec![fake("a", &[])], settings, Arc::new(People)).await;

@@ -6,7 +6,7 @@ mod store;
 
 use std::sync::Arc;
 
-use fanlight_grants::fetch::Requests;
+use fanlight_grants::fetch::{Requests, authorities};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::introspection::Introspection;
@@ -46,7 +46,11 @@ impl Issuer {
                 .and_then(|asked| asked.endpoint.as_ref())])
             .flatten()
             .filter_map(|url| url.parse().ok());
-        let client = Arc::new(Requests::leading_from(configured).within(limits.request));
+        let client = Requests::leading_from(configured).within(limits.request);
+        // The configuration was refused if it has others.
+        let trusted = settings.authorities.as_deref().map(authorities);
+        let trusted = trusted.and_then(Result::ok).unwrap_or_default();
+        let client = Arc::new(client.trusting(trusted));
         let (issuer, revoked) = (settings.issuer.clone(), CancellationToken::new());
         let introspection = settings.introspection.clone().map(|introspection| {
             Arc::new(Introspection::new(

@@ -69,14 +69,6 @@ pub(super) struct ClientConnections {
 }
 
 impl Owner {
-    pub(super) fn principal(&self) -> &Principal {
-        match self {
-            Self::Session(caller) | Self::Request(caller) => caller.principal(),
-            Self::Client(holder, ..) => holder.principal(),
-            Self::Capabilities(principal, _) => principal,
-        }
-    }
-
     fn session(&self) -> Option<SessionKey> {
         match self {
             Self::Session(caller) => caller.session(),

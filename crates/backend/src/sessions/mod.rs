@@ -50,7 +50,7 @@ use crate::settings::{
     SessionPolicy, start_total,
 };
 use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedSender};
-use clients::{ClientConnections, IdleBounds, Owner, Room};
+use clients::{ClientConnections, IdleBounds, Owner, Room, SpareKey};
 use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, Listen, Listening, Peer, Principal, SameClient,
     SessionAt, SessionKey,
@@ -94,14 +94,14 @@ pub(crate) struct Lease {
 struct Release {
     pool: Arc<SessionPool>,
     owner: Owner,
-    capabilities: Bytes,
+    key: SpareKey,
     since: Instant,
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let key = (self.owner.principal().clone(), self.capabilities.clone());
         let limit = self.pool.settings.context.limits.sessions;
+        let key = self.key.clone();
         let is_spare = self
             .pool
             .connections
@@ -679,7 +679,7 @@ impl SessionPool {
         let release = self.has_one_for_each_request(client).then(|| Release {
             pool: Arc::clone(self),
             owner: Owner::Request(client.caller.clone()),
-            capabilities: Bytes::copy_from_slice(client.capabilities.bytes()),
+            key: self.spare_key(client),
             since: Instant::now(),
         });
         Lease {
@@ -705,9 +705,14 @@ impl SessionPool {
             return Some(Owner::Request(caller.clone()));
         }
         let largest = self.largest_description();
-        let shares_base = !self.catalogue && (is_own || *principal == Principal::anonymous());
+        let told = self.told_of(client);
+        let is_nobody = *principal == Principal::anonymous() && told.is_empty();
+        let shares_base = !self.catalogue && (is_own || is_nobody);
         let none = || (!shares_base).then(|| Bytes::from_static(b"{}"));
-        let capabilities = Declared::key(client, largest).or_else(none)?;
+        let mut capabilities = Declared::key(client, largest).or_else(none)?;
+        if !told.is_empty() {
+            capabilities = [&*capabilities, told.as_bytes()].concat().into();
+        }
         Some(match caller.client() {
             Some(told) if told == SameClient::Connection || Declared::lets_ask(client, largest) => {
                 let info = client.client_info.as_ref().map(Json::bytes);
@@ -717,6 +722,22 @@ impl SessionPool {
             }
             _ => Owner::Capabilities(principal.clone(), capabilities),
         })
+    }
+
+    /// What the headers of a client tell the server. Clients that tell it something else never share
+    /// a session at the server, which may keep what it was told.
+    fn told_of(&self, client: &CallContext) -> String {
+        match &self.settings.target {
+            Target::Http(endpoint) => endpoint.told_of(&client.caller),
+            Target::Stdio(_) | Target::Unusable(_) => String::new(),
+        }
+    }
+
+    /// The key of connections that a request may leave to others, and take over.
+    fn spare_key(&self, client: &CallContext) -> SpareKey {
+        let told = self.told_of(client);
+        let key = [client.capabilities.bytes(), told.as_bytes()].concat();
+        (client.caller.principal().clone(), key.into())
     }
 
     /// Whether each request of a client needs its own connection to a legacy server, since nothing
@@ -822,11 +843,7 @@ impl SessionPool {
             Owner::Capabilities(principal, _) => (Origin::Pooled(principal.clone()), false),
             Owner::Client(holder, ..) => (Origin::Request(holder.principal().clone()), true),
             Owner::Request(caller) => {
-                let key = (
-                    caller.principal().clone(),
-                    Bytes::copy_from_slice(client.capabilities.bytes()),
-                );
-                if let Some(spare) = connections.claim(&owner, &key) {
+                if let Some(spare) = connections.claim(&owner, &self.spare_key(client)) {
                     return Ok(spare);
                 }
                 (Origin::Request(caller.principal().clone()), false)

@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use fanlight_canonical::CallContext;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -157,10 +156,7 @@ impl SessionPool {
         let (Owner::Request(_), Some(start)) = (owner, measured) else {
             return Place::Start(None);
         };
-        let key: SpareKey = (
-            owner.principal().clone(),
-            Bytes::copy_from_slice(client.capabilities.bytes()),
-        );
+        let key = self.spare_key(client);
         let turn = self.turns.enter(&key);
         let mut changed = self.turns.changed.subscribe();
         let latest = Instant::now() + self.settings.timeouts.connect;
@@ -204,6 +200,8 @@ impl SessionPool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     const fn running(ready: usize, starting: usize) -> Running {

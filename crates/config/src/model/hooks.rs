@@ -5,9 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::auth::values::URI;
+use super::headers::Headers;
+use super::life::FOLDER;
+use super::rates::RateMatch;
 use super::values::url_without_secrets;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Parsed, time};
+use crate::option::kind::{Choice, Flag, Maybe, Nested, Parsed, size, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::settings::Secret;
@@ -21,6 +24,20 @@ options! {
         /// The time of the question: before a `call` runs, before the client gets its `result`, or
         /// both.
         "when" => when: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
+        /// The calls that it is asked about. Default: all. A task's result counts as a call of any
+        /// tool.
+        "match" => only: RateMatch = RateMatch::default(), Nested::<RateMatch>::KIND;
+        /// The largest question. About a larger one, which has the call's arguments or result,
+        /// `onFailure` decides.
+        "maxSize" => max_size: usize = 16 << 20, size(1 << 10, 64 << 20);
+        /// Headers sent to it.
+        "headers" => headers: Vec<(String, Secret)> = Vec::new(), Headers, example "{Authorization: \"Bearer ${HOOK_TOKEN}\"}";
+        /// A file with certificates (PEM) of authorities that are trusted for it in addition to the
+        /// system's; relative to the folder of this file.
+        "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
+        /// Whether its answer may have another `result` for the client. Spans and the audit log
+        /// tell.
+        "mayReplace" => may_replace: bool = false, Flag;
         /// The time limit for its answer.
         "timeout" => timeout: Duration = Duration::from_millis(200), time(Duration::from_millis(1), Duration::from_secs(60));
         /// The decision if it does not answer in time, or answers wrongly.
@@ -29,7 +46,7 @@ options! {
 }
 
 /// The URL of a hook, whose path and query may hold a secret.
-const HOOK_URL: Parsed<Secret> = Parsed {
+pub(super) const HOOK_URL: Parsed<Secret> = Parsed {
     visible: URI.visible,
     parse: |reader, text| (URI.parse)(reader, text).map(Secret::new),
     show: |url| match url.expose() {

@@ -5,10 +5,12 @@ pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod budgets;
 pub(crate) mod endpoint;
+pub(crate) mod headers;
 pub(crate) mod hooks;
 pub(crate) mod life;
 pub(crate) mod limits;
 pub(crate) mod listener;
+pub(crate) mod notify;
 pub(crate) mod operators;
 pub(crate) mod pins;
 pub(crate) mod policy;
@@ -39,6 +41,7 @@ use hooks::HookOptions;
 use life::FOLDER;
 use limits::{Limits, Timeouts};
 use listener::{ADDRESS, Tls};
+use notify::NotifyOptions;
 use operators::{Admin, Telemetry};
 use pins::PinOptions;
 use policy::PolicyOptions;
@@ -61,7 +64,7 @@ options! {
         /// TLS of `listen`. Default: none.
         "tls" [live] => tls: Option<Tls> = None, Maybe(Nested::<Tls>::KIND), example "# {cert: server.pem, key: server.key}";
         /// The URL at which clients reach `listen`: scheme, host and, if needed, port, such as
-        /// `https://mcp.example.com`. Fanlight derives the URLs of its endpoints from it, never
+        /// `https://mcp.example.com`, and the path that a proxy removes, if it does. Fanlight derives the URLs of its endpoints from it, never
         /// from a request. Its host is one of `allowedHosts`, and its pages have the listener's own
         /// origin. Default: the listen address if that is a loopback address, else none.
         "publicUrl" [live] => public_url: Option<String> = None, Maybe(PUBLIC_URL), example "# https://mcp.example.com";
@@ -94,6 +97,8 @@ options! {
         /// Your own guardrails: programs that decide about calls of tools. All of them have to
         /// agree.
         "hooks" [live] => hooks: Vec<HookOptions> = Vec::new(), Sections::<HookOptions>::KIND, example "# [{url: \"http://127.0.0.1:9090/judge\", when: [call, result], timeout: 200ms, onFailure: deny}]";
+        /// Webhooks that tell what waits for somebody.
+        "notify" [live] => notify: Vec<NotifyOptions> = Vec::new(), Sections::<NotifyOptions>::KIND, example "# [{url: \"https://chat.example.com/hook\", secret: \"${NOTIFY_SECRET}\", events: [approval]}]";
         /// The treatment of definitions that nobody has approved.
         "pins" [live] => pins: PinOptions = PinOptions::defaults(), Nested::<PinOptions>::KIND;
         /// The audit log.

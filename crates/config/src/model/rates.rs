@@ -40,9 +40,9 @@ options! {
 }
 
 options! {
-    /// The requests that a limit covers: calls of these tools, calls at these servers, requests to
-    /// these endpoints.
-    pub struct RateMatch: "match", "in `match` of a rate";
+    /// The requests that a limit covers or a hook judges: calls of these tools, calls at these
+    /// servers, requests to these endpoints.
+    pub struct RateMatch: "match", "in `match` of a rate or hook";
     options {
         /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any
         /// characters.

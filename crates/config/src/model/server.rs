@@ -9,6 +9,7 @@ use serde_json::json;
 use fanlight_fair::limit;
 
 use super::auth::values::TEXT;
+use super::headers::ForwardedHeaders;
 use super::life::{FOLDER, START, SandboxOptions, StartChoice};
 use super::limits::Timeouts;
 use super::policy::{AllowedClients, WHO};
@@ -103,6 +104,10 @@ options! {
         /// A file with certificates (PEM) of authorities that are trusted for this server in
         /// addition to the system's; relative to the folder of this file.
         "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
+        /// Headers of clients' requests that it gets: a list, or a mapping of the clients' names to
+        /// its own. Never credentials, nor what HTTP, MCP, tracing and Fanlight define. Lists are
+        /// read without them. Answers to requests that have any are not kept for others.
+        "forwardHeaders" => forward_headers: Vec<(String, String)> = Vec::new(), ForwardedHeaders, example "[X-Tenant]";
         /// The credentials that it gets. Default: those in `headers`.
         "auth" => auth: Option<ServerAuth> = None, Maybe(ServerAuthOption);
         /// Restrictions for its process; Linux only. A process whose sandbox the system cannot

@@ -1,6 +1,8 @@
 //! The credentials for a server: the option `auth` of a server.
 
 use crate::settings::Secret;
+use fanlight_protocol::header::is_of_transport;
+use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value as Json, json};
 
@@ -380,18 +382,8 @@ const USERNAME: Parsed<String> = checked!(
 );
 
 const KEY_HEADER: Parsed<String> = checked!(
-    |text| HeaderName::from_bytes(text.as_bytes()).is_ok_and(|name| {
-        let used = [
-            "connection",
-            "content-length",
-            "content-type",
-            "accept",
-            "host",
-            "transfer-encoding",
-            "upgrade",
-        ];
-        !used.contains(&name.as_str()) && !name.as_str().starts_with("mcp-")
-    }),
+    |text| HeaderName::from_bytes(text.as_bytes())
+        .is_ok_and(|name| name != HOST && !is_of_transport(name.as_str())),
     "cannot be used as such a header",
     "write the header in which the server wants its keys, such as `X-API-Key`"
 );

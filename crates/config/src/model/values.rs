@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::settings::Secret;
+use crate::settings::{Secret, split_path};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -80,14 +80,17 @@ pub(crate) const HOST: Parsed<String> = checked!(
 /// port.
 pub(crate) const PUBLIC_URL: Parsed<String> = checked!(
     Visible::Authority,
-    // The origin of such a URL is the whole URL.
-    |text| origin(text).filter(|url| {
-        (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*")
-    }),
+    |text| {
+        let is_url = |url: &String| {
+            (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*")
+        };
+        let parts = split_path(text);
+        parts.and_then(|(own, path)| Some(origin(own).filter(is_url)? + path))
+    },
     // The message does not repeat the text, which may hold a password in the wrong place.
     "this is not the URL of a listener",
-    "write scheme and host, and a port if clients need it, such as `https://mcp.example.com`: no path, query or \
-     user name",
+    "write scheme and host, a port if clients need it, and the prefix of a proxy if it removes one, such as \
+     `https://example.com/mcp-gateway`: no query or user name",
     |url| json!(url)
 );
 

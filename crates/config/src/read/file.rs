@@ -16,7 +16,7 @@ use crate::read::server::{self, Context};
 use crate::read::versions::WrongVersion;
 use crate::report::problem::Finding;
 use crate::report::problem::quoted;
-use crate::syntax::{Node, Span};
+use crate::syntax::{Node, Span, Value};
 
 /// Reads the whole file. The result is complete only without reported errors. `has_further` says
 /// whether other files may have servers, too.
@@ -37,12 +37,16 @@ pub(crate) fn read(
         .state_dir
         .iter_mut()
         .chain(&mut config.audit.file)
+        .chain(config.hooks.iter_mut().flat_map(|hook| &mut hook.ca_file))
         .for_each(in_folder);
     if let AuthChoice::Required(auth) = &mut config.auth {
-        auth.keys
-            .iter_mut()
-            .for_each(|keys| keys.file = folder.join(&keys.file).display().to_string());
+        let keys = auth.keys.iter_mut().map(|keys| &mut keys.file);
+        let issuers = auth.oauth.iter_mut();
+        keys.chain(issuers.flat_map(|issuer| &mut issuer.ca_file))
+            .for_each(in_folder);
     }
+    check_given(reader, &fields, "hooks", &["url"]);
+    check_given(reader, &fields, "notify", &["url", "secret"]);
     resolve_listeners(reader, &mut config, &fields, folder);
     resolve_replicas(reader, &mut config, &fields, folder);
     check_addresses(reader, &config, &fields, admin);
@@ -54,6 +58,19 @@ pub(crate) fn read(
         check_versions(reader, &config, &fields);
     }
     config
+}
+
+/// Reports entries of the list `option` that lack one of these keys.
+fn check_given(reader: &mut Reader<'_>, fields: &Fields<'_>, option: &'static str, keys: &[&str]) {
+    let Some(Value::List(items)) = fields.get(option).map(|entry| &entry.value.value) else {
+        return;
+    };
+    for item in items {
+        for key in keys.iter().filter(|key| item.field(key).is_none()) {
+            let message = format!("`{key}` is missing in an entry of `{option}`");
+            reader.error(item.span, message, "add it");
+        }
+    }
 }
 
 /// Makes the paths of listeners' files relative to `folder`, and checks the listeners' options.
@@ -287,6 +304,16 @@ pub(crate) fn check_roles(reader: &mut Reader<'_>, config: &Config, root: &Node)
     // An `auth` with an error of its own is not missing.
     if config.auth == AuthChoice::Unset && given(root, "auth").is_some() {
         return;
+    }
+    // In such a header a proxy names its users, as credentials do.
+    let proxy = config.auth.methods().and_then(|auth| auth.proxy.as_ref());
+    let of_proxy = |theirs: &String| {
+        proxy.is_some_and(|it| *theirs == it.header || it.groups.as_ref() == Some(theirs))
+    };
+    let mut forwarded = config.servers.iter().flat_map(|it| &it.forward_headers);
+    if let (true, Some(auth)) = (forwarded.any(|(it, _)| of_proxy(it)), given(root, "auth")) {
+        let message = "a header of `proxy` is also in `forwardHeaders` of a server";
+        reader.error(auth.span, message, "give the server another header");
     }
     let roles = given(root, "admin").and_then(|admin| given(&admin, "roles"));
     for (role, member) in config.admin.roles.members() {

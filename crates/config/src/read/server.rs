@@ -137,6 +137,14 @@ fn read(reader: &mut Reader<'_>, entry: &Entry, context: &Context<'_>) -> Option
     server.user_env = transport::user_env(&fields);
     server.env_file = read_env_file(reader, &fields, context.folder);
     let (transport, urls) = transport?;
+    let set = transport.headers().unwrap_or_default();
+    let is_set = |(_, ours): &(String, String)| set.iter().any(|(name, _)| name == ours);
+    if let Some(entry) = fields.get("forwardHeaders")
+        && server.forward_headers.iter().any(is_set)
+    {
+        let message = "a header is both in `headers` and in `forwardHeaders`";
+        reader.error(entry.key_span, message, "keep one of the two");
+    }
     server.transport = transport;
     if fields.get("urls").is_some() || server.resolve.is_some() {
         server.endpoints = Endpoints {

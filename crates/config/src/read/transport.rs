@@ -3,31 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use crate::settings::{Secret, Transport};
-use http::{HeaderName, HeaderValue};
 use url::Url;
 
+use crate::model::headers::Headers;
 use crate::model::server::TYPES;
 use crate::option::fields::Fields;
+use crate::option::kind::Kind as _;
 use crate::option::reader::Reader;
 use crate::report::problem::quoted;
 use crate::syntax::{Entry, Node, Span, Value};
-
-/// Headers that the protocol defines: desktop clients' files often contain some of them.
-const OWNED_HEADERS: &[&str] = &[
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// The most endpoints of a server.
 const MAX_ENDPOINTS: usize = 64;
@@ -72,6 +56,10 @@ pub(crate) fn read(
                     .unwrap_or_default(),
                 "url",
             );
+            if let Some(entry) = fields.get("forwardHeaders") {
+                let message = "`forwardHeaders` needs `url`: a process gets no headers";
+                reader.error(entry.key_span, message, "remove it");
+            }
             check_type(reader, kind, kind.is_none_or(|(_, kind)| kind == "stdio"));
             return Some((stdio?, Vec::new()));
         }
@@ -230,7 +218,7 @@ type Http = (Vec<String>, Vec<(String, Secret)>);
 fn read_http(reader: &mut Reader<'_>, fields: &Fields<'_>, urls: Option<&Entry>) -> Option<Http> {
     let headers = fields
         .get("headers")
-        .map(|entry| read_headers(reader, entry))
+        .and_then(|entry| Headers.read(reader, entry))
         .unwrap_or_default();
     let urls = urls?;
     let read = match urls.key.as_str() {
@@ -290,48 +278,6 @@ fn read_url(reader: &mut Reader<'_>, what: &str, node: &Node) -> Option<String> 
         Err(error) => reader.error(text.span, format!("{what} is not a URL: {error}"), help),
     }
     None
-}
-
-fn read_headers(reader: &mut Reader<'_>, entry: &Entry) -> Vec<(String, Secret)> {
-    let mut headers: Vec<(String, Secret)> = Vec::new();
-    for (pair, text) in reader.pairs(entry) {
-        let Ok(name) = HeaderName::from_bytes(pair.key.as_bytes()) else {
-            let message = format!("{} is not the name of a header", quoted(&pair.key));
-            let help = "write letters, digits and `-`";
-            reader.error(pair.key_span, message, help);
-            continue;
-        };
-        let name = name.as_str();
-        if OWNED_HEADERS.contains(&name) || name.starts_with("mcp-param-") {
-            reader.warn(
-                pair.key_span,
-                format!("the header {} has no effect here", quoted(&pair.key)),
-                "the protocol defines it: Fanlight sets it itself",
-            );
-            continue;
-        }
-        if HeaderValue::from_str(&text.value).is_err() {
-            let message = format!(
-                "the value of {} cannot be sent in a header",
-                quoted(&pair.key)
-            );
-            let help = "remove line breaks and other control characters";
-            reader.error(text.span, message, help);
-        }
-        if headers.iter().any(|(earlier, _)| earlier == name) {
-            let message = format!("the header {} is given twice", quoted(&pair.key));
-            let help = "keep one of the two: upper and lower case are the same";
-            reader.error(pair.key_span, message, help);
-        }
-        let value = match &pair.value.value {
-            Value::String(reference) if text.substituted => {
-                Secret::referred_to(reference, text.value)
-            }
-            _ => Secret::new(text.value),
-        };
-        headers.push((name.to_owned(), value));
-    }
-    headers
 }
 
 fn report_neither(reader: &mut Reader<'_>, server: &Entry, kind: Option<&str>) {

@@ -23,5 +23,5 @@ pub use read::read_bounded;
 pub use sandbox::{Landlock, SYSTEM_FOLDERS, Sandbox};
 pub use secret::Secret;
 pub use server::{EraChoice, SessionPolicy};
-pub use transport::{Transport, origin_of};
+pub use transport::{Transport, origin_of, split_path};
 pub use valkey::{NotAValkeyUrl, ValkeyKind, ValkeyUrl};

@@ -147,6 +147,23 @@ pub fn origin_of(url: &str) -> String {
     }
 }
 
+/// The origin of a URL, and its path without a slash at the end. `None` if the path could mean
+/// something else to a browser or in a header: only letters, digits, `-`, `.`, `_` and `~`.
+#[must_use]
+pub fn split_path(url: &str) -> Option<(&str, &str)> {
+    let start = url.find("://")? + 3;
+    let end = url
+        .get(start..)?
+        .find('/')
+        .map_or(url.len(), |at| start + at);
+    let (origin, path) = url.split_at(end);
+    let path = path.trim_end_matches('/');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(fits);
+    let is_path = path.split('/').skip(1).all(is_plain);
+    is_path.then_some((origin, path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -366,3 +366,93 @@ fn server_may_be_named_like_a_boolean_a_number_or_null() {
         .collect::<Vec<_>>();
     assert_eq!(names, ["True", "1", "null"]);
 }
+
+#[test]
+fn forwarded_headers_are_a_list_or_a_mapping_and_never_what_others_define() {
+    let of = |more: &str| server(&format!("url: https://a/\n{more}"));
+    let read = |more: &str| good(&of(more)).servers[0].forward_headers.clone();
+    let named = |theirs: &str, ours: &str| vec![(theirs.to_owned(), ours.to_owned())];
+    assert_eq!(
+        read("forwardHeaders: [X-Tenant]"),
+        named("x-tenant", "x-tenant")
+    );
+    assert_eq!(
+        read("forwardHeaders: {X-Tenant: X-Org}"),
+        named("x-tenant", "x-org")
+    );
+    let refused = |text: &str, why: &str| {
+        let errors = errors(text);
+        assert!(
+            errors.len() == 1 && errors[0].contains(why),
+            "{text}: {errors:?}"
+        );
+    };
+    for wrong in [
+        "[Authorization]",
+        "[Cookie]",
+        "[X-Api-Key]",
+        "[Mcp-Param-Region]",
+        "[Transfer-Encoding]",
+        "[traceparent]",
+        "{X-Tenant: Authorization}",
+        "{Cookie: X-Tenant}",
+        "[X-Tenant, x-tenant]",
+        "['a b']",
+        "['']",
+    ] {
+        refused(
+            &of(&format!("forwardHeaders: {wrong}")),
+            "this header cannot reach",
+        );
+    }
+    let set = "forwardHeaders: [X-Tenant]\nheaders: {x-tenant: a}";
+    refused(&of(set), "both in `headers`");
+    let process = server("command: run\nforwardHeaders: [X-Tenant]");
+    refused(&process, "needs `url`");
+    let auth = "auth: {proxy: {header: X-User, from: [10.0.0.0/8]}}\n";
+    let of_proxy = format!("{}{auth}", of("forwardHeaders: [X-User]"));
+    refused(&of_proxy, "a header of `proxy`");
+}
+
+#[test]
+fn public_url_may_have_the_prefix_of_a_proxy() {
+    for (url, public) in [
+        ("https://A.example:443/Gate/", "https://a.example/Gate"),
+        ("https://a.example/", "https://a.example"),
+    ] {
+        let config = good(&with_server(&format!("publicUrl: {url}")));
+        assert_eq!(config.public_url.as_deref(), Some(public));
+    }
+    for path in ["b?c", "b;c", "%2e", "../b", "/b"] {
+        let errors = errors(&with_server(&format!("publicUrl: 'https://a/{path}'")));
+        assert!(
+            errors[0].contains("not the URL of a listener"),
+            "{path}: {errors:?}"
+        );
+    }
+}
+
+#[test]
+fn hooks_and_webhooks_take_paths_headers_and_events() {
+    let config = good(&with_server(
+        "
+hooks: [{url: 'https://a/', headers: {X-Key: '${TOKEN}'}, caFile: ca.pem, maxSize: 1MiB, mayReplace: true,
+         match: {server: a, tool: 'a/write_*'}}]
+notify: [{url: 'https://b/', secret: 0123456789abcdef, events: [pin]}, {url: 'https://c/', secret: 0123456789abcdef}]",
+    ));
+    let hook = &config.hooks[0];
+    assert_eq!(hook.headers[0].0, "x-key");
+    assert_eq!(hook.headers[0].1.expose(), "s3cret-token");
+    assert_eq!(hook.ca_file.as_deref(), Some("folder/ca.pem"));
+    assert_eq!((hook.max_size, hook.may_replace), (1 << 20, true));
+    assert_eq!(hook.only.servers, ["a"]);
+    assert_eq!(config.notify[0].events, ["pin"]);
+    assert_eq!(config.notify[1].events.len(), 3);
+    let shown = format!("{config:?}");
+    assert!(
+        !shown.contains("s3cret") && !shown.contains("0123456789"),
+        "{shown}"
+    );
+    let wrong = "notify: [{url: 'https://b/', secret: short, events: [pins]}]";
+    assert_eq!(errors(&with_server(wrong)).len(), 2);
+}

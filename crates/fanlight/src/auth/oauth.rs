@@ -7,6 +7,7 @@ use fanlight_config::settings::Secret;
 use fanlight_config::{Config, Introspection, Issuer};
 
 use fanlight_cli::failure::Unusable;
+use fanlight_cli::server_auth::{authorities, certificates};
 
 /// The settings for access tokens of these issuers; `None` if there are no issuers.
 pub(super) fn settings(
@@ -27,15 +28,18 @@ pub(super) fn settings(
         )));
     }
     Ok(Some(OAuthSettings {
-        issuers: issuers.iter().map(issuer).collect(),
+        issuers: issuers.iter().map(issuer).collect::<Result<_, _>>()?,
         public_url: config.public_url.clone(),
         limits: OAuthLimits::default(),
     }))
 }
 
-fn issuer(issuer: &Issuer) -> IssuerSettings {
+fn issuer(issuer: &Issuer) -> Result<IssuerSettings, Unusable> {
     let claims = &issuer.claims;
-    IssuerSettings {
+    let unusable = |error| Unusable::Other(format!("the issuer {}: {error}", issuer.issuer));
+    certificates(issuer.ca_file.as_deref()).map_err(unusable)?;
+    Ok(IssuerSettings {
+        authorities: authorities(issuer.ca_file.as_deref()).map_err(unusable)?,
         issuer: issuer.issuer.clone(),
         jwks_uri: issuer.jwks_uri.clone(),
         audience: issuer.audience.clone(),
@@ -46,7 +50,7 @@ fn issuer(issuer: &Issuer) -> IssuerSettings {
         },
         require: issuer.require.clone(),
         introspection: issuer.introspection.as_ref().map(introspection),
-    }
+    })
 }
 
 fn introspection(introspection: &Introspection) -> IntrospectionSettings {

@@ -25,6 +25,7 @@ use fanlight_cli::flagged;
 use fanlight_cli::hooks;
 use fanlight_cli::instance;
 use fanlight_cli::known_lists::KnownLists;
+use fanlight_cli::notify::Notifier;
 use fanlight_cli::pins::Pins;
 use fanlight_cli::record::{self, Recorder};
 use fanlight_cli::secrets;
@@ -102,6 +103,7 @@ pub(crate) struct Keeper {
     authenticator: Arc<Authenticator>,
     unknown_keys: UnknownKeys,
     watch: Option<Watch>,
+    notifier: Notifier,
 }
 
 /// The opened parts of a configuration that does not yet take effect.
@@ -225,7 +227,9 @@ impl Keeper {
             has_common_pins,
             instance,
         };
+        let notifier = Notifier::start(&loaded.config, &record.log, &assembly.gateway);
         let keeper = Self {
+            notifier,
             source: Arc::new(source),
             assembly,
             started: (loaded.config.clone(), in_force),
@@ -319,7 +323,7 @@ impl Keeper {
         let prepared = read.and_then(|loaded| {
             let authentication = auth::settings(&loaded.config)?;
             let unusable = |failure: Failure| Unusable::Other(failure.to_string());
-            let hooks = hooks::of(&loaded.config);
+            let hooks = hooks::of(&loaded.config).map_err(Unusable::Other)?;
             let sockets = self.listeners.prepare(&loaded.config)?;
             let record = self.record.prepare(&loaded.config).map_err(unusable)?;
             Ok(Prepared {
@@ -366,6 +370,11 @@ impl Keeper {
             warn!(file = %problem.file().display(), line, "{}", problem.message());
         }
         let is_same = self.config == loaded.config;
+        let (notify, page) = (&loaded.config.notify, &loaded.config.admin.public_url);
+        if (&self.config.notify, &self.config.admin.public_url) != (notify, page) {
+            let (log, gateway) = (&self.record.log, &self.assembly.gateway);
+            self.notifier = Notifier::start(&loaded.config, log, gateway);
+        }
         // Use the current lists; new servers' lists are unknown.
         let known = KnownLists::of(&self.assembly.gateway);
         let names = NameRules::of(&self.config).changed_by(&NameRules::of(&loaded.config), &known);

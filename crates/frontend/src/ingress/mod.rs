@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{Decidable, Endpoint, Holder, Keeper, Peer, ProcessRun};
+use fanlight_canonical::{ClientHeaders, Decidable, Endpoint, Holder, Keeper, Peer, ProcessRun};
 use fanlight_credentials::{ConnectionFacts, Credentials, Denial};
 use fanlight_gateway::Gateway;
+use fanlight_protocol::header::MAX_FORWARDED;
 use fanlight_protocol::json::DEFAULT_NESTING;
 use fanlight_protocol::message::Sender;
 use fanlight_protocol::{
@@ -24,6 +25,7 @@ use fanlight_protocol::{
 use fanlight_telemetry::{ServerSpan, TrustInbound, without_trace_context};
 use futures_util::future::BoxFuture;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -57,6 +59,8 @@ pub(crate) struct Origin<'a> {
     /// The identity that proved the principal.
     pub(crate) identity: Arc<Identity>,
     pub(crate) facts: TransportFacts<'a>,
+    /// The message's headers that servers may get.
+    pub(crate) headers: ClientHeaders,
 }
 
 impl Origin<'_> {
@@ -257,7 +261,7 @@ impl Ingress {
             .authenticate(&credentials)
             .outcome()
             .await?;
-        self.identified(identity, facts, destination)
+        self.identified(identity, facts, destination, headers)
     }
 
     /// The sender of an HTTP request's messages, identified here or by the replica that forwarded
@@ -267,6 +271,7 @@ impl Ingress {
         identity: Arc<Identity>,
         facts: TransportFacts<'a>,
         destination: &Destination<'_>,
+        headers: &HeaderMap,
     ) -> Result<Origin<'a>, Denial> {
         if !identity.may_use(destination.path) {
             return Err(Denial::Forbidden(
@@ -278,7 +283,35 @@ impl Ingress {
             holder,
             identity,
             facts,
+            headers: self.headers_for_servers(headers)?,
         })
+    }
+
+    /// The headers of a request that servers may get. A repeated one is refused, since a program
+    /// on the way may have checked another of its values.
+    fn headers_for_servers(&self, headers: &HeaderMap) -> Result<ClientHeaders, Denial> {
+        let mut found: Vec<(Box<str>, Box<str>)> = Vec::new();
+        let mut size = 0;
+        for name in &self.settings.protection.load().forwarded {
+            let mut values = headers.get_all(name).iter().map(HeaderValue::to_str);
+            match (values.next(), values.next()) {
+                (None, _) => continue,
+                (Some(Ok(value)), None) => found.push((name.as_str().into(), value.into())),
+                _ => {
+                    return Err(Denial::Malformed(
+                        format!("{name} is repeated or no text").into(),
+                    ));
+                }
+            }
+            size += found
+                .last()
+                .map_or(0, |(name, value)| name.len() + value.len());
+        }
+        if size > MAX_FORWARDED {
+            let message = format!("the headers for servers are longer than {MAX_FORWARDED} bytes");
+            return Err(Denial::Malformed(message.into()));
+        }
+        Ok(found.first().is_some().then(|| found.into()))
     }
 
     /// The sender of messages on standard input: the parent process, which is not authenticated
@@ -289,6 +322,7 @@ impl Ingress {
             holder: Holder::new(identity.principal.clone(), self.settings.endpoint.clone()),
             identity,
             facts,
+            headers: None,
         }
     }
 

@@ -682,7 +682,8 @@ impl Ingress {
         let method = request.method.clone();
         let wants_progress = transport.takes_messages() && params.meta.progress_token().is_some();
         let mut context = session.session.context(wants_progress);
-        context.caller = context.caller.with_identity(Arc::clone(&origin.identity));
+        let caller = context.caller.with_identity(Arc::clone(&origin.identity));
+        context.caller = caller.with_headers(origin.headers.clone());
         context.address = origin.facts.client_address();
         if method == Method::SetLogLevel {
             context.log_level = legacy::log_level(params).ok();
@@ -989,6 +990,7 @@ fn caller_of(origin: &Origin<'_>) -> Caller {
     Caller::request_of(origin.holder.clone())
         .with_identity(Arc::clone(&origin.identity))
         .with_client(origin.facts.client_of(origin.holder.principal()))
+        .with_headers(origin.headers.clone())
 }
 
 impl ParsedRequest {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 pub use self::common::{CommonLimit, CommonLimits, NotTaken, WithoutOthers};
 pub(crate) use self::rates::{Asked, Rates};
-pub use self::rates::{RateDimensions, RateRule, RateState, RateUse};
+pub use self::rates::{RateDimensions, RateRule, RateState, RateUse, RequestMatch};
 pub(crate) use self::scopes::{Operation, ScopePolicy};
 pub use self::scopes::{ScopeSettings, ToolNames, ToolScopes};
 pub(crate) use self::turn::Turn;
@@ -35,6 +35,8 @@ pub struct ProtectionSettings {
     pub endpoints: Vec<(String, ScopeSettings)>,
     /// The rate limits.
     pub rates: Vec<RateRule>,
+    /// The headers of clients that servers get, in lower case.
+    pub forwarded: Vec<String>,
 }
 
 /// The protection of the endpoints.
@@ -44,6 +46,8 @@ pub(crate) struct Protection {
     scopes: ScopePolicy,
     endpoints: HashMap<String, ScopePolicy>,
     rates: Rates,
+    /// The headers of clients that servers get, in lower case.
+    pub(crate) forwarded: Vec<String>,
 }
 
 /// The protection, which can be replaced while clients are served.
@@ -111,6 +115,7 @@ impl Protection {
             scopes,
             endpoints,
             rates,
+            forwarded,
         } = settings;
         let endpoints = endpoints
             .iter()
@@ -121,6 +126,7 @@ impl Protection {
             scopes: ScopePolicy::new(&scopes),
             endpoints,
             rates: Rates::new(rates, before),
+            forwarded,
         }
     }
 
@@ -147,7 +153,9 @@ impl Protection {
         path: &str,
     ) -> Option<String> {
         let url = public_url.filter(|_| !self.authorization_servers.is_empty())?;
-        Some(resource_url(&format!("{url}{WELL_KNOWN}"), path))
+        // RFC 9728, 3.1: between the host and the path, which may begin with a proxy's prefix.
+        let (origin, prefix) = url.parts();
+        Some(resource_url(&format!("{origin}{WELL_KNOWN}{prefix}"), path))
     }
 }
 

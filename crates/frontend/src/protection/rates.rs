@@ -26,12 +26,8 @@ pub struct RateRule {
     pub name: String,
     /// The dimensions that are counted separately.
     pub of: RateDimensions,
-    /// The tools that the limit applies to; `None` for all requests.
-    pub tools: Option<ToolNames>,
-    /// The servers that the limit applies to; `None` for all.
-    pub servers: Option<Vec<String>>,
-    /// The paths of endpoints that the limit applies to; `None` for all.
-    pub endpoints: Option<Vec<String>>,
+    /// The requests that the limit applies to.
+    pub only: RequestMatch,
     /// The number of requests allowed at once, and again evenly over each period.
     pub most: usize,
     /// The period of the limit.
@@ -41,6 +37,41 @@ pub struct RateRule {
     /// For a limit that several processes count together: the behaviour when they cannot. `None` if
     /// each process counts alone.
     pub common: Option<WithoutOthers>,
+}
+
+/// The requests that a rule is about.
+#[derive(Clone, Default)]
+pub struct RequestMatch {
+    /// Calls of these tools; `None` for all requests.
+    pub tools: Option<ToolNames>,
+    /// Calls at these servers; `None` for all requests.
+    pub servers: Option<Vec<String>>,
+    /// Requests to the endpoints at these paths; `None` for all.
+    pub endpoints: Option<Vec<String>>,
+}
+
+impl RequestMatch {
+    /// Whether the rule is about a request. Only its server knows which tool an unlisted one is, so
+    /// that could be any.
+    #[must_use]
+    pub fn covers(&self, endpoint: &str, server: Option<&str>, tool: Option<&str>) -> bool {
+        let is_one = |all: &Option<Vec<String>>, one: &str| {
+            all.as_ref()
+                .is_none_or(|all| all.iter().any(|it| it == one))
+        };
+        let is_tool = || match (&self.tools, server, tool) {
+            (Some(tools), Some(server), Some(tool)) => tools(server, tool),
+            _ => true,
+        };
+        let is_server = server.is_none_or(|server| is_one(&self.servers, server));
+        is_server && is_tool() && is_one(&self.endpoints, endpoint)
+    }
+}
+
+impl fmt::Debug for RequestMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestMatch")
+    }
 }
 
 /// The dimensions that a limit counts separately.
@@ -279,25 +310,16 @@ impl RateRule {
 
     /// Whether the limit counts only tool calls.
     fn is_about_calls(&self) -> bool {
-        self.of.server || self.of.tool || self.tools.is_some() || self.servers.is_some()
+        let RequestMatch { tools, servers, .. } = &self.only;
+        self.of.server || self.of.tool || tools.is_some() || servers.is_some()
     }
 
     fn is_about(&self, asked: Asked<'_>, called: &Called<'_>) -> bool {
         if self.is_about_calls() && *asked.subject.method() != Method::CallTool {
             return false;
         }
-        let is_one = |all: &Option<Vec<String>>, one: &str| {
-            all.as_ref()
-                .is_none_or(|all| all.iter().any(|it| it == one))
-        };
-        let is_tool = || match (&self.tools, called.server, &called.tool) {
-            (Some(tools), Some(server), Some(tool)) => tools(server, tool),
-            _ => true,
-        };
-        let is_server = called
-            .server
-            .is_none_or(|server| is_one(&self.servers, server));
-        is_server && is_tool() && is_one(&self.endpoints, asked.endpoint)
+        self.only
+            .covers(asked.endpoint, called.server, called.tool.as_deref())
     }
 
     fn key(&self, asked: Asked<'_>, called: &Called<'_>) -> Key {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use fanlight_protocol::Json;
@@ -27,6 +28,8 @@ struct Shared {
     /// The store that the replicas share. If there is one, `entries` and `rounds` are empty.
     common: Option<Arc<dyn CommonApprovals>>,
     rounds: Rounds,
+    /// How many questions were open when they were last listed.
+    open: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -94,6 +97,7 @@ impl Approvals {
             entries: Mutex::default(),
             common,
             rounds: Rounds::default(),
+            open: AtomicUsize::default(),
         }))
     }
 
@@ -284,10 +288,19 @@ impl Approvals {
     ///
     /// If the store that the replicas share cannot be reached.
     pub async fn list(&self) -> Result<Vec<OpenQuestion>, NotDecided> {
-        match &self.0.common {
-            Some(common) => common.list().await,
-            None => Ok(self.list_here()),
-        }
+        let all = match &self.0.common {
+            Some(common) => common.list().await?,
+            None => self.list_here(),
+        };
+        let open = all.iter().filter(|one| matches!(one.status, Status::Open));
+        self.0.open.store(open.count(), Ordering::Relaxed);
+        Ok(all)
+    }
+
+    /// How many questions were open when they were last listed.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
     }
 
     fn list_here(&self) -> Vec<OpenQuestion> {

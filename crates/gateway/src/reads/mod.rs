@@ -84,7 +84,9 @@ impl Reads {
     ) -> Result<Response, BackendError> {
         let client = &backend.client;
         // Results of one version of a server are not for clients of another version.
-        if backend.canary_of(&call.context.caller).is_some() {
+        // An answer to a request with headers for servers is for its client alone.
+        let caller = &call.context.caller;
+        if backend.canary_of(caller).is_some() || !caller.headers().is_empty() {
             return client.request(call).await;
         }
         let Some(read) = self.recognise(backend.id, &call) else {

@@ -70,12 +70,19 @@ impl Requests {
     ///
     /// If the certificates are not in PEM.
     pub fn new(trust: &Trust) -> Result<Self, FetchError> {
-        let pem = trust.authorities.as_ref();
-        let authorities = pem.map(|pem| authorities(pem)).transpose()?;
-        Ok(Self {
-            authorities: authorities.unwrap_or_default(),
-            ..Self::leading_from(trust.configured.iter().chain([&trust.server]).cloned())
-        })
+        let configured = trust.configured.iter().chain([&trust.server]);
+        let pem = trust.authorities.as_deref();
+        let authorities = pem.map(authorities).transpose()?.unwrap_or_default();
+        Ok(Self::leading_from(configured.cloned()).trusting(authorities))
+    }
+
+    /// Also trusts these certificate authorities.
+    #[must_use]
+    pub fn trusting(self, authorities: Vec<Certificate>) -> Self {
+        Self {
+            authorities,
+            ..self
+        }
     }
 
     /// Creates a client for configured places, and for places that their answers name.

@@ -157,13 +157,14 @@ impl<'a> Browser<'a> {
         let secure = if self.is_secure() { "; Secure" } else { "" };
         let end = if value.is_empty() { "; Max-Age=0" } else { "" };
         format!(
-            "{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}",
-            self.name(cookie)
+            "{}={value}; Path={}; HttpOnly; SameSite=Lax{secure}{end}",
+            self.name(cookie),
+            self.public_url.path()
         )
     }
 
     /// Browsers send cookies to every port of a host. Over https, the prefix makes them refuse such
-    /// a cookie from another host or an unencrypted page.
+    /// a cookie from an unencrypted page and, unless the cookie is for one path, another host.
     fn name(&self, cookie: Cookie) -> String {
         let name = match cookie {
             Cookie::Browser => "fanlight-browser",
@@ -171,7 +172,8 @@ impl<'a> Browser<'a> {
             Cookie::Attempt => "fanlight-sign-in",
         };
         match self.is_secure() {
-            true => format!("__Host-{name}"),
+            true if self.public_url.path() == "/" => format!("__Host-{name}"),
+            true => format!("__Secure-{name}"),
             false => format!(
                 "{name}-{}",
                 self.public_url.port_or_known_default().unwrap_or_default()

@@ -3,34 +3,44 @@
 use std::fmt;
 use std::sync::Arc;
 
+use fanlight_config::settings::split_path;
+
 use super::{Host, HostPort, normalized};
 
-/// A listener's public URL, without a path: `https://mcp.example.com`. It is configured, and never
-/// made from a request's content.
+/// A listener's public URL: `https://mcp.example.com`, with a path if a proxy removes that from
+/// requests. It is configured, and never made from a request's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl {
-    /// In lower case, without a final slash, and without a port that the scheme implies.
+    /// Without a final slash. The origin is in lower case, without a port that the scheme implies.
     text: Arc<str>,
+    /// The length of the origin.
+    origin: usize,
     pub(super) host: Host,
 }
 
 impl PublicUrl {
-    /// Parses a URL with scheme, host and port; `None` if `text` has anything else.
+    /// Parses a URL with scheme, host, port and path; `None` if `text` has anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        let text = normalized(text);
-        let authority = text
+        let (origin, path) = split_path(text)?;
+        let origin = normalized(origin);
+        let authority = origin
             .strip_prefix("https://")
-            .or_else(|| text.strip_prefix("http://"))?;
+            .or_else(|| origin.strip_prefix("http://"))?;
         let HostPort { host, .. } = HostPort::parse(authority)?;
-        Some(Self {
-            text: text.into(),
-            host,
-        })
+        let (text, origin) = ([&*origin, path].concat().into(), origin.len());
+        Some(Self { text, origin, host })
     }
 
-    /// The scheme and authority, which are also the origin of its pages: `https://mcp.example.com`.
+    /// The whole URL.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The scheme and authority, and the path, which is empty or begins with a slash. The first is
+    /// the origin of the listener's pages.
+    #[must_use]
+    pub fn parts(&self) -> (&str, &str) {
+        self.text.split_at(self.origin)
     }
 
     /// Whether it begins with `https`.
@@ -59,6 +69,7 @@ mod tests {
         for (text, url) in [
             ("https://MCP.example.com:443/", "https://mcp.example.com"),
             ("http://[::1]:8080", "http://[::1]:8080"),
+            ("HTTPS://X:443/A/b/", "https://x/A/b"),
             (
                 "https://mcp.example.com:8443",
                 "https://mcp.example.com:8443",
@@ -70,7 +81,11 @@ mod tests {
             "mcp.example.com",
             "ftp://x",
             "https://",
-            "https://x/mcp",
+            "https://x//a",
+            "https://x/a/../b",
+            "https://x/a;b",
+            "https://x/a%2fb",
+            "https://x/a?y",
             "https://ann@x",
             "https://x?y",
             "",
@@ -84,5 +99,8 @@ mod tests {
         let url = PublicUrl::parse("https://mcp.example.com").unwrap();
         assert_eq!(url.join("/mcp"), "https://mcp.example.com/mcp");
         assert!(url.is_https());
+        let url = PublicUrl::parse("https://mcp.example.com/gate/").unwrap();
+        assert_eq!(url.join("/mcp"), "https://mcp.example.com/gate/mcp");
+        assert_eq!(url.parts(), ("https://mcp.example.com", "/gate"));
     }
 }

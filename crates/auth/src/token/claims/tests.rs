@@ -12,6 +12,7 @@ fn issuer() -> IssuerSettings {
         audience: Vec::new(),
         claims: ClaimPaths::default(),
         require: Vec::new(),
+        authorities: None,
         introspection: None,
     }
 }

@@ -30,6 +30,7 @@ fn trusted(issuer: &FakeIssuer) -> IssuerSettings {
         audience: Vec::new(),
         claims: ClaimPaths::default(),
         require: Vec::new(),
+        authorities: None,
         introspection: None,
     }
 }

@@ -137,7 +137,7 @@ impl Channel {
             Ok(()) => shared.writer.begin(
                 text,
                 shared.revision(),
-                Some(&propagation),
+                Some((&propagation, &request)),
                 Some(request.deadline),
             ),
             // The channel had already ended, so nothing was sent.

@@ -10,20 +10,21 @@ use fanlight_telemetry::Propagation;
 use futures_util::future::BoxFuture;
 use futures_util::future::Either;
 
+use crate::request::ActiveRequest;
 use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
 use fanlight_canonical::{BackendError, Pending};
 
 /// Sends messages to one server.
 pub(crate) trait MessageWriter: Send + Sync {
-    /// Begins to send a message; waits while the queue is full. `propagation` is the trace context
-    /// for its headers, if the transport has headers. `deadline` belongs to the message's call. It
-    /// is notified once part of the message may have been written.
+    /// Begins to send a message; waits while the queue is full. `of` is the request and its trace
+    /// context, for the message's headers, if the transport has headers. `deadline` belongs to the
+    /// message's call. It is notified once part of the message may have been written.
     fn begin(
         &self,
         text: Bytes,
         revision: Option<Revision>,
-        propagation: Option<&Propagation>,
+        of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_>;
 

@@ -28,7 +28,7 @@ use super::problem::{self, Problem};
 use crate::credentials::CredentialSource;
 use crate::log::excerpt;
 use crate::settings::{Secret, origin_of};
-use fanlight_canonical::{BackendError, Remedy};
+use fanlight_canonical::{BackendError, Caller, Remedy};
 use fanlight_fair::LogLimit;
 
 /// The number of characters kept of a `WWW-Authenticate` header.
@@ -60,7 +60,7 @@ impl HttpEndpoint {
     /// Creates the endpoint of a URL. With an address, the host is not resolved.
     pub(crate) fn new(
         (url, address): (&str, Option<SocketAddr>),
-        configured: &[(String, Secret)],
+        (configured, forwarded): (&[(String, Secret)], &[(String, String)]),
         bounds: PoolSettings,
         ca_file: Option<&Path>,
         source: Option<Arc<dyn CredentialSource>>,
@@ -105,7 +105,7 @@ impl HttpEndpoint {
             HeaderValue::from_static("identity"),
         );
         debug_assert_eq!(sse::CONTENT_TYPE, "text/event-stream");
-        let headers = ConfiguredHeaders::new(headers, configured).map_err(unusable)?;
+        let headers = ConfiguredHeaders::new(headers, configured, forwarded).map_err(unusable)?;
         Ok(Self {
             client: Arc::new(client),
             target: Arc::new(target),
@@ -226,6 +226,14 @@ impl HttpEndpoint {
     /// Uses these configured headers from the next message on.
     pub(crate) fn replace_headers(&self, configured: &[(String, Secret)]) -> Result<(), String> {
         self.headers.replace(configured)
+    }
+
+    /// The headers of a client's request that the server gets, as one text.
+    pub(crate) fn told_of(&self, client: &Caller) -> String {
+        let lines = self.headers.of_client(client);
+        lines.fold(String::new(), |all, (name, value)| {
+            all + name.as_str() + ":" + value + "\n"
+        })
     }
 
     /// Whether requests have credentials.
@@ -350,7 +358,7 @@ mod tests {
             max_idle: 8,
             probes,
         };
-        HttpEndpoint::new((url, None), &headers, bounds, None, None)
+        HttpEndpoint::new((url, None), (&headers, &[]), bounds, None, None)
     }
 
     #[tokio::test]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_protocol::{Era, Revision, header};
+use fanlight_canonical::Caller;
+use fanlight_protocol::{Era, Method, Revision, header};
 use fanlight_telemetry::Propagation;
-use http::header::{self as http_header, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::log::excerpt;
 use crate::request::dialect::Mirror;
@@ -25,12 +26,54 @@ pub(super) struct ConfiguredHeaders {
     /// Headers of every request.
     own: HeaderMap,
     all: ArcSwap<HeaderMap>,
+    /// Headers of clients, in lower case, each with its name at the server.
+    forwarded: Vec<(String, HeaderName)>,
 }
 
 impl ConfiguredHeaders {
-    pub(super) fn new(own: HeaderMap, configured: &[(String, Secret)]) -> Result<Self, String> {
+    pub(super) fn new(
+        own: HeaderMap,
+        configured: &[(String, Secret)],
+        forwarded: &[(String, String)],
+    ) -> Result<Self, String> {
         let all = ArcSwap::from_pointee(merged(&own, configured)?);
-        Ok(Self { own, all })
+        let named = |(theirs, ours): &(String, String)| Some((theirs.clone(), ours.parse().ok()?));
+        let forwarded = forwarded.iter().filter_map(named).collect();
+        Ok(Self {
+            own,
+            all,
+            forwarded,
+        })
+    }
+
+    /// The headers of a client's request that the server gets, by the server's names.
+    pub(super) fn of_client<'a>(
+        &'a self,
+        client: &'a Caller,
+    ) -> impl Iterator<Item = (&'a HeaderName, &'a str)> {
+        let value = |theirs: &str| {
+            let mut all = client.headers().iter();
+            all.find(|(name, _)| **name == *theirs)
+                .map(|(_, value)| &**value)
+        };
+        let all = self.forwarded.iter();
+        all.filter_map(move |(theirs, ours)| Some((ours, value(theirs)?)))
+    }
+
+    /// Adds the headers of a client's request. Lists are read without them, since clients share
+    /// what Fanlight learns from lists. A configured header stays as it is.
+    pub(super) fn add_of_client(&self, headers: &mut HeaderMap, method: &Method, client: &Caller) {
+        if method.is_list() {
+            return;
+        }
+        for (name, value) in self.of_client(client) {
+            if !headers.contains_key(name)
+                && let Ok(mut value) = HeaderValue::from_str(value)
+            {
+                value.set_sensitive(true);
+                insert(headers, name.clone(), value);
+            }
+        }
     }
 
     /// Uses these configured headers from the next message on.
@@ -64,24 +107,12 @@ fn set(headers: &mut HeaderMap, name: &str, value: &Secret) -> Result<(), String
     let mut value = HeaderValue::from_str(value.expose())
         .map_err(|_| format!("the value of the header {name} is not valid"))?;
     value.set_sensitive(true);
-    if is_set_by_transport(&name) {
+    if header::is_of_transport(name.as_str()) {
         tracing::warn!(header = %name, "configured header ignored: the transport sets it");
         return Ok(());
     }
     headers.insert(name, value);
     Ok(())
-}
-
-fn is_set_by_transport(name: &HeaderName) -> bool {
-    const RESERVED: [HeaderName; 6] = [
-        http_header::ACCEPT,
-        http_header::CONTENT_TYPE,
-        http_header::CONTENT_LENGTH,
-        http_header::CONNECTION,
-        http_header::TRANSFER_ENCODING,
-        http_header::UPGRADE,
-    ];
-    RESERVED.contains(name) || name.as_str().starts_with("mcp-")
 }
 
 /// The headers of all messages of a transport. Each session and suspended call has a transport, so
@@ -201,7 +232,7 @@ mod tests {
     fn agreed(adopted: Option<Revision>) -> MessageHeaders {
         let every = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("*/*"))]);
         let mut headers =
-            MessageHeaders::new(Arc::new(ConfiguredHeaders::new(every, &[]).unwrap()));
+            MessageHeaders::new(Arc::new(ConfiguredHeaders::new(every, &[], &[]).unwrap()));
         if let Some(revision) = adopted {
             headers.adopt(revision, Some(HeaderValue::from_static("s")));
         }

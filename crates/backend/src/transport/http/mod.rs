@@ -108,7 +108,9 @@ impl HttpTransport {
             propagation,
             ..
         } = outgoing;
-        let headers = self.headers.of_request(mirror, &propagation);
+        let mut headers = self.headers.of_request(mirror, &propagation);
+        let (endpoint, caller) = (&self.endpoint, &request.context.caller);
+        (endpoint.headers).add_of_client(&mut headers, request.method, caller);
         let executing = match self.may_last(&request) {
             true => self.post_lasting(headers, text),
             false => self.post_with(headers, text),

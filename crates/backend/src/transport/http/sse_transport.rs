@@ -20,9 +20,9 @@ use super::client::Target;
 use super::event_stream::{EventStream, Opened};
 use super::headers::{PROTOCOL_VERSION, insert_trace_context};
 use super::{HttpEndpoint, HttpTransport, drain};
-use crate::request::TransportContext;
 use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
+use crate::request::{ActiveRequest, TransportContext};
 use crate::settings::DELIVERY;
 use crate::transport::channel::{Begun, Channel, MessageWriter, Reader, SendFuture, Sent, Shared};
 use fanlight_canonical::{BackendError, Pending};
@@ -140,7 +140,7 @@ impl MessagePoster {
         &self,
         text: Bytes,
         revision: Option<Revision>,
-        propagation: Option<&Propagation>,
+        of: Option<(&Propagation, &ActiveRequest<'_>)>,
     ) -> SendFuture {
         let mut headers = http::HeaderMap::clone(&self.endpoint.headers.current());
         if let Some(revision) = revision.filter(|revision| *revision >= Revision::V2025_06_18) {
@@ -149,8 +149,10 @@ impl MessagePoster {
                 HeaderValue::from_static(revision.as_str()),
             );
         }
-        if let Some(propagation) = propagation {
+        if let Some((propagation, request)) = of {
             insert_trace_context(&mut headers, propagation);
+            let caller = &request.context.caller;
+            (self.endpoint.headers).add_of_client(&mut headers, request.method, caller);
         }
         self.context
             .telemetry
@@ -181,13 +183,13 @@ impl MessageWriter for MessagePoster {
         &self,
         text: Bytes,
         revision: Option<Revision>,
-        propagation: Option<&Propagation>,
+        of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
         if let Some(deadline) = deadline {
             deadline.set_sent(true);
         }
-        Either::Left(ready(Ok(Some(self.post(text, revision, propagation)))))
+        Either::Left(ready(Ok(Some(self.post(text, revision, of)))))
     }
 
     /// Sends a reply. The pauses of a call limit the number of replies in progress.

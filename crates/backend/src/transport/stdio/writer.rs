@@ -18,6 +18,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use crate::request::ActiveRequest;
 use crate::request::deadline::PausableDeadline;
 use crate::request::server_request::ServerRequestReply;
 use crate::transport::channel::{Begun, MessageWriter, SendFuture};
@@ -91,7 +92,7 @@ impl MessageWriter for LineQueue {
         &self,
         text: Bytes,
         _revision: Option<Revision>,
-        _propagation: Option<&Propagation>,
+        _of: Option<(&Propagation, &ActiveRequest<'_>)>,
         deadline: Option<&Arc<PausableDeadline>>,
     ) -> Begun<'_> {
         let line = QueuedLine {

@@ -35,6 +35,7 @@ pub(crate) fn settings(transport: TransportSettings) -> BackendSettings {
         transport,
         credentials: Default::default(),
         ca_file: None,
+        forward_headers: Vec::new(),
         health: HealthPolicy::default(),
         processes: Default::default(),
         era: EraChoice::Auto,

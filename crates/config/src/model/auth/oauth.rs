@@ -3,6 +3,7 @@
 use crate::settings::Secret;
 use url::Url;
 
+use super::super::life::FOLDER;
 use super::values::{CLAIM, CLIENT_SECRET, ISSUER, TEXT, URI};
 use crate::option::kind::{Flag, Maybe, Nested};
 use crate::option::map::NameMap;
@@ -31,6 +32,9 @@ options! {
         "require" => require: Vec<(String, Vec<String>)> = Vec::new(), NameMap(OneOrMany(TEXT)), example "{azp: [agent-runner]}";
         /// Asks the issuer about each token (RFC 7662) instead of verifying a signature.
         "introspection" => introspection: Option<Introspection> = None, Maybe(Nested::<Introspection>::KIND);
+        /// A file with certificates (PEM) of authorities that are trusted for it in addition to the
+        /// system's; relative to the folder of this file.
+        "caFile" => ca_file: Option<String> = None, Maybe(FOLDER), example "internal-ca.pem";
         /// Lets people sign in there by OpenID Connect, on the pages for users and for servers that
         /// get a token in exchange for the user's ([signing-in.md](signing-in.md)). `{}` suffices
         /// if clients need not be registered by hand.

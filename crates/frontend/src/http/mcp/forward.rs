@@ -226,22 +226,23 @@ impl Endpoint {
         let at = self.ingress.core.endpoint(path);
         let destination = self.destination(at.as_ref(), path);
         let identity = Arc::clone(&opened.request.client.identity);
-        let mut response = match self
-            .ingress
-            .identified(identity, arrived.facts(), &destination)
-        {
-            Ok(origin) => {
-                let reply = match at {
-                    None => self.elsewhere(&arrived, &origin, body).await,
-                    Some(_) if head.method == Method::POST => {
-                        self.post(&arrived, &origin, Source::Body(body)).await
-                    }
-                    Some(_) => self.other_method(&arrived, &origin).await,
-                };
-                self.response_of(reply, &origin, &destination)
-            }
-            Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
-        };
+        let mut response =
+            match self
+                .ingress
+                .identified(identity, arrived.facts(), &destination, &head.headers)
+            {
+                Ok(origin) => {
+                    let reply = match at {
+                        None => self.elsewhere(&arrived, &origin, body).await,
+                        Some(_) if head.method == Method::POST => {
+                            self.post(&arrived, &origin, Source::Body(body)).await
+                        }
+                        Some(_) => self.other_method(&arrived, &origin).await,
+                    };
+                    self.response_of(reply, &origin, &destination)
+                }
+                Err(denial) => self.deny(&denial, &arrived, &destination, body).await,
+            };
         reply::describe(&mut response, HeaderMap::new());
         response
     }
@@ -276,9 +277,15 @@ fn request_of(
     let mut headers: HeaderMap = meant
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    for (name, value) in trace.headers() {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(HeaderName::from_static(name), value);
+    let own = origin.headers.as_deref().unwrap_or_default().iter();
+    let own = own.map(|(name, value)| (&**name, &**value));
+    let of_trace = trace
+        .headers()
+        .map(|(name, value): (&str, _)| (name, value));
+    for (name, value) in of_trace.chain(own) {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
+            headers.insert(name, value);
         }
     }
     let target = uri

@@ -44,7 +44,14 @@ impl Endpoint {
         let suffix = head.uri.path().strip_prefix(WELL_KNOWN);
         let suffix = suffix.filter(|suffix| suffix.is_empty() || suffix.starts_with('/'));
         let guard = self.settings.guard.load();
-        let resource = suffix.and_then(|path| self.resource_at(path));
+        // A proxy does not remove the prefix of the public URL here.
+        let prefix = guard.public_url().map_or("", |url| url.parts().1);
+        let within = |path: &str| {
+            let rest = path.strip_prefix(prefix)?;
+            let is_below = rest.is_empty() || rest.starts_with('/');
+            self.resource_at(Some(rest).filter(|_| is_below)?)
+        };
+        let resource = suffix.and_then(|path| within(path).or_else(|| self.resource_at(path)));
         let found =
             resource
                 .zip(guard.public_url())

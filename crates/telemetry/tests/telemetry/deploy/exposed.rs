@@ -46,8 +46,10 @@ pub(crate) fn exposed() -> BTreeMap<String, BTreeSet<String>> {
     );
     // Metrics of the audit log and of replicas (`crates/record` and `tests/replicas` check these), and Prometheus' own.
     for (name, labels) in [
-        ("fanlight_audit_entries_total", &["outcome"][..]),
+        ("fanlight_approvals_open", &[][..]),
+        ("fanlight_audit_entries_total", &["outcome"]),
         ("fanlight_audit_exported_total", &["outcome"]),
+        ("fanlight_definitions_held", &[]),
         ("fanlight_replicas", &[]),
         ("fanlight_valkey_connected", &[]),
         ("fanlight_valkey_requests_total", &["outcome"]),
