@@ -68,11 +68,7 @@ impl RequestMatch {
     }
 }
 
-impl fmt::Debug for RequestMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RequestMatch")
-    }
-}
+fanlight_protocol::opaque!(RequestMatch);
 
 /// The dimensions that a limit counts separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
