@@ -1,9 +1,6 @@
 //! The operators' interface to users' connections. The program behind this listener stores them.
 
 use futures_util::future::BoxFuture;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 /// Users' connections to servers.
 ///
@@ -17,27 +14,27 @@ pub trait GrantedConnections: Send + Sync + 'static {
     fn end(&self, id: String) -> BoxFuture<'_, Result<Option<GrantedConnection>, String>>;
 }
 
-/// One user's connection to a server.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct GrantedConnection {
-    /// The id, by which the connection is ended.
-    pub id: String,
-    /// The user's principal, with the issuer.
-    pub principal: String,
-    /// The name of the server.
-    pub server: String,
-    /// Whether the user has deposited a key instead of signing in.
-    pub key: bool,
-    /// The authorization server; null for a key.
-    pub issuer: Option<String>,
-    /// The granted scopes; null if unknown.
-    pub scopes: Option<String>,
-    /// When the user connected.
-    pub since_ms: f64,
-    /// When the access token expires; null if unknown.
-    pub expires_ms: Option<f64>,
-    /// Whether the access token is renewed without the user.
-    pub renewed: bool,
+answers! {
+    /// One user's connection to a server.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GrantedConnection {
+        /// The id, by which the connection is ended.
+        pub id: String,
+        /// The user's principal, with the issuer.
+        pub principal: String,
+        /// The name of the server.
+        pub server: String,
+        /// Whether the user has deposited a key instead of signing in.
+        pub key: bool,
+        /// The authorization server; null for a key.
+        pub issuer: Option<String>,
+        /// The granted scopes; null if unknown.
+        pub scopes: Option<String>,
+        /// When the user connected.
+        pub since_ms: f64,
+        /// When the access token expires; null if unknown.
+        pub expires_ms: Option<f64>,
+        /// Whether the access token is renewed without the user.
+        pub renewed: bool,
+    }
 }

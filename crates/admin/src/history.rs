@@ -1,14 +1,11 @@
 //! The history of servers' states, for operators.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fanlight_canonical::{BackendState, BackendStatus};
-use serde::Serialize;
+use parking_lot::Mutex;
 use tokio::time::sleep;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use crate::Admin;
 use crate::ready::{reason, state};
@@ -24,17 +21,17 @@ const LONGEST: usize = 500;
 #[derive(Debug, Default)]
 pub(crate) struct History(Mutex<HashMap<String, VecDeque<StateChange>>>);
 
-/// A change of a server's state.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct StateChange {
-    at_ms: f64,
-    state: &'static str,
-    /// The reason why it cannot be used.
-    error: Option<String>,
-    /// How many attempts to connect have ended like this, one after the other.
-    times: u32,
+answers! {
+    /// A change of a server's state.
+    #[derive(Clone, Debug, PartialEq)]
+    pub(crate) struct StateChange {
+        at_ms: f64,
+        state: &'static str,
+        /// The reason why it cannot be used.
+        error: Option<String>,
+        /// How many attempts to connect have ended like this, one after the other.
+        times: u32,
+    }
 }
 
 impl StateChange {
@@ -58,7 +55,7 @@ impl History {
 
     /// Records changed states, and forgets servers that no longer exist.
     fn note(&self, status: &[(String, BackendStatus)], at: SystemTime) {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.retain(|name, _| status.iter().any(|(known, _)| known == name));
         for (name, status) in status {
             let error = reason(&status.state)
@@ -92,16 +89,13 @@ impl History {
 
     /// The changes of one server, oldest first.
     pub(crate) fn of(&self, name: &str) -> Vec<StateChange> {
-        self.table()
+        self.0
+            .lock()
             .get(name)
             .into_iter()
             .flatten()
             .cloned()
             .collect()
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, VecDeque<StateChange>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

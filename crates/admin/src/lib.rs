@@ -4,6 +4,18 @@
 //! Requests of clients never wait or take a lock here. Changes by operators go through
 //! [`Operations`]. The page treats everything from servers and clients as hostile text.
 
+/// Structs that the API answers with, in `camelCase`. In tests they have schemas, which are compared
+/// with openapi.json.
+macro_rules! answers {
+    ($($(#[$attribute:meta])* $vis:vis struct $name:ident $(<$life:lifetime>)? { $($fields:tt)* })+) => {$(
+        $(#[$attribute])*
+        #[derive(serde::Serialize)]
+        #[cfg_attr(test, derive(utoipa::ToSchema))]
+        #[serde(rename_all = "camelCase")]
+        $vis struct $name $(<$life>)? { $($fields)* }
+    )+};
+}
+
 mod access;
 mod api;
 mod connections;
@@ -33,7 +45,7 @@ use fanlight_protocol::seal::Keys;
 use fanlight_record::{AuditEvent, AuditLog, Record};
 use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::clients::Clients;
-use http::{Request, StatusCode};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::service::TowerToHyperService;
@@ -197,18 +209,16 @@ pub async fn serve_admin(
             let connection = OperatorConnection(Arc::new(facts_of(&opened)));
             // After the end, the settings may be for another address and require less of a client.
             let has_ended = ending.clone();
-            let service =
-                service_fn(move |mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(connection.clone());
-                    let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
-                    async move {
-                        match answering {
-                            Some(answering) => answering.await,
-                            None => Ok(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, CLOSED)
-                                .into_response()),
-                        }
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(connection.clone());
+                let answering = (!has_ended.is_cancelled()).then(|| service.call(request));
+                async move {
+                    match answering {
+                        Some(answering) => answering.await,
+                        None => Ok(Refusal::unavailable(CLOSED).into_response()),
                     }
-                });
+                }
+            });
             if let Err(error) = serve_http1(opened.stream, service, limits, usage, ending).await {
                 tracing::debug!(%error, "connection to the admin listener broke");
             }

@@ -4,9 +4,6 @@ use std::sync::Arc;
 
 use fanlight_protocol::Json;
 use futures_util::future::BoxFuture;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 /// The configuration in force, and its changes.
 ///
@@ -59,40 +56,40 @@ pub trait Operations: Send + Sync + 'static {
     fn restart(&self, server: String) -> BoxFuture<'_, Result<(), OperationError>>;
 }
 
-/// A rate limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub struct RateLimit {
-    /// The limit in words.
-    pub rule: String,
-    /// The number of requests allowed at once.
-    pub most: usize,
-    /// Requests allowed at once.
-    pub passed: u64,
-    /// Requests that had to wait for their turn.
-    pub waited: u64,
-    /// Requests that it refused.
-    pub refused: u64,
-    /// The number of clients, tools and so on that it currently counts separately.
-    pub keys: usize,
-    /// The heaviest users, largest first.
-    pub nearest: Vec<RateUse>,
-}
+answers! {
+    /// A rate limit.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct RateLimit {
+        /// The limit in words.
+        pub rule: String,
+        /// The number of requests allowed at once.
+        pub most: usize,
+        /// Requests allowed at once.
+        pub passed: u64,
+        /// Requests that had to wait for their turn.
+        pub waited: u64,
+        /// Requests that it refused.
+        pub refused: u64,
+        /// The number of clients, tools and so on that it currently counts separately.
+        pub keys: usize,
+        /// The heaviest users, largest first.
+        pub nearest: Vec<RateUse>,
+    }
 
-/// The use by one key of a limit. Properties that the limit does not distinguish are null.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub struct RateUse {
-    /// The principal, or the address of an unauthenticated client.
-    pub client: Option<String>,
-    /// The path of the endpoint.
-    pub endpoint: Option<String>,
-    /// The server.
-    pub server: Option<String>,
-    /// The server's own name for the tool; empty for unlisted tools.
-    pub tool: Option<String>,
-    /// The number used, of `most`; more if requests are queued.
-    pub used: usize,
+    /// The use by one key of a limit. Properties that the limit does not distinguish are null.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct RateUse {
+        /// The principal, or the address of an unauthenticated client.
+        pub client: Option<String>,
+        /// The path of the endpoint.
+        pub endpoint: Option<String>,
+        /// The server.
+        pub server: Option<String>,
+        /// The server's own name for the tool; empty for unlisted tools.
+        pub tool: Option<String>,
+        /// The number used, of `most`; more if requests are queued.
+        pub used: usize,
+    }
 }
 
 /// The outcome of a reload.

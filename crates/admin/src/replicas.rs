@@ -1,9 +1,6 @@
 //! The other replicas. The program behind this listener knows them.
 
 use fanlight_telemetry::metrics::Family;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 /// The replicas and their common data.
 ///
@@ -16,51 +13,47 @@ pub trait Replicas: Send + Sync + 'static {
     fn metrics(&self) -> Vec<Family>;
 }
 
-/// The replicas and their connection to Valkey.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ReplicasView {
-    /// The id of this replica.
-    pub own: String,
-    /// The epoch of this replica's lease; null without a lease.
-    pub epoch: Option<u64>,
+answers! {
+    /// The replicas and their connection to Valkey.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ReplicasView {
+        /// The id of this replica.
+        pub own: String,
+        /// The epoch of this replica's lease; null without a lease.
+        pub epoch: Option<u64>,
+        /// The connection to Valkey.
+        pub valkey: ValkeyView,
+        /// The live replicas, as last seen.
+        pub members: Vec<ReplicaView>,
+    }
+
     /// The connection to Valkey.
-    pub valkey: ValkeyView,
-    /// The live replicas, as last seen.
-    pub members: Vec<ReplicaView>,
-}
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ValkeyView {
+        /// The URL without user and password.
+        pub url: String,
+        /// Since when the connection is in this state.
+        pub since_ms: f64,
+        /// The problem; null while it is connected.
+        pub trouble: Option<String>,
+    }
 
-/// The connection to Valkey.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ValkeyView {
-    /// The URL without user and password.
-    pub url: String,
-    /// Since when the connection is in this state.
-    pub since_ms: f64,
-    /// The problem; null while it is connected.
-    pub trouble: Option<String>,
-}
-
-/// A replica.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ReplicaView {
-    /// The unique id.
-    pub id: String,
-    /// The epoch of its lease.
-    pub epoch: u64,
-    /// The name of its host.
-    pub name: String,
-    /// The address for other replicas; null if they cannot reach it.
-    pub address: Option<String>,
-    /// The version of its program.
-    pub version: String,
-    /// When it was started.
-    pub since_ms: f64,
-    /// Whether the replica is shutting down. It then only finishes running work.
-    pub is_ending: bool,
+    /// A replica.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ReplicaView {
+        /// The unique id.
+        pub id: String,
+        /// The epoch of its lease.
+        pub epoch: u64,
+        /// The name of its host.
+        pub name: String,
+        /// The address for other replicas; null if they cannot reach it.
+        pub address: Option<String>,
+        /// The version of its program.
+        pub version: String,
+        /// When it was started.
+        pub since_ms: f64,
+        /// Whether the replica is shutting down. It then only finishes running work.
+        pub is_ending: bool,
+    }
 }

@@ -12,8 +12,6 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use crate::operator::{Denied, Role};
 use crate::values::to_json;
@@ -53,12 +51,12 @@ pub(crate) fn answer(value: &impl Serialize) -> Response {
     json(to_json(value))
 }
 
-/// An error.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Error<'a> {
-    /// The problem, and a remedy.
-    error: &'a str,
+answers! {
+    /// An error.
+    pub(crate) struct Error<'a> {
+        /// The problem, and a remedy.
+        error: &'a str,
+    }
 }
 
 /// A refusal: a status, and a message with advice.
@@ -80,6 +78,14 @@ impl Refusal {
 
     pub(crate) fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
     /// The path exists, but not for this HTTP method.

@@ -9,12 +9,12 @@ use crate::Admin;
 use crate::access::Needs;
 use crate::reply::Refusal;
 
-/// A route and its access requirements.
-pub(crate) struct Route {
-    pub(crate) path: &'static str,
-    pub(crate) needs: Needs,
-    pub(crate) serve: fn() -> MethodRouter<Arc<Admin>>,
-}
+/// A route: its path, its access requirements, and its handlers.
+pub(crate) struct Route(
+    pub(crate) &'static str,
+    pub(crate) Needs,
+    pub(crate) fn() -> MethodRouter<Arc<Admin>>,
+);
 
 /// A route that allows only `GET` and `HEAD`.
 pub(crate) fn read<H: Handler<T, Arc<Admin>>, T: 'static>(handler: H) -> MethodRouter<Arc<Admin>> {

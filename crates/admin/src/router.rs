@@ -22,54 +22,24 @@ const INSTANCE: HeaderName = HeaderName::from_static("fanlight-instance");
 
 /// The routes besides the API's.
 const ROUTES: &[Route] = &[
-    Route {
-        path: "/",
-        needs: Needs::Nothing,
-        serve: || read(async || Redirect::permanent("ui")),
-    },
-    Route {
-        path: "/healthz",
-        needs: Needs::Nothing,
-        serve: || read(health),
-    },
+    Route("/", Needs::Nothing, || {
+        read(async || Redirect::permanent("ui"))
+    }),
+    Route("/healthz", Needs::Nothing, || read(health)),
     // The details require a viewer.
-    Route {
-        path: "/readyz",
-        needs: Needs::Nothing,
-        serve: || read(readiness),
-    },
-    Route {
-        path: "/metrics",
-        needs: Needs::Role(Role::Viewer),
-        serve: || read(metrics),
-    },
+    Route("/readyz", Needs::Nothing, || read(readiness)),
+    Route("/metrics", Needs::Role(Role::Viewer), || read(metrics)),
     // The page has no data itself, and asks the API who the reader is.
-    Route {
-        path: "/ui",
-        needs: Needs::Nothing,
-        serve: || read(ui::index),
-    },
-    Route {
-        path: "/ui/",
-        needs: Needs::Nothing,
-        serve: || read(async || Redirect::permanent("../ui")),
-    },
-    Route {
-        path: "/ui/{*file}",
-        needs: Needs::Nothing,
-        serve: || read(ui::file),
-    },
+    Route("/ui", Needs::Nothing, || read(ui::index)),
+    Route("/ui/", Needs::Nothing, || {
+        read(async || Redirect::permanent("../ui"))
+    }),
+    Route("/ui/{*file}", Needs::Nothing, || read(ui::file)),
     // The page itself sends the issuer's parameters from its address to the API.
-    Route {
-        path: "/sign-in/callback",
-        needs: Needs::Nothing,
-        serve: || read(ui::callback),
-    },
-    Route {
-        path: "/sign-in/callback/{issuer}",
-        needs: Needs::Nothing,
-        serve: || read(ui::callback),
-    },
+    Route("/sign-in/callback", Needs::Nothing, || read(ui::callback)),
+    Route("/sign-in/callback/{issuer}", Needs::Nothing, || {
+        read(ui::callback)
+    }),
 ];
 
 /// All routes with their access requirements.
@@ -81,7 +51,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
 /// here.
 pub(crate) fn router(admin: &Arc<Admin>) -> Router {
     let mut router = Router::new();
-    for Route { path, needs, serve } in routes() {
+    for Route(path, needs, serve) in routes() {
         router = router.route(
             path,
             serve().layer(from_fn_with_state((Arc::clone(admin), *needs), require)),
@@ -91,7 +61,7 @@ pub(crate) fn router(admin: &Arc<Admin>) -> Router {
         .fallback(async || {
             let message =
                 "this path does not exist; try /ui, /api/…, /metrics, /healthz or /readyz";
-            Refusal::new(StatusCode::NOT_FOUND, message)
+            Refusal::not_found(message)
         })
         .layer(from_fn_with_state(Arc::clone(admin), require_host))
         .layer(map_response(with_default_headers))
@@ -105,7 +75,7 @@ pub(crate) fn health_router(admin: &Arc<Admin>) -> Router {
         .route("/readyz", read(readiness))
         .fallback(async || {
             let message = "all connections to the admin listener are in use; try later";
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            Refusal::unavailable(message)
         })
         .layer(from_fn_with_state(Arc::clone(admin), require_host))
         .layer(map_response(with_default_headers))
@@ -271,12 +241,7 @@ mod tests {
 
     #[test]
     fn everything_that_changes_needs_an_operator_and_all_of_the_api_an_own_page() {
-        for Route {
-            path,
-            needs,
-            serve: _,
-        } in routes()
-        {
+        for Route(path, needs, _) in routes() {
             let is_public = [
                 "/",
                 "/healthz",

@@ -1,6 +1,5 @@
 //! Settings of the listener.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,15 +110,6 @@ impl Default for AdminSettings {
     }
 }
 
-impl fmt::Debug for AdminSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let token = self.token.as_ref().map(|_| "***");
-        f.debug_struct("AdminSettings")
-            .field("token", &token)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The settings of the listener, which can change while it serves.
 #[derive(Clone)]
 pub struct LiveSettings {
@@ -142,7 +132,6 @@ pub(crate) struct InForce {
 
 impl LiveSettings {
     /// Live settings that begin with `settings`.
-    #[must_use]
     pub fn new(settings: AdminSettings) -> Self {
         let admissions = Arc::new(Admissions::new(accept_limits(&settings)));
         Self {
@@ -299,8 +288,4 @@ fn accept_limits(settings: &AdminSettings) -> AcceptLimits {
     }
 }
 
-impl fmt::Debug for LiveSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.load().settings.fmt(f)
-    }
-}
+fanlight_protocol::opaque!(LiveSettings, AdminSettings);

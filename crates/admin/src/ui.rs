@@ -117,8 +117,7 @@ pub(crate) async fn file(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
-    let asset =
-        asset.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page has no such file"))?;
+    let asset = asset.ok_or_else(|| Refusal::not_found("the page has no such file"))?;
     Ok(asset.response(&headers))
 }
 

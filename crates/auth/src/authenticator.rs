@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fanlight_canonical::identity::Identity;
+use fanlight_canonical::identity::{Claims, Identity, Principal, Scopes, Source, Validity};
 use fanlight_credentials::{
     Authenticate, Authentication, Credentials, Denial, IdToken, SignInError, Signing,
 };
@@ -16,7 +16,6 @@ use crate::keys::Keys;
 use crate::once::UsedOnce;
 use crate::proxy::Proxy;
 use crate::settings::Settings;
-use crate::socket::SocketUsers;
 use crate::token::Tokens;
 use crate::unknown_keys::{self, Asking, UnknownKeys};
 
@@ -58,13 +57,11 @@ impl Default for Policy {
 
 impl Authenticator {
     /// An authenticator with these methods. Without settings, clients are not authenticated.
-    #[must_use]
     pub fn new(settings: Option<&Settings>) -> Self {
         Self::sharing(settings, None)
     }
 
     /// [`Self::new`], for several processes that share values used once.
-    #[must_use]
     pub fn sharing(settings: Option<&Settings>, used: Option<Arc<dyn UsedOnce>>) -> Self {
         let policy = Policy::after(&Policy::default(), settings, used.as_ref());
         Self {
@@ -311,6 +308,45 @@ fn at_endpoint(
     }
 }
 
+/// The issuer of these principals.
+const ISSUER: &str = "fanlight:socket";
+
+/// Users of this machine.
+#[derive(Debug, Default)]
+pub(crate) struct SocketUsers {
+    /// Revokes all identities from sockets.
+    pub(crate) revoked: CancellationToken,
+}
+
+impl SocketUsers {
+    /// The method if it is on; `current` itself if it was.
+    pub(crate) fn after(current: Option<&Arc<Self>>, is_on: bool) -> Option<Arc<Self>> {
+        is_on.then(|| current.cloned().unwrap_or_default())
+    }
+
+    /// The user at the other end; `None` if the connection is not over a Unix socket.
+    pub(crate) fn identity(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Option<Result<Arc<Identity>, Denial>> {
+        let peer = credentials.connection.socket?;
+        let name = format!("uid:{}", peer.user);
+        Some(Ok(Arc::new(Identity {
+            principal: Principal::named(ISSUER, &name),
+            name: name.into(),
+            source: Source::Socket,
+            groups: Arc::default(),
+            scopes: Scopes::All,
+            claims: Claims::default(),
+            endpoints: None,
+            validity: Validity {
+                expires: None,
+                revoked: self.revoked.clone(),
+            },
+        })))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -510,5 +546,38 @@ mod tests {
                 .revoked
                 .is_cancelled()
         );
+    }
+}
+
+#[cfg(test)]
+mod socket_tests {
+    use std::net::SocketAddr;
+
+    use fanlight_credentials::{ConnectionFacts, SocketPeer};
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::testing::at_mcp;
+
+    #[test]
+    fn user_of_a_unix_socket_is_the_principal() {
+        let users = SocketUsers::default();
+        let headers = HeaderMap::new();
+        let shown = |connection: &ConnectionFacts| users.identity(&at_mcp(&headers, connection));
+        let socket = |user| ConnectionFacts {
+            socket: Some(SocketPeer { user, group: 5 }),
+            ..ConnectionFacts::default()
+        };
+        let root = shown(&socket(0)).unwrap().unwrap();
+        assert_eq!(root.principal, Principal::named("fanlight:socket", "uid:0"));
+        assert_ne!(
+            root.principal,
+            shown(&socket(1000)).unwrap().unwrap().principal
+        );
+        let local = ConnectionFacts {
+            peer: Some(SocketAddr::from(([127, 0, 0, 1], 1))),
+            ..ConnectionFacts::default()
+        };
+        assert!(shown(&local).is_none());
     }
 }

@@ -5,7 +5,6 @@
 //! existing keys, since nobody can choose a digest without having its key.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,7 +26,6 @@ const CHECKSUM: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The SHA-256 digest of a key.
-#[must_use]
 pub fn digest(key: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes
@@ -41,15 +39,10 @@ pub fn digest(key: &str) -> [u8; 32] {
 /// key that was not copied completely from an unknown one.
 pub struct NewKey(String);
 
-impl fmt::Debug for NewKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NewKey(***)")
-    }
-}
+fanlight_protocol::opaque!(NewKey);
 
 impl NewKey {
     /// Makes a key; `None` if the system has no random numbers.
-    #[must_use]
     pub fn make() -> Option<Self> {
         let mut key = String::from(KEY_PREFIX);
         let whole = KEY_PREFIX.len() + RANDOM;
@@ -69,7 +62,6 @@ impl NewKey {
     }
 
     /// The key itself.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }

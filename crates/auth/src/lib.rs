@@ -13,7 +13,6 @@ mod oauth_settings;
 mod once;
 mod proxy;
 mod settings;
-mod socket;
 #[cfg(test)]
 mod testing;
 mod token;

@@ -31,7 +31,6 @@ pub enum Reading {
 
 impl KnownIssuer {
     /// The issuer with this key set (RFC 7517); `None` if it has no usable key.
-    #[must_use]
     pub fn new(issuer: &str, audience: &str, key_set: &str) -> Option<Self> {
         let settings = IssuerSettings {
             issuer: issuer.to_owned(),
@@ -47,7 +46,6 @@ impl KnownIssuer {
     }
 
     /// Reads an access token, and verifies its signature if the token could be accepted.
-    #[must_use]
     pub fn read_token(&self, token: &str) -> Reading {
         let Ok(Some(jwt)) = Jwt::read(token) else {
             return Reading::Malformed;
@@ -93,7 +91,6 @@ impl KnownIssuer {
 }
 
 /// Whether an issuer's document is a key set with a usable key.
-#[must_use]
 pub fn is_key_set(document: &[u8]) -> bool {
     KeySet::read(Bytes::copy_from_slice(document), 100).is_ok()
 }

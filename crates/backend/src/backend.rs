@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use fanlight_http::client::{PoolSettings, TcpProbes};
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, Revision, implementation};
 use fanlight_telemetry::BackendTelemetry;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -109,14 +109,12 @@ impl Backend {
     /// answered.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(settings: BackendSettings, shutdown: CancellationToken) -> Arc<Self> {
         Self::resume(settings, None, shutdown)
     }
 
     /// Like [`Backend::start`], with facts about the server from an earlier run (`known`). They
     /// apply until there is a connection.
-    #[must_use]
     pub fn resume(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -500,13 +498,11 @@ impl Backend {
     }
 
     /// Facts about the server, for a later run.
-    #[must_use]
     pub fn known(&self) -> Option<KnownServer> {
         self.pool.known()
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
@@ -542,7 +538,6 @@ impl BackendLife {
     }
 
     /// The server's configured name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -609,7 +604,7 @@ impl BackendClient for Backend {
         }
     }
 
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(self.does_no_harm(call, repeats::RECENTLY))
     }
 
@@ -649,10 +644,7 @@ impl BackendClient for Backend {
         self.pool.end_session(session);
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         Box::pin(self.pool.connection_made(since))
     }
 

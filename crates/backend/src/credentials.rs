@@ -1,21 +1,18 @@
 //! Sources of credentials for servers, apart from configured headers.
 
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::{BackendError, Principal, SignInWish};
 use fanlight_config::settings::Secret;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 
 /// Credentials that are being obtained.
-pub type PendingCredentials =
-    Pin<Box<dyn Future<Output = Result<HeaderMap, NoCredentials>> + Send>>;
+pub type PendingCredentials = BoxFuture<'static, Result<HeaderMap, NoCredentials>>;
 
 /// Environment variables of a process that are being obtained.
-pub type PendingEnvironment =
-    Pin<Box<dyn Future<Output = Result<Vec<(String, Secret)>, NoCredentials>> + Send>>;
+pub type PendingEnvironment = BoxFuture<'static, Result<Vec<(String, Secret)>, NoCredentials>>;
 
 /// A source of credentials for a server. It is asked for each message, so renewed credentials apply
 /// at once.
@@ -48,13 +45,13 @@ pub trait CredentialSource: Send + Sync + 'static {
     }
 
     /// Whether a user has signed in or deposited a key.
-    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn are_there(&self) -> BoxFuture<'static, bool> {
         Box::pin(std::future::ready(false))
     }
 
     /// Waits until the user's current sign-in has succeeded or failed; `None` if none is in
     /// progress.
-    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn signing_in(&self) -> Option<BoxFuture<'static, ()>> {
         None
     }
 }
@@ -70,7 +67,7 @@ pub trait PrincipalCredentials: Send + Sync + 'static {
     }
 
     /// Waits until any principal has signed in or out since this call.
-    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn changed(&self) -> BoxFuture<'static, ()>;
 }
 
 /// Credentials that are available or being obtained.
@@ -143,8 +140,4 @@ impl From<NoCredentials> for BackendError {
     }
 }
 
-impl fmt::Debug for dyn CredentialSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialSource")
-    }
-}
+fanlight_protocol::opaque!(dyn CredentialSource);

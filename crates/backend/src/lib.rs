@@ -23,7 +23,6 @@
 mod backend;
 mod backoff;
 mod concurrency;
-mod connect_tool;
 mod connection;
 pub mod credentials;
 mod handshake;

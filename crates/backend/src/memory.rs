@@ -50,7 +50,6 @@ pub(crate) struct Arriving {
 
 impl MessageMemory {
     /// Memory of `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Budget::new(limit, PART))
     }

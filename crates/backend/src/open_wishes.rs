@@ -4,7 +4,7 @@
 //! the call.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -14,6 +14,7 @@ use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Method, Notification};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The maximum number of remembered links per server; the oldest are forgotten. A constant: clients
@@ -58,7 +59,7 @@ impl OpenWishes {
         if wish.url.is_none() || to.caller.session().is_none() || !opens_links {
             return;
         }
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         table.given.retain(|given| given.at.elapsed() < LONGEST);
         if table.given.len() >= MOST {
             table.given.pop_front();
@@ -74,7 +75,7 @@ impl OpenWishes {
     pub(crate) fn listen(self: &Arc<Self>, listen: &Listen) -> Option<Listener> {
         let caller = listen.context.caller.clone();
         caller.session().filter(|_| listen.interest.session)?;
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         table.last += 1;
         let number = table.last;
         table
@@ -90,7 +91,8 @@ impl OpenWishes {
 
     /// The principals that have received links.
     pub(crate) fn principals(&self) -> HashSet<Principal> {
-        self.lock()
+        self.0
+            .lock()
             .given
             .iter()
             .map(|given| given.caller.principal().clone())
@@ -100,7 +102,7 @@ impl OpenWishes {
     /// Tells the sessions of a principal that it has signed in. Messages that do not fit are lost,
     /// as with any listener.
     pub(crate) fn fulfilled(&self, principal: &Principal) {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         let Table {
             given, listeners, ..
         } = &mut *table;
@@ -123,19 +125,16 @@ impl OpenWishes {
 
     /// Removes a session that has ended.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        self.lock()
+        self.0
+            .lock()
             .given
             .retain(|given| given.caller.session() != Some(session));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut table = self.of.lock();
+        let mut table = self.of.0.lock();
         // A later listener of the same session may have replaced it.
         let is_own = table
             .listeners

@@ -2,12 +2,13 @@
 //! to a limit.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
     FailureDetails, ProcessLine, ProcessOutput, ProcessStream, RunningProcess,
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -82,7 +83,7 @@ impl ProcessLog {
 
     /// Adds a process with this process id, which begins to write.
     pub(crate) fn process(log: &Arc<Self>, id: Option<u32>) -> ProcessLogWriter {
-        let mut lines = log.lines();
+        let mut lines = log.lines.lock();
         lines.processes += 1;
         let number = lines.processes;
         lines.writing.insert(
@@ -104,7 +105,7 @@ impl ProcessLog {
 
     /// All kept lines, and the processes that still write.
     pub(crate) fn output(&self) -> ProcessOutput {
-        let lines = self.lines();
+        let lines = self.lines.lock();
         ProcessOutput {
             lines: lines.kept.iter().cloned().collect(),
             dropped: lines.dropped,
@@ -115,13 +116,14 @@ impl ProcessLog {
 
     /// The processes that still write.
     pub(crate) fn running(&self) -> Vec<RunningProcess> {
-        self.lines().running()
+        self.lines.lock().running()
     }
 
     /// The time of a process's last output on standard error, or of its start; `None` after its
     /// last output.
     pub(crate) fn last_written(&self, process: u64) -> Option<Instant> {
-        self.lines()
+        self.lines
+            .lock()
             .writing
             .get(&process)
             .map(|writing| writing.last)
@@ -129,7 +131,7 @@ impl ProcessLog {
 
     /// The last standard error line of a process that still writes.
     pub(crate) fn last_line(&self, process: u64) -> Option<Arc<str>> {
-        self.lines().writing.get(&process)?.last_line.clone()
+        self.lines.lock().writing.get(&process)?.last_line.clone()
     }
 
     /// The last lines of a process that is ending.
@@ -137,7 +139,7 @@ impl ProcessLog {
         let ended = async {
             loop {
                 let ended = self.ended.notified();
-                if !self.lines().writing.contains_key(&process) {
+                if !self.lines.lock().writing.contains_key(&process) {
                     return;
                 }
                 ended.await;
@@ -145,7 +147,7 @@ impl ProcessLog {
         };
         // A process that it left behind may hold the pipe open.
         let _ = timeout(REST, ended).await;
-        let lines = self.lines();
+        let lines = self.lines.lock();
         let last = |stream| {
             let of_stream = lines
                 .kept
@@ -168,10 +170,6 @@ impl ProcessLog {
             stdout,
             ..FailureDetails::default()
         }
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,14 +194,14 @@ impl ProcessLogWriter {
 
     /// Records whom the process serves.
     pub(crate) fn set_owner(&self, owner: String) {
-        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
             writing.owner = owner;
         }
     }
 
     /// Records output on standard error, possibly only part of a line.
     pub(crate) fn is_writing(&self) {
-        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
             writing.last = Instant::now();
         }
     }
@@ -211,7 +209,7 @@ impl ProcessLogWriter {
     /// Adds a line, whose text must be visible and limited. The oldest lines make room for it.
     pub(crate) fn add(&self, stream: ProcessStream, text: &str) {
         let bytes = text.len() + LINE_BYTES;
-        let mut lines = self.log.lines();
+        let mut lines = self.log.lines.lock();
         if stream == ProcessStream::Stderr
             && !text.trim().is_empty()
             && let Some(writing) = lines.writing.get_mut(&self.number)
@@ -240,7 +238,7 @@ impl ProcessLogWriter {
 
 impl Clone for ProcessLogWriter {
     fn clone(&self) -> Self {
-        if let Some(writing) = self.log.lines().writing.get_mut(&self.number) {
+        if let Some(writing) = self.log.lines.lock().writing.get_mut(&self.number) {
             writing.writers += 1;
         }
         Self {
@@ -252,7 +250,7 @@ impl Clone for ProcessLogWriter {
 
 impl Drop for ProcessLogWriter {
     fn drop(&mut self) {
-        let mut lines = self.log.lines();
+        let mut lines = self.log.lines.lock();
         if let Some(writing) = lines.writing.get_mut(&self.number) {
             writing.writers -= 1;
             if writing.writers == 0 {

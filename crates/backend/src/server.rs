@@ -24,7 +24,6 @@ impl Server {
     /// [`Backend::resume`].
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -57,7 +56,6 @@ impl Server {
     }
 
     /// The server as the core sees it.
-    #[must_use]
     pub fn client(&self) -> Arc<dyn BackendClient> {
         match self {
             Self::One(backend) => Arc::clone(backend) as _,
@@ -66,7 +64,6 @@ impl Server {
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         match self {
             Self::One(backend) => backend.life(),

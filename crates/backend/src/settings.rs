@@ -75,7 +75,6 @@ impl BackendSettings {
     /// `catalogue` may differ: a connection keeps its declaration. So may secrets in headers
     /// ([`crate::Backend::use_credentials`]). Only the maker of `credentials` knows whether they
     /// have the same source.
-    #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         // All fields are named, so that a new setting cannot be forgotten.
         let Self {

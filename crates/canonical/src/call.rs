@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::identity::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Method, RpcError, capability, code};
+use fanlight_protocol::{Era, Json, Method, RpcError, capability, code};
 use fanlight_telemetry::Parent;
 
 use crate::caller::{Caller, SessionKey};
@@ -38,7 +38,7 @@ pub struct CallContext {
     /// The address that the client connects from, if it uses a network.
     pub address: Option<IpAddr>,
     /// The kind of protocol that the client speaks.
-    pub era: ClientEra,
+    pub era: Era,
     /// The client's `Implementation` object, if it gave one.
     pub client_info: Option<Json>,
     /// The client's `ClientCapabilities` object, which limits what the server may ask of it during
@@ -87,27 +87,6 @@ pub struct About {
     pub canary: Option<Box<str>>,
 }
 
-/// The two kinds of protocol that clients speak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ClientEra {
-    /// Sessions that begin with `initialize`.
-    Legacy,
-    /// No sessions.
-    #[default]
-    Modern,
-}
-
-impl ClientEra {
-    /// The era's name for operators.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-        }
-    }
-}
-
 /// The two dialects of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskDialect {
@@ -118,7 +97,6 @@ pub enum TaskDialect {
 }
 
 /// The error for a request that an operator has cancelled.
-#[must_use]
 pub fn cancelled_by_operator() -> RpcError {
     let mut data = ObjectBuilder::new();
     data.member("mayHaveRun", &Json::literal("true"));
@@ -130,13 +108,11 @@ pub fn cancelled_by_operator() -> RpcError {
 impl CallContext {
     /// The context of requests for lists that all clients are served. `trace` is the span of the
     /// request that needs the list, if there is one.
-    #[must_use]
     pub fn for_lists(trace: &Parent) -> Arc<Self> {
         Self::for_lists_with(Self::list_capabilities(), trace)
     }
 
     /// Like [`CallContext::for_lists`], with these capabilities.
-    #[must_use]
     pub fn for_lists_with(capabilities: Json, trace: &Parent) -> Arc<Self> {
         Arc::new(Self {
             capabilities,
@@ -145,7 +121,6 @@ impl CallContext {
     }
 
     /// Like [`CallContext::for_lists_with`], for lists that belong to one principal.
-    #[must_use]
     pub fn for_lists_of(reader: &Principal, capabilities: Json, trace: &Parent) -> Arc<Self> {
         let caller = Caller::request_of(reader.clone());
         Arc::new(Self {
@@ -156,25 +131,21 @@ impl CallContext {
     }
 
     /// The capabilities that Fanlight declares when it reads lists: everything that it knows.
-    #[must_use]
     pub fn list_capabilities() -> Json {
         Json::literal(capability::ALL_OF_MODERN)
     }
 
     /// The context of a request that Fanlight makes on its own behalf.
-    #[must_use]
     pub fn internal() -> Arc<Self> {
         Self::within(&Parent::default())
     }
 
     /// The context of a request that Fanlight makes on its own behalf, as part of `trace`.
-    #[must_use]
     pub fn within(trace: &Parent) -> Arc<Self> {
         Arc::new(Self::own(trace))
     }
 
     /// Whether both requests come from one client, as far as known.
-    #[must_use]
     pub fn is_of_client(&self, other: &Self) -> bool {
         self.caller == other.caller
             || (self.caller.client().is_some()
@@ -185,7 +156,6 @@ impl CallContext {
 
     /// A copy of the context for a request that Fanlight makes for the client without reporting
     /// progress.
-    #[must_use]
     pub fn without_progress(&self) -> Arc<Self> {
         Arc::new(Self {
             wants_progress: false,
@@ -195,7 +165,6 @@ impl CallContext {
     }
 
     /// The client's session, if it has one.
-    #[must_use]
     pub fn session(&self) -> Option<SessionKey> {
         self.caller.session()
     }
@@ -217,7 +186,7 @@ impl CallContext {
             caller: Caller::gateway(),
             peer: Peer::Local,
             address: None,
-            era: ClientEra::default(),
+            era: Era::Modern,
             client_info: None,
             capabilities: Json::empty_object(),
             log_level: None,

@@ -16,7 +16,6 @@ pub struct SessionKey(pub u64);
 
 impl SessionKey {
     /// A key that no other session of this process has.
-    #[must_use]
     pub fn fresh() -> Self {
         Self(next_key())
     }
@@ -54,7 +53,6 @@ pub enum SameClient {
 
 impl SameClient {
     /// The value of the span attribute.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -102,20 +100,17 @@ impl Caller {
     }
 
     /// Fanlight itself.
-    #[must_use]
     pub fn gateway() -> Self {
         Self::new(Principal::gateway().into(), Scope::Gateway)
     }
 
     /// A session of `holder` that this process has opened.
-    #[must_use]
     pub fn session_of(holder: impl Into<Holder>, session: SessionKey) -> Self {
         Self::continued_session_of(holder, session, session.0)
     }
 
     /// A session of `holder` that was opened with this number. Each replica that continues the
     /// session uses the number, and no other session of the holder has it.
-    #[must_use]
     pub fn continued_session_of(
         holder: impl Into<Holder>,
         session: SessionKey,
@@ -125,7 +120,6 @@ impl Caller {
     }
 
     /// One request of `holder` without a session. It equals no other caller of this process.
-    #[must_use]
     pub fn request_of(holder: impl Into<Holder>) -> Self {
         Self::new(holder.into(), Scope::Request(next_key()))
     }
@@ -150,7 +144,6 @@ impl Caller {
 
     /// The sessions at servers recorded with the client's session; `None` if no other replica can
     /// continue it.
-    #[must_use]
     pub fn server_sessions(&self) -> Option<&Arc<ServerSessions>> {
         self.server_sessions.as_ref()
     }
@@ -175,38 +168,32 @@ impl Caller {
     }
 
     /// The sign that tells the client of a request without a session.
-    #[must_use]
     pub fn client(&self) -> Option<SameClient> {
         self.client
     }
 
     /// The client's identity and rights; `None` for requests of Fanlight itself and of operators.
-    #[must_use]
     pub fn identity(&self) -> Option<&Arc<Identity>> {
         self.identity.as_ref()
     }
 
     /// The principal that the request is made for.
-    #[must_use]
     pub fn principal(&self) -> &Principal {
         self.holder.principal()
     }
 
     /// The endpoint that the request came to.
-    #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         self.holder.endpoint()
     }
 
     /// The holder whose handles the request may use.
-    #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
     /// The client's session, if it has one. A legacy server gets a session of its own for each
     /// client session, so that state and capabilities of one client never reach another.
-    #[must_use]
     pub fn session(&self) -> Option<SessionKey> {
         match self.scope {
             Scope::Session(session, _) => Some(session),
@@ -216,7 +203,6 @@ impl Caller {
 
     /// The number that the client's session was opened with. It is the same in each replica that
     /// continues the session.
-    #[must_use]
     pub fn session_opened_as(&self) -> Option<u64> {
         match self.scope {
             Scope::Session(_, opened_as) => Some(opened_as),
@@ -233,7 +219,6 @@ impl Caller {
     }
 
     /// Whether the request is Fanlight's own.
-    #[must_use]
     pub fn is_gateway(&self) -> bool {
         self.scope == Scope::Gateway
     }

@@ -1,11 +1,10 @@
 //! The interface between the core and a server.
-
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Notification, Response};
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::call::{Call, CallContext};
@@ -16,7 +15,7 @@ use crate::listen::{Listen, Listening};
 use crate::process::{ProcessOutput, RunningProcess};
 
 /// The future of a server's answer. Dropping it cancels the request at the server.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+pub type Pending<'a, T> = BoxFuture<'a, Result<T, BackendError>>;
 
 /// One MCP server of any era and transport.
 pub trait BackendClient: Send + Sync + 'static {
@@ -43,7 +42,7 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// Whether a request does no harm if it runs twice. It reads by definition, or it calls a tool
     /// that the server has described as repeatable within the last few seconds.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         let _ = call;
         Box::pin(std::future::ready(false))
     }
@@ -95,10 +94,7 @@ pub trait BackendClient: Send + Sync + 'static {
     /// Waits for a connection made later than `since`, and returns when the last one was made. It
     /// is Fanlight's own connection, or a client's while Fanlight's rests. Earlier readings may be
     /// outdated, because the server may be another process.
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         let _ = since;
         Box::pin(std::future::pending())
     }
@@ -262,13 +258,11 @@ pub enum BackendState {
 impl BackendState {
     /// Whether requests can be sent. An ejected server counts, since only calls show that it answers
     /// again, and a gateway that is not ready gets none.
-    #[must_use]
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Ready | Self::Idle | Self::Ejected { .. })
     }
 
     /// The order of states of which one has to represent a server, the best first.
-    #[must_use]
     pub fn rank(&self) -> u8 {
         match self {
             Self::Ready => 0,

@@ -22,7 +22,6 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// The endpoint at this path.
-    #[must_use]
     pub fn at(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         match &*path {
@@ -32,7 +31,6 @@ impl Endpoint {
     }
 
     /// The endpoint's path, unless it is the default endpoint.
-    #[must_use]
     pub fn path(&self) -> Option<&Arc<str>> {
         match self {
             Self::At(path) => Some(path),
@@ -41,7 +39,6 @@ impl Endpoint {
     }
 
     /// The endpoint's path, also if it is the default endpoint.
-    #[must_use]
     pub fn full_path(&self) -> &str {
         self.path().map_or(DEFAULT_PATH, |path| path)
     }
@@ -57,7 +54,6 @@ pub struct Holder {
 
 impl Holder {
     /// `principal` at `endpoint`.
-    #[must_use]
     pub const fn new(principal: Principal, endpoint: Endpoint) -> Self {
         Self {
             principal,
@@ -66,20 +62,17 @@ impl Holder {
     }
 
     /// The principal.
-    #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
     /// The endpoint.
-    #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
     /// The holder's bytes, which differ for each holder and are equal in every process. Seals for a
     /// client are bound to them.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let principal = self.principal.to_bytes();
         let length = u64::try_from(principal.len())

@@ -206,7 +206,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// The outcome's name on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -222,7 +221,6 @@ impl Outcome {
 
 impl BackendError {
     /// The failure for an HTTP status. `pause` is the pause that the server asks for.
-    #[must_use]
     pub fn of_status(status: u16, pause: Option<Duration>) -> Self {
         pause.map_or(Self::Status { status }, |pause| Self::Overloaded {
             status,
@@ -280,7 +278,6 @@ impl BackendError {
     }
 
     /// The details of a failure to connect.
-    #[must_use]
     pub fn details(&self) -> Option<&FailureDetails> {
         match self {
             Self::NotConnected { details, .. } => details.as_deref(),
@@ -289,7 +286,6 @@ impl BackendError {
     }
 
     /// The failure for operators, without the details.
-    #[must_use]
     pub fn what(&self) -> String {
         match self {
             Self::NotConnected { cause, .. } => not_connected(cause),
@@ -298,7 +294,6 @@ impl BackendError {
     }
 
     /// Whether nothing could be sent because there was no connection or process.
-    #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -308,13 +303,11 @@ impl BackendError {
     }
 
     /// The text for clients.
-    #[must_use]
     pub fn for_clients(&self) -> impl fmt::Display + '_ {
         ForClients(self)
     }
 
     /// The sign-in that the user has to do first, if that is the failure.
-    #[must_use]
     pub fn sign_in(&self) -> Option<&SignInWish> {
         match self {
             Self::SignInWanted(wish) => Some(wish),
@@ -324,7 +317,6 @@ impl BackendError {
     }
 
     /// The pause that the server asks for.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Overloaded { pause, .. } => Some(*pause),
@@ -334,7 +326,6 @@ impl BackendError {
     }
 
     /// Whether the server may have carried out the request. If not, sending it again is safe.
-    #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -364,7 +355,6 @@ impl BackendError {
     }
 
     /// The outcome that a merged answer reports for the server.
-    #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NotConnected { cause, .. } | Self::Unfinished { cause } => cause.outcome(),
@@ -391,7 +381,6 @@ impl BackendError {
     }
 
     /// The class of error for spans and metrics.
-    #[must_use]
     pub fn error_type(&self) -> ErrorType {
         match self {
             Self::Unreachable { .. } => ErrorType::ConnectFailed,

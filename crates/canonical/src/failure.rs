@@ -47,7 +47,6 @@ pub enum RemedyKind {
 
 impl FailureDetails {
     /// Details with only a remedy.
-    #[must_use]
     pub fn of_remedy(kind: RemedyKind, text: impl Into<Arc<str>>) -> Self {
         Self {
             remedy: Some(Remedy {
@@ -59,7 +58,6 @@ impl FailureDetails {
     }
 
     /// Whether there are no details.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stderr.is_empty()
             && self.stdout.is_empty()
@@ -105,7 +103,6 @@ impl fmt::Display for FailureDetails {
 
 impl RemedyKind {
     /// The end of a sentence for clients, who can only ask the operator.
-    #[must_use]
     pub fn for_clients(self) -> &'static str {
         match self {
             Self::Program => {

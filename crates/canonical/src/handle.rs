@@ -97,13 +97,11 @@ impl ProcessRun {
     }
 
     /// The run with these bytes.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(bytes)
     }
 
     /// Parses the text form of a run.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = u64::from_str_radix(text, 16).ok()?;
         Some(Self(number.to_be_bytes())).filter(|run| run.to_string() == text)
@@ -173,7 +171,6 @@ impl HandleSeal {
 
     /// Makes a handle that only `holder` can use, as URL-safe text. `None` if the cipher fails,
     /// which it has no reason to.
-    #[must_use]
     pub fn seal(&self, kind: HandleKind, content: &[u8], holder: &Holder) -> Option<String> {
         self.seal.seal_for(
             &[&[kind.number()][..], &self.run.0, content].concat(),
@@ -200,7 +197,6 @@ impl HandleSeal {
 
     /// Makes a random handle for state that this process keeps under the handle itself. All have
     /// the same size.
-    #[must_use]
     pub fn fresh(&self, kind: HandleKind, holder: &Holder) -> Option<String> {
         let mut random = [0; RANDOM];
         getrandom::fill(&mut random).ok()?;
@@ -222,13 +218,11 @@ impl HandleSeal {
     }
 
     /// Makes the id of a task that this process keeps.
-    #[must_use]
     pub fn fresh_task(&self, holder: &Holder) -> Option<String> {
         Some(format!("{TASK}{}", self.fresh(HandleKind::Task, holder)?))
     }
 
     /// Whether the id of a task has the form of those that Fanlight makes.
-    #[must_use]
     pub fn is_task(id: &str) -> bool {
         id.starts_with(TASK)
     }
@@ -244,7 +238,6 @@ impl HandleSeal {
     /// A tag that distinguishes ids under the handle `of` from all ids under other handles, kinds,
     /// holders and runs. It is for ids that are too many to be sealed one by one, and are valid
     /// only together with the handle.
-    #[must_use]
     pub fn tag(&self, kind: HandleKind, of: &str, holder: &Holder) -> Tag {
         self.seal.tag_for(
             &[&[kind.number()][..], &self.run.0, of.as_bytes()].concat(),
@@ -253,13 +246,11 @@ impl HandleSeal {
     }
 
     /// The name of the sealing key: a hash that does not reveal the key.
-    #[must_use]
     pub fn key_name(&self) -> &str {
         self.seal.name()
     }
 
     /// Whether one of the keys has this name.
-    #[must_use]
     pub fn has_key(&self, name: &str) -> bool {
         self.seal.names().any(|known| known == name)
     }

@@ -29,9 +29,7 @@ mod session_request;
 
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
-pub use call::{
-    About, AuditFacts, Call, CallContext, ClientEra, TaskDialect, cancelled_by_operator,
-};
+pub use call::{About, AuditFacts, Call, CallContext, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
 pub use client::{

@@ -45,13 +45,11 @@ pub struct Interest {
 
 impl Interest {
     /// Whether nothing is wanted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Whether it contains only changes of lists and messages to the session.
-    #[must_use]
     pub fn is_about_lists_and_session(&self) -> bool {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
     }
@@ -101,19 +99,7 @@ impl Listening {
     }
 }
 
-impl std::fmt::Debug for Listening {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listening")
-            .field("honoured", &self.honoured)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for ListeningGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ListeningGuard")
-    }
-}
+fanlight_protocol::opaque!(ListeningGuard, Listening);
 
 /// Pauses between attempts, which double from the shortest to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,7 +93,6 @@ pub struct MessageReceiver(mpsc::Receiver<Box<ServerMessage>>);
 
 impl ServerMessages {
     /// A channel that holds at most `capacity` messages.
-    #[must_use]
     pub fn channel(capacity: usize) -> (Self, MessageReceiver) {
         let (sender, receiver) = mpsc::channel(capacity.clamp(1, Semaphore::MAX_PERMITS));
         (
@@ -106,7 +105,6 @@ impl ServerMessages {
     }
 
     /// A sender that drops every message: notifications are lost and requests stay unanswered.
-    #[must_use]
     pub fn discard() -> Self {
         Self::default()
     }
@@ -114,7 +112,6 @@ impl ServerMessages {
     /// A sender to the same channel that passes each message through `map`, which may change or
     /// drop it. The transport calls `map` for each message as it is sent, so `map` must not block.
     /// It is not called if messages are discarded.
-    #[must_use]
     pub fn mapped(
         &self,
         map: impl Fn(ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static,
@@ -130,7 +127,6 @@ impl ServerMessages {
     }
 
     /// Whether the receiver still exists.
-    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.sender
             .as_ref()
@@ -199,20 +195,12 @@ impl MessageReceiver {
     }
 
     /// Whether no message is waiting.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl std::fmt::Debug for ServerMessages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerMessages")
-            .field("connected", &self.is_connected())
-            .field("mapped", &self.map.is_some())
-            .finish()
-    }
-}
+fanlight_protocol::opaque!(ServerMessages);
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,6 @@ pub enum Peer {
 
 impl Peer {
     /// The peer of a request of `principal` from `address`.
-    #[must_use]
     pub fn of(principal: &Principal, address: Option<IpAddr>) -> Self {
         match address {
             _ if !principal.is_anonymous() => Self::Principal(principal.clone()),
@@ -33,7 +32,6 @@ impl Peer {
     }
 
     /// The peer's bytes, which differ for each peer and are equal in every process.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Local => vec![0],

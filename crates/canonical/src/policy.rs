@@ -80,7 +80,6 @@ pub struct AmbiguousArguments(Box<str>);
 
 impl AmbiguousArguments {
     /// Creates the error with a message for the client.
-    #[must_use]
     pub fn new(message: &str) -> Self {
         Self(message.into())
     }
@@ -124,7 +123,6 @@ impl PolicyAction {
     ];
 
     /// The action's name in policies.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -171,7 +169,6 @@ impl PolicyKind {
     ];
 
     /// The kind of a URI in a request: a template if it has a variable.
-    #[must_use]
     pub fn of_uri(uri: &str) -> Self {
         if uri.contains('{') {
             Self::Template
@@ -194,7 +191,6 @@ impl PolicyKind {
     }
 
     /// The kind's name in policies.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "Tool",
@@ -224,7 +220,6 @@ pub struct PolicyItem<'a> {
 
 impl<'a> PolicyItem<'a> {
     /// A server as an item.
-    #[must_use]
     pub fn of_server(server: &'a str) -> Self {
         Self {
             kind: PolicyKind::Server,
@@ -257,7 +252,6 @@ pub struct PolicySubject {
 
 impl PolicySubject {
     /// The item that the decision was about.
-    #[must_use]
     pub fn item(&self) -> PolicyItem<'_> {
         let Self {
             kind,
@@ -286,7 +280,6 @@ pub struct Verdict {
 
 impl Verdict {
     /// A verdict that no policy made.
-    #[must_use]
     pub fn of_nothing(outcome: PolicyOutcome) -> Self {
         Self {
             outcome,
@@ -318,13 +311,11 @@ pub enum PolicyOutcome {
 
 impl PolicyOutcome {
     /// Whether the action is forbidden.
-    #[must_use]
     pub fn is_denial(&self) -> bool {
         matches!(self, Self::Denied | Self::Hidden)
     }
 
     /// The outcome's name for operators.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Allowed => "allow",

@@ -54,7 +54,6 @@ pub enum ProcessStream {
 
 impl ProcessStream {
     /// The stream's name in the operators' API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stderr => "stderr",

@@ -6,13 +6,13 @@
 //! alone, and so to its holder.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use fanlight_protocol::Json;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The most servers whose sessions are kept. No option: other servers get new sessions.
@@ -32,7 +32,7 @@ const IDS: i64 = 1 << 24;
 const SPARE_IDS: i64 = 1 << 10;
 
 /// The future of a request to the client edge.
-pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Keeping<'a, T> = BoxFuture<'a, T>;
 
 /// A session at a server, with everything that a process needs to continue it.
 #[derive(Clone)]
@@ -103,7 +103,6 @@ impl ServerSession {
 
 /// The place of a server: its name, and a digest of how to reach it. So no server gets another
 /// one's session id.
-#[must_use]
 pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -> Arc<str> {
     let mut digest = Context::new(&SHA256);
     for part in reached_by {
@@ -121,7 +120,6 @@ pub fn place_of<'a>(name: &str, reached_by: impl IntoIterator<Item = &'a str>) -
 
 impl ServerSessions {
     /// The sessions that another process has opened, by the places of their servers.
-    #[must_use]
     pub fn continuing(sessions: impl IntoIterator<Item = (Box<str>, ServerSession)>) -> Self {
         let of_other = |(place, session): (_, ServerSession)| {
             let moves = session
@@ -167,9 +165,9 @@ impl ServerSessions {
     }
 
     /// All sessions, by place.
-    #[must_use]
     pub fn all(&self) -> Vec<(Box<str>, ServerSession)> {
-        self.lock()
+        self.state
+            .lock()
             .sessions
             .iter()
             .map(|(place, entry)| (place.clone(), entry.session.clone()))
@@ -177,23 +175,21 @@ impl ServerSessions {
     }
 
     /// Whether there are no sessions.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.lock().sessions.is_empty()
+        self.state.lock().sessions.is_empty()
     }
 
     /// The number of changes so far.
-    #[must_use]
     pub fn changes(&self) -> u64 {
-        self.lock().changes
+        self.state.lock().changes
     }
 
     /// Whether another process opened a session at the server of this name that no connection here
     /// uses yet.
-    #[must_use]
     pub fn are_waiting_at(&self, name: &str) -> bool {
         let is_at = |place: &str| place.rsplit_once('\n').is_some_and(|(of, _)| of == name);
-        self.lock()
+        self.state
+            .lock()
             .sessions
             .iter()
             .any(|(place, entry)| !entry.is_used && is_at(place))
@@ -201,20 +197,19 @@ impl ServerSessions {
 
     /// Whether the client's session has ended here, because it is over or another process continues
     /// it.
-    #[must_use]
     pub fn are_given_up(&self) -> bool {
-        !matches!(self.lock().fate, Fate::Open)
+        !matches!(self.state.lock().fate, Fate::Open)
     }
 
     /// Ends the client's session. `is_ours` tells whether this process kept it until then.
     pub fn end(&self, is_ours: watch::Receiver<Option<bool>>) {
-        self.lock().fate = Fate::Ended(is_ours);
+        self.state.lock().fate = Fate::Ended(is_ours);
     }
 
     /// Leaves the sessions to another process. This process continues none of them, and ends none
     /// with a connection.
     pub fn leave(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.fate = Fate::Left;
         state
             .sessions
@@ -224,7 +219,7 @@ impl ServerSessions {
 
     async fn may_end(&self) -> bool {
         loop {
-            let fate = self.lock().fate.clone();
+            let fate = self.state.lock().fate.clone();
             match (fate, self.keeper.get()) {
                 (Fate::Left, _) => return false,
                 (Fate::Ended(mut is_ours), _) => {
@@ -241,17 +236,12 @@ impl ServerSessions {
                         None => false,
                     };
                     // The session may have ended meanwhile.
-                    if is_kept || matches!(self.lock().fate, Fate::Open) {
+                    if is_kept || matches!(self.state.lock().fate, Fate::Open) {
                         return is_kept;
                     }
                 }
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,9 +263,9 @@ pub struct RequestIds {
 
 impl SessionAt {
     /// Whether another process opened the session, and no connection here uses it yet.
-    #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.sessions
+            .state
             .lock()
             .sessions
             .get(&*self.place)
@@ -284,10 +274,10 @@ impl SessionAt {
 
     /// The request ids for a connection to the server: from the session's range, or the first range
     /// if there is no session.
-    #[must_use]
     pub fn request_ids(&self) -> RequestIds {
         let range = self
             .sessions
+            .state
             .lock()
             .sessions
             .get(&*self.place)
@@ -300,9 +290,8 @@ impl SessionAt {
 
     /// Takes the session that another process opened. Returns it once; a connection here then uses
     /// it.
-    #[must_use]
     pub fn take(&self) -> Option<ServerSession> {
-        let mut state = self.sessions.lock();
+        let mut state = self.sessions.state.lock();
         let entry = state
             .sessions
             .get_mut(&*self.place)
@@ -315,7 +304,7 @@ impl SessionAt {
     /// it before.
     pub async fn opened(&self, session: ServerSession) {
         {
-            let mut state = self.sessions.lock();
+            let mut state = self.sessions.state.lock();
             state.sessions.remove(&*self.place);
             let bytes: usize = state
                 .sessions
@@ -345,7 +334,7 @@ impl SessionAt {
     }
 
     fn forget(&self, is_meant: impl FnOnce(&ServerSession) -> bool) {
-        let mut state = self.sessions.lock();
+        let mut state = self.sessions.state.lock();
         if state
             .sessions
             .get(&*self.place)
@@ -374,27 +363,12 @@ impl RequestIds {
     }
 
     /// The number of the id range for a session that is opened now.
-    #[must_use]
     pub fn moves(&self) -> u16 {
         u16::try_from((self.next.load(Ordering::Relaxed) + SPARE_IDS) / IDS).unwrap_or(u16::MAX)
     }
 }
 
-impl fmt::Debug for ServerSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSession")
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ServerSessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSessions")
-            .field("count", &self.lock().sessions.len())
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(ServerSession, ServerSessions);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,9 @@
 //! A running request of a client's session, with its ids on both sides.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use fanlight_protocol::{Json, Notification};
+use parking_lot::Mutex;
 
 /// A running request of a client's session. The client edge creates it, and the server edge records
 /// how the request was sent. So a client notification that names the request can follow it.
@@ -38,7 +39,6 @@ pub struct SentAs {
 
 impl SessionRequest {
     /// A request with the client's own progress token.
-    #[must_use]
     pub fn new(progress_token: Option<Json>) -> Self {
         Self {
             progress_token,
@@ -47,14 +47,13 @@ impl SessionRequest {
     }
 
     /// The client's own progress token.
-    #[must_use]
     pub fn progress_token(&self) -> Option<&Json> {
         self.progress_token.as_ref()
     }
 
     /// Records that the request has been sent to a server.
     pub fn sent_to(&self, backend: &Arc<str>, named: SentAs) {
-        let mut sent = self.sent();
+        let mut sent = self.sent.lock();
         *sent = match &*sent {
             Sent::To { backend: known, .. } if known != backend => Sent::ToSeveral,
             Sent::ToSeveral => Sent::ToSeveral,
@@ -66,19 +65,14 @@ impl SessionRequest {
     }
 
     /// The server's ids for the request, if it was sent to this server alone.
-    #[must_use]
     pub fn at(&self, backend: &str) -> Option<SentAs> {
-        match &*self.sent() {
+        match &*self.sent.lock() {
             Sent::To {
                 backend: known,
                 named,
             } if **known == *backend => Some(*named),
             _ => None,
         }
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Sent> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -41,7 +41,6 @@ pub const END: rustix::process::Signal = rustix::process::Signal::TERM;
 pub const KILL: rustix::process::Signal = rustix::process::Signal::QUIT;
 
 /// Runs `fanlight child-guard`.
-#[must_use]
 pub fn run() -> ExitCode {
     match guard::run() {
         Ok(end) => end.imitate(),
@@ -50,7 +49,6 @@ pub fn run() -> ExitCode {
 }
 
 /// Runs `fanlight child-sandbox`, until the process becomes the server.
-#[must_use]
 pub fn run_sandbox() -> ExitCode {
     sandbox::run()
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, IsTerminal as _};
-use std::sync::{Mutex, PoisonError};
 
 use fanlight_config::Input;
 use fanlight_protocol::visible::escaped_lines;
+use parking_lot::Mutex;
 
 use crate::out::complain;
 
@@ -15,11 +15,7 @@ static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// The earlier answer for an input.
 pub fn remembered(input: &Input) -> Option<String> {
-    GIVEN
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get(&input.id)
-        .cloned()
+    GIVEN.lock().get(&input.id).cloned()
 }
 
 /// The value of an input. If it is new and there is a terminal, the user is asked; an empty answer
@@ -32,10 +28,7 @@ pub fn ask(input: &Input) -> Option<String> {
         return None;
     }
     let value = answer(input)?;
-    GIVEN
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(input.id.clone(), value.clone());
+    GIVEN.lock().insert(input.id.clone(), value.clone());
     Some(value)
 }
 

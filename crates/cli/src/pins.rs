@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -18,6 +18,7 @@ use fanlight_gateway::pins::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Unreadable;
 use fanlight_record::{AuditEvent, PinnedDefinition, Record};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::replace::{self, NewFile};
@@ -310,11 +311,6 @@ impl Pins {
         self.mode == PinMode::Hold
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
-        // Nothing that can panic runs under this lock.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The difference between a definition and the approved one, if any.
     fn objection<'a>(
         &'a self,
@@ -348,7 +344,8 @@ impl Pins {
         }
         let fingerprint = fingerprint(&[kind.noun(), name, text.as_text()]);
         let known = self
-            .seen()
+            .seen
+            .lock()
             .get_mut(server)
             .and_then(|seen| seen.get(&fingerprint));
         if let Some(is_admitted) = known {
@@ -371,7 +368,8 @@ impl Pins {
             let outcome = if is_admitted { "passed" } else { "held" };
             self.tell(&key, outcome, Some(objection), omitted);
         }
-        self.seen()
+        self.seen
+            .lock()
             .entry(key.server)
             .or_default()
             .insert(fingerprint, is_admitted);

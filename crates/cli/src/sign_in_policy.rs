@@ -6,12 +6,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fanlight_canonical::identity::Identity;
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, DEFAULT_PATH, Endpoint, Holder, Policy as _, PolicyAction,
-    PolicyItem, PolicyOutcome,
+    CallContext, Caller, DEFAULT_PATH, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
+    PolicyOutcome,
 };
 use fanlight_config::Config;
 use fanlight_grants::SignInRules;
 use fanlight_policy::Policies;
+use fanlight_protocol::Era;
 
 /// Decides who may sign in to which server.
 #[derive(Debug, Default)]
@@ -71,7 +72,7 @@ impl SignInRules for PolicyOfSigningIn {
             CallContext {
                 caller,
                 address,
-                era: ClientEra::Modern,
+                era: Era::Modern,
                 ..(*CallContext::internal()).clone()
             }
         });

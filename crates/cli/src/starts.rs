@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendState, BackendStatus, Starting};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::visible::plain;
+use parking_lot::Mutex;
 use terminal_size::{Width, terminal_size_of};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -33,7 +33,7 @@ static DRAWN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Draws other lines at the bottom of the terminal.
 fn redraw(lines: Vec<String>) {
-    let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut drawn = DRAWN.lock();
     // A terminal that is gone shows nothing.
     let _ = io::stderr().write_all((erasure(&drawn) + &lines.concat()).as_bytes());
     *drawn = lines;
@@ -41,7 +41,7 @@ fn redraw(lines: Vec<String>) {
 
 /// Writes something above the drawing.
 fn above_drawing<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let drawn = DRAWN.lock();
     if drawn.is_empty() {
         return write();
     }

@@ -3,7 +3,6 @@
 
 use std::future::ready;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -30,6 +29,7 @@ use fanlight_protocol::seal::Keys;
 use fanlight_record::AuditLog;
 use fanlight_replicas::Replicas;
 use fanlight_replicas::keys;
+use futures_util::future::BoxFuture;
 use http::HeaderName;
 use tokio::task::spawn_blocking;
 use url::Url;
@@ -514,11 +514,7 @@ struct LazyPages {
     pages: OnceLock<Option<SignInPages>>,
 }
 
-impl std::fmt::Debug for LazyPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LazyPages")
-    }
-}
+fanlight_protocol::opaque!(LazyPages);
 
 impl LazyPages {
     fn get(&self) -> Option<&SignInPages> {
@@ -563,7 +559,7 @@ impl PrincipalCredentials for Unusable {
         Arc::new(self.clone())
     }
 
-    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn changed(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::pending())
     }
 }
@@ -663,7 +659,7 @@ impl PrincipalCredentials for OfServer {
         self.has_connect_tool
     }
 
-    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn changed(&self) -> BoxFuture<'static, ()> {
         Box::pin(self.grants.changed())
     }
 }
@@ -707,7 +703,7 @@ impl PrincipalCredentials for OfProcess {
         }
     }
 
-    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn changed(&self) -> BoxFuture<'static, ()> {
         Box::pin(self.grants.changed())
     }
 }
@@ -739,7 +735,7 @@ impl CredentialSource for Variables {
         }))
     }
 
-    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn are_there(&self) -> BoxFuture<'static, bool> {
         let users = self.0.clone();
         Box::pin(async move {
             for (_, user) in &users {
@@ -751,7 +747,7 @@ impl CredentialSource for Variables {
         })
     }
 
-    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn signing_in(&self) -> Option<BoxFuture<'static, ()>> {
         self.0.iter().find_map(|(_, user)| user.signing_in())
     }
 }
@@ -865,12 +861,12 @@ impl CredentialSource for OfUser {
             .map(|wanted| self.wish.for_user(&wanted))
     }
 
-    fn are_there(&self) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn are_there(&self) -> BoxFuture<'static, bool> {
         let access = self.access.clone();
         Box::pin(async move { access.is_there().await })
     }
 
-    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn signing_in(&self) -> Option<BoxFuture<'static, ()>> {
         Some(Box::pin(self.access.signing_in()?))
     }
 }
@@ -926,7 +922,7 @@ impl CredentialSource for ByExchange {
             .then(|| self.wish.for_user(&Wanted::default()))
     }
 
-    fn signing_in(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    fn signing_in(&self) -> Option<BoxFuture<'static, ()>> {
         Some(Box::pin(self.access.signing_in()?))
     }
 }

@@ -115,14 +115,12 @@ pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded,
 }
 
 /// Whether a server has an option or another key of this name.
-#[must_use]
 pub fn is_server_option(key: &str) -> bool {
     Server::SECTION.find(key).is_some()
 }
 
 /// Whether a change of an option takes effect at a reload, instead of after a restart. `section` is
 /// `limits` or `timeouts`, or empty for the top level.
-#[must_use]
 pub fn is_live(section: &str, key: &str) -> bool {
     let section = match section {
         "limits" => Limits::SECTION,
@@ -161,7 +159,6 @@ pub fn parse(
 /// The number of possible keys in a file, each counted once for each kind of section. It leaves out
 /// other programs' names of options, former keys that are still read, and `$schema`, which Fanlight
 /// does not read.
-#[must_use]
 pub fn option_count() -> usize {
     let keys = sections()
         .into_iter()

@@ -24,7 +24,6 @@ const SIZE_UNITS: &[(&str, u64)] = &[
 /// than `u64` seconds.
 ///
 /// humantime would not do: it takes spaces and words, and neither fractions nor plain numbers.
-#[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
     if let Some((seconds, "")) = split_amount(text) {
         return Duration::try_from_secs_f64(seconds).ok();

@@ -24,7 +24,6 @@ pub struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// An environment with variables only: nobody is asked, and secrets outside of files are not
     /// read.
-    #[must_use]
     pub fn of_variables(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             variable,
@@ -35,7 +34,6 @@ impl<'a> Environment<'a> {
 
     /// The same environment, but secrets outside of files count as present, for readers that only
     /// look at the configuration.
-    #[must_use]
     pub fn with_unread_secrets(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self {
             secret: &|_| Ok("unread".to_owned()),

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
+use futures_util::future::BoxFuture;
 
 use crate::Credentials;
 use crate::sign_in::{IdToken, SignInError, Signing};
@@ -17,7 +16,7 @@ pub enum Authentication<'a> {
     /// The identity is known.
     Ready(Result<Arc<Identity>, Denial>),
     /// An issuer has to be asked.
-    Pending(Pin<Box<dyn Future<Output = Result<Arc<Identity>, Denial>> + Send + 'a>>),
+    Pending(BoxFuture<'a, Result<Arc<Identity>, Denial>>),
 }
 
 impl Authentication<'_> {
@@ -34,14 +33,7 @@ impl Authentication<'_> {
     }
 }
 
-impl fmt::Debug for Authentication<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready(outcome) => f.debug_tuple("Ready").field(outcome).finish(),
-            Self::Pending(_) => f.write_str("Pending"),
-        }
-    }
-}
+fanlight_protocol::opaque!(Authentication<'_>);
 
 /// Authenticates requests.
 pub trait Authenticate: Send + Sync + fmt::Debug {

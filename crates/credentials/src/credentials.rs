@@ -1,6 +1,5 @@
 //! The credentials in a request.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -48,23 +47,11 @@ pub struct Credentials<'a> {
     pub endpoint: &'a str,
 }
 
-impl fmt::Debug for Credentials<'_> {
-    /// Without the header fields, which contain secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("method", self.method)
-            .field("path", &self.path)
-            .field("connection", self.connection)
-            .field("client", &self.client)
-            .field("endpoint", &self.endpoint)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Credentials<'_>);
 
 /// The URL of the resource at `path` of a listener that clients reach at `public_url`. Tokens are
 /// issued for it (RFC 8707) and metadata name it (RFC 9728). It has no slash at the end (2026-07-28
 /// basic/authorization, Canonical Server URI).
-#[must_use]
 pub fn resource_url(public_url: &str, path: &str) -> String {
     format!(
         "{}{}",

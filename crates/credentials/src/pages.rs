@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
-use std::pin::Pin;
 
+use futures_util::future::BoxFuture;
 use http::Response;
 use http::request::Parts;
 
 use crate::ConnectionFacts;
 
 /// The future of a page: HTML or JSON as its header says, or an empty body.
-pub type PendingPage<'a> = Pin<Box<dyn Future<Output = Response<String>> + Send + 'a>>;
+pub type PendingPage<'a> = BoxFuture<'a, Response<String>>;
 
 /// The pages of the clients' listener. It never asks here for the path of an endpoint.
 pub trait Pages: Send + Sync + fmt::Debug {
@@ -37,17 +37,9 @@ pub struct PageRequest<'a> {
     pub public_url: Option<&'a str>,
 }
 
-impl fmt::Debug for PageRequest<'_> {
-    /// Without possible secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageRequest")
-            .field("method", &self.head.method)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(PageRequest<'_>);
 
 /// Escapes text for HTML, including attributes.
-#[must_use]
 pub fn escaped_html(text: &str) -> Cow<'_, str> {
     if !text.contains(['&', '<', '>', '"', '\'']) {
         return text.into();

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fanlight_canonical::identity::Identity;
+use futures_util::future::BoxFuture;
 
 /// The future of an issuer's answer.
-pub type Signing<'a, T> = Pin<Box<dyn Future<Output = Result<T, SignInError>> + Send + 'a>>;
+pub type Signing<'a, T> = BoxFuture<'a, Result<T, SignInError>>;
 
 /// Signs people in at issuers of `auth`, by the authorization code flow with PKCE (OpenID Connect Core 1.0, 3.1; RFC 7636).
 pub trait SignIn: Send + Sync + fmt::Debug {
@@ -32,7 +32,7 @@ pub trait SignIn: Send + Sync + fmt::Debug {
 }
 
 /// The future of an operation on common records. The error is for operators.
-pub type Keeping<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+pub type Keeping<'a, T> = BoxFuture<'a, Result<T, String>>;
 
 /// Records of operators' sessions, by name, which all replicas have in common.
 pub trait CommonSessions: Send + Sync + fmt::Debug {
@@ -58,12 +58,6 @@ pub struct KeptSession {
     pub expires: SystemTime,
 }
 
-impl fmt::Debug for KeptSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptSession(***)")
-    }
-}
-
 /// A sign-in that has begun.
 pub struct Begun {
     /// The URL at the issuer that the browser goes to.
@@ -73,12 +67,7 @@ pub struct Begun {
     pub attempt: String,
 }
 
-impl fmt::Debug for Begun {
-    /// Shows no secrets, not even the location, which contains some.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Begun(***)")
-    }
-}
+fanlight_protocol::opaque!(Begun, KeptSession, IdToken<'_>);
 
 /// An ID token, and the values that it must contain.
 #[derive(Clone, Copy)]
@@ -91,16 +80,6 @@ pub struct IdToken<'a> {
     pub client_id: &'a str,
     /// The nonce of its sign-in.
     pub nonce: &'a str,
-}
-
-impl fmt::Debug for IdToken<'_> {
-    /// Without the token and the nonce.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdToken")
-            .field("issuer", &self.issuer)
-            .field("client_id", &self.client_id)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The reason why nobody was signed in. The texts are for the person who tries, and contain no

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The part of a limit that one share may hold, depending on the amount it leaves free for others.
@@ -96,7 +97,6 @@ impl<S> Clone for Budget<S> {
 
 impl<S: Clone + Eq + Hash> Budget<S> {
     /// Creates a budget of `limit`, of which each share may hold `part`.
-    #[must_use]
     pub fn new(limit: usize, part: Part) -> Self {
         let state = Mutex::new(State {
             held: 0,
@@ -112,15 +112,13 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     }
 
     /// The total amount.
-    #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit
     }
 
     /// The amount that all shares hold now.
-    #[must_use]
     pub fn held(&self) -> usize {
-        self.lock().held
+        self.0.state.lock().held
     }
 
     /// Resolves when any share gives something back after this call.
@@ -130,7 +128,6 @@ impl<S: Clone + Eq + Hash> Budget<S> {
 
     /// The number of dropped texts so far that held a reservation ([`Reservation::hold`]). It wraps
     /// around.
-    #[must_use]
     pub fn texts_dropped(&self) -> usize {
         self.0.texts_dropped.load(Ordering::Relaxed)
     }
@@ -150,23 +147,10 @@ impl<S: Clone + Eq + Hash> Budget<S> {
     }
 }
 
-impl<S> Budget<S> {
-    fn lock(&self) -> MutexGuard<'_, State<S>> {
-        self.0.lock()
-    }
-}
-
-impl<S> Shared<S> {
-    fn lock(&self) -> MutexGuard<'_, State<S>> {
-        // No code under this lock can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl<S: Clone + Eq + Hash> Shared<S> {
     /// `is_new` is for another reservation of the share, as opposed to a larger one.
     fn take(&self, share: &S, amount: usize, is_new: bool) -> Result<(), Spent> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let free = self.limit - state.held;
         let holding = state.shares.get(share);
         let (own, reservations) =
@@ -185,7 +169,7 @@ impl<S: Clone + Eq + Hash> Shared<S> {
 
 impl<S: Eq + Hash> Shared<S> {
     fn give_back(&self, share: &S, amount: usize, is_last: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.held -= amount;
         if let Some(holding) = state.shares.get_mut(share) {
             holding.amount -= amount;

@@ -13,14 +13,12 @@ pub use given::check_limits;
 /// With debug assertions: if no limit is called `name`, or if a test has set a value of another
 /// type.
 #[cfg(debug_assertions)]
-#[must_use]
 pub fn limit<T: Given>(name: &'static str, value: T) -> T {
     given::limit(name, value)
 }
 
 /// The limit called `name`, which is `value`.
 #[cfg(not(debug_assertions))]
-#[must_use]
 #[inline]
 pub const fn limit<T: Copy>(_name: &'static str, value: T) -> T {
     value

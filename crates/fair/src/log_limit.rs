@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The budgets of one limit. Parties whose hashes are equal modulo this share one, so that memory is
@@ -36,7 +36,6 @@ struct Window {
 
 impl LogLimit {
     /// Allows each party `lines` lines in `time`.
-    #[must_use]
     pub fn new(lines: u32, time: Duration) -> Self {
         Self {
             lines,
@@ -57,7 +56,7 @@ impl LogLimit {
     pub fn admit(&self, party: impl Hash) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         party.hash(&mut hasher);
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let Windows { all, of_parties } = &mut *windows;
         let own = of_parties.entry(hasher.finish() % BUDGETS).or_default();
         if own.is_full(self.lines, self.time) || all.is_full(self.of_all, self.time) {

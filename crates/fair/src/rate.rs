@@ -9,10 +9,11 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// A number of events allowed at once, and again evenly over each period.
@@ -26,7 +27,6 @@ pub struct Quota {
 
 impl Quota {
     /// This many per second.
-    #[must_use]
     pub const fn per_second(most: usize) -> Self {
         Self {
             most,
@@ -35,7 +35,6 @@ impl Quota {
     }
 
     /// This many per minute.
-    #[must_use]
     pub const fn per_minute(most: usize) -> Self {
         Self {
             most,
@@ -93,7 +92,6 @@ pub struct Charge<K> {
 
 impl<K: Clone + Eq + Hash> Rate<K> {
     /// Counts at most this many keys separately.
-    #[must_use]
     pub fn new(keys: usize) -> Self {
         let state = Mutex::new(State {
             used: HashMap::default(),
@@ -160,23 +158,20 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     }
 
     /// The number of separately counted keys.
-    #[must_use]
     pub fn len(&self) -> usize {
-        self.state().used.len()
+        self.0.state.lock().used.len()
     }
 
     /// Whether no key is counted separately.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// At most `keys` keys with the most use, each with the used part of its quota, the largest
     /// first.
-    #[must_use]
     pub fn most_used(&self, quota: Quota, keys: usize) -> Vec<(K, usize)> {
         let now = Instant::now();
-        let state = self.state();
+        let state = self.0.state.lock();
         let mut all: Vec<_> = state
             .used
             .iter()
@@ -205,7 +200,7 @@ impl<K: Clone + Eq + Hash> Rate<K> {
     }
 
     fn swept_state(&self, now: Instant) -> MutexGuard<'_, State<K>> {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.used.len() >= self.0.keys
             && state
                 .swept
@@ -216,18 +211,13 @@ impl<K: Clone + Eq + Hash> Rate<K> {
         }
         state
     }
-
-    fn state(&self) -> MutexGuard<'_, State<K>> {
-        // No code under this lock can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<K: Clone + Eq + Hash> Charge<K> {
     /// Refunds the charge, unless a later one has its turn behind it: two would have the same turn
     /// then.
     pub fn refund(self) {
-        let mut state = self.rate.state();
+        let mut state = self.rate.0.state.lock();
         let state = &mut *state;
         if let Some(until) = state.used.get_mut(&self.key).or(state.others.as_mut())
             && *until == self.until

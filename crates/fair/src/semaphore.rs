@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::budget::Part;
@@ -96,7 +97,6 @@ struct Waiting<M: Member> {
 
 impl<M: Member> Semaphore<M> {
     /// Creates permits within these limits.
-    #[must_use]
     pub fn new(limits: PermitLimits) -> Self {
         let state = State {
             free: limits.permits,
@@ -122,18 +122,12 @@ impl<M: Member> Semaphore<M> {
     }
 
     /// Whether all permits are free and nobody waits.
-    #[must_use]
     pub fn is_unused(&self) -> bool {
-        let state = self.lock();
+        let state = self.0.state.lock();
         (state.free, state.waiting) == (self.0.limits.permits, 0)
             && state.shares.is_empty()
             && state.members.is_empty()
             && state.turns.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // No code under this lock can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives free permits to the requests whose turn it is.
@@ -157,7 +151,7 @@ impl<M: Member> Claim<M> {
     /// A permit, if the member may run one more request at once.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit<M>> {
-        let mut state = self.semaphore.lock();
+        let mut state = self.semaphore.0.state.lock();
         if !state.may_run(&self.member, &self.semaphore.0.limits) {
             return None;
         }
@@ -191,7 +185,7 @@ impl<M: Member> Claim<M> {
     }
 
     fn wait(&self, is_limited: bool) -> Result<Waiting<M>, Full> {
-        let mut state = self.semaphore.lock();
+        let mut state = self.semaphore.0.state.lock();
         if is_limited && !state.may_wait(&self.member, &self.semaphore.0.limits) {
             return Err(Full);
         }
@@ -310,7 +304,7 @@ impl<M: Member> Permit<M> {
 impl<M: Member> Drop for Permit<M> {
     fn drop(&mut self) {
         let Claim { semaphore, member } = &self.0;
-        let mut state = semaphore.lock();
+        let mut state = semaphore.0.state.lock();
         state.change(member, |share, requests| {
             share.running -= 1;
             requests.running -= 1;
@@ -337,7 +331,7 @@ impl<M: Member> Unpin for Waiting<M> {}
 impl<M: Member> Drop for Waiting<M> {
     fn drop(&mut self) {
         let Claim { semaphore, member } = &self.claim;
-        let mut state = semaphore.lock();
+        let mut state = semaphore.0.state.lock();
         let Some(requests) = state.members.get(member) else {
             return;
         };
@@ -390,7 +384,7 @@ impl<M: Member> Clone for Claim<M> {
 
 impl<M: Member> fmt::Debug for Semaphore<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.lock();
+        let state = self.0.state.lock();
         f.debug_struct("Semaphore")
             .field("free", &state.free)
             .field("waiting", &state.waiting)

@@ -104,19 +104,16 @@ impl<S, K, V> Default for Table<S, K, V> {
 
 impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     /// The number of entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there is no entry.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The number of entries of a share.
-    #[must_use]
     pub fn count(&self, share: &S) -> usize {
         self.shares.get(share).map_or(0, HashSet::len)
     }
@@ -152,7 +149,6 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     }
 
     /// The value of an entry.
-    #[must_use]
     pub fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -205,7 +201,6 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
     }
 
     /// One more entry for `share` in a table with this limit.
-    #[must_use]
     pub fn newcomer<'a>(&'a self, share: &'a S, limit: usize) -> Newcomer<'a, S, K, V> {
         let own = self.count(share);
         let shares = self.shares.len() + usize::from(own == 0);
@@ -245,14 +240,12 @@ impl<S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Table<S, K, V> {
 
 impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
     /// The number of entries of the newcomer's share.
-    #[must_use]
     pub fn own(&self) -> usize {
         self.own
     }
 
     /// The entry to displace by `rule`: the one with the lowest rank in the largest share that has
     /// ranked entries.
-    #[must_use]
     pub fn least<R: Ord>(
         &self,
         rule: Rule,
@@ -264,7 +257,6 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
     /// Up to `most` entries to displace by `rule`: those with the lowest ranks in the largest
     /// shares that have ranked entries. Several at once, so that a flood of newcomers does not
     /// search for each.
-    #[must_use]
     pub fn several<R: Ord>(
         &self,
         rule: Rule,
@@ -302,7 +294,6 @@ impl<'a, S: Clone + Eq + Hash, K: Clone + Eq + Hash, V> Newcomer<'a, S, K, V> {
 
     /// Up to `most` entries with the lowest ranks in the largest share; in the newcomer's if that
     /// is as large. Another share keeps as many as the newcomer's has.
-    #[must_use]
     pub fn of_largest<R: Ord>(
         &self,
         most: usize,

@@ -8,30 +8,24 @@
 //! 4. Clients are served until the first signal or the end of the input, and then drained.
 //! 5. [`Life::end`] ends the servers, then the admin listener and telemetry.
 
-mod operators;
 mod signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_admin::Subject;
+use fanlight_admin::{LiveSettings, Subject, serve_admin};
 use fanlight_auth::{Authenticator, UnknownKeys};
 use fanlight_canonical::DEFAULT_PATH;
 use fanlight_cli::cli::{CommonArgs, ReloadArgs, RunArgs, StdioArgs, TraceArgs};
-use fanlight_cli::configuration;
-use fanlight_cli::demo;
-use fanlight_cli::endpoints;
 use fanlight_cli::failure::{Failure, Unusable};
-use fanlight_cli::hooks;
 use fanlight_cli::list_state::ListState;
 use fanlight_cli::listeners::check_clients;
 use fanlight_cli::log::Log;
 use fanlight_cli::record::Recorder;
-use fanlight_cli::starts;
-use fanlight_cli::telemetry;
 use fanlight_cli::users::{Clients, Users};
 use fanlight_cli::welcome::{self, Addresses};
+use fanlight_cli::{configuration, demo, endpoints, hooks, starts, telemetry};
 use fanlight_config::{Config, Loaded};
 use fanlight_credentials::Authenticate;
 use fanlight_fair::limit;
@@ -44,28 +38,21 @@ use fanlight_gateway::Gateway;
 use fanlight_gateway::approvals::Approvals;
 use fanlight_otlp::Guard;
 use fanlight_record::{AuditLog, AuditedAuthentication};
-use fanlight_replicas::WITHIN;
-use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas};
+use fanlight_replicas::{LinkCertificates, Linking, ReplicaTasks, Replicas, WITHIN};
 use fanlight_telemetry::Telemetry;
 use tokio::signal::unix::Signal;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::operators::{AdminListener, Operators};
 use self::signals::Signals;
-use crate::admin;
 use crate::assembly::Assembly;
-use crate::auth;
-use crate::files;
-use crate::listening;
-use crate::protection;
-use crate::reload;
 use crate::reload::{Keeper, Keeping, Listener, Listeners, Source, Start, Watch, warn_if_open};
 use crate::service_manager::{self, Sockets};
-use crate::standard_io;
 use crate::wiring::frontend_settings;
 use crate::workers::Workers;
+use crate::{admin, auth, files, listening, protection, reload, standard_io};
 
 /// Serves over HTTP until a signal arrives.
 pub(crate) async fn http(
@@ -620,4 +607,55 @@ fn source(files: Option<Vec<PathBuf>>) -> Source {
         )),
         Some(files) => configuration::read_again(files),
     })
+}
+
+/// The operators' listener, open but not yet served.
+struct Operators {
+    listener: Listener,
+    live: LiveSettings,
+    sockets: SocketReceiver,
+}
+
+impl Operators {
+    /// Creates the listener with this socket, if it listens; `configured` is its address in the
+    /// configuration.
+    fn new(
+        socket: Option<ListeningSocket>,
+        configured: Option<ListenAddress>,
+        has_flag: bool,
+        config: &Config,
+    ) -> Result<Self, Failure> {
+        let is_fixed = has_flag || socket.as_ref().is_some_and(ListeningSocket::is_passed);
+        let tls = listening::tls_of_operators(config).map_err(Failure::usage)?;
+        let (listener, sockets) = Listener::new("admin.listen", socket, configured, is_fixed, tls);
+        let live = LiveSettings::new(admin::settings(config, listener.address().as_ref()));
+        let live = live.with_tls(listener.tls.clone());
+        Ok(Self {
+            listener,
+            live,
+            sockets,
+        })
+    }
+}
+
+/// The running listener for operators.
+struct AdminListener {
+    task: JoinHandle<()>,
+    end: CancellationToken,
+}
+
+impl AdminListener {
+    fn start(sockets: SocketReceiver, subject: Subject, live: LiveSettings) -> Self {
+        let end = CancellationToken::new();
+        Self {
+            task: tokio::spawn(serve_admin(sockets, subject, live, end.clone())),
+            end,
+        }
+    }
+
+    async fn stop(self) {
+        self.end.cancel();
+        // It has nothing to drain, and an error no longer matters.
+        let _ = self.task.await;
+    }
 }

@@ -1,7 +1,5 @@
 //! Decides whether a client may make a request. The inputs are its identity, its endpoint and the
 //! resolved operation, so the decision is about exactly what runs.
-
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +10,7 @@ use fanlight_fair::TooMany;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 use fanlight_record::{AuditEvent, NotRecorded, RefusedRequest};
+use futures_util::future::BoxFuture;
 
 use crate::protection::{Asked, NotTaken, Operation, Turn};
 use crate::recording::not_recorded;
@@ -259,7 +258,7 @@ fn check(
 
 /// A lasting decision about listening. It is repeated whenever the rules change, and resolves once
 /// it is a refusal.
-pub(crate) struct LastingDecision(Pin<Box<dyn Future<Output = Refused> + Send>>);
+pub(crate) struct LastingDecision(BoxFuture<'static, Refused>);
 
 impl LastingDecision {
     /// The decision about listening to `interest`; `None` for an unrestricted client.

@@ -1,12 +1,12 @@
 //! Guardrails: the operator's own programs, which judge tool calls and their results.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::ObjectBuilder;
+use futures_util::future::BoxFuture;
 
 /// The moment at which a hook judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub trait CallHook: fmt::Debug + Send + Sync {
         moment: HookMoment,
         call: &'a JudgedCall,
         question: Json,
-    ) -> Pin<Box<dyn Future<Output = HookAnswer> + Send + 'a>>;
+    ) -> BoxFuture<'a, HookAnswer>;
 }
 
 /// A call that hooks judge.

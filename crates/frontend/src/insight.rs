@@ -2,7 +2,6 @@
 //!
 //! Session ids are shown as digests, since an id is a secret.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -48,11 +47,7 @@ impl Clients for Insight {
     }
 }
 
-impl fmt::Debug for Insight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Insight")
-    }
-}
+fanlight_protocol::opaque!(Insight);
 
 /// The digest of a session id that operators see. It tells sessions apart, but does not give access
 /// to one.

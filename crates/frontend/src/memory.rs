@@ -26,13 +26,11 @@ pub(crate) struct Reservation(fanlight_fair::Reservation<Peer>);
 
 impl ByteBudget {
     /// A budget of `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Budget::new(limit, Part::AS_MUCH_AS_IT_LEAVES))
     }
 
     /// The total number of bytes.
-    #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit()
     }

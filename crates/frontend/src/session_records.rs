@@ -1,14 +1,14 @@
 //! The shared store of session records, from which replicas take sessions over.
 
 use std::fmt;
-use std::pin::Pin;
 use std::time::Duration;
 
 use fanlight_canonical::ProcessRun;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 /// The future of a store operation. It ends soon, whatever happens to the store.
-pub type Recorded<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Recorded<'a, T> = BoxFuture<'a, T>;
 
 /// The store of session records that replicas share. One run keeps each session, and only that run
 /// can write its record.
@@ -85,11 +85,7 @@ impl Drop for Claim {
     }
 }
 
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Claim")
-    }
-}
+fanlight_protocol::opaque!(Claim);
 
 /// The session's keeper after an attempted claim.
 #[derive(Debug)]

@@ -25,7 +25,6 @@ use crate::session_records::SessionRecords;
 pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The limit of suspended calls, which are calls of modern clients that wait for the input that a legacy server requested.
-#[must_use]
 pub fn max_suspended_calls() -> usize {
     limit("suspendedCalls", 1000)
 }
@@ -168,7 +167,6 @@ impl FrontendSettings {
 
 impl FrontendSettings {
     /// Settings that answer requests to loopback names alone, with `authenticate` for clients and this `record`.
-    #[must_use]
     pub fn new(authenticate: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self {
             endpoint: Endpoint::Default,

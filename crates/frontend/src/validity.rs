@@ -1,6 +1,4 @@
 //! Ends requests and streams when the credentials of their identity expire or are revoked.
-
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -8,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, RpcError, code};
+use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,7 @@ pub(crate) enum Ended {
 }
 
 /// Resolves when an identity must no longer be used.
-pub(crate) struct ValidityEnd(Pin<Box<dyn Future<Output = Ended> + Send>>);
+pub(crate) struct ValidityEnd(BoxFuture<'static, Ended>);
 
 impl ValidityEnd {
     /// The end of `identity`; an expiry counts `grace` later. `None` for an unauthenticated client,

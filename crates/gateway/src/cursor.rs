@@ -56,7 +56,6 @@ impl CursorSeal {
 
     /// The cursor for `position`. Returns `None` if the server's name is too long, or if the cipher
     /// fails, which it has no reason to.
-    #[must_use]
     pub fn seal(&self, position: &Position, holder: &Holder) -> Option<String> {
         let Position {
             list,
@@ -81,7 +80,6 @@ impl CursorSeal {
     }
 
     /// The position in `cursor`, if one of the keys sealed it for this holder.
-    #[must_use]
     pub fn open(&self, cursor: &str, holder: &Holder) -> Option<Position> {
         let plain = self.open_of(HandleKind::Cursor, cursor, holder)?;
         let (list, rest) = plain.split_first()?;
@@ -97,7 +95,6 @@ impl CursorSeal {
 
     /// The cursor for a position in the list of tasks; `None` if the server's own cursor is too
     /// long.
-    #[must_use]
     pub fn seal_tasks(&self, position: &TasksPosition, holder: &Holder) -> Option<String> {
         let (name, own) = (position.backend.as_bytes(), position.cursor.bytes());
         let length = u16::try_from(name.len())

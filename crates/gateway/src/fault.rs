@@ -10,7 +10,6 @@ use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{RpcError, code};
 
 /// The error for a request that `backend` did not answer.
-#[must_use]
 pub fn no_answer(backend: &str, error: &BackendError) -> RpcError {
     if let Some(wish) = error.sign_in() {
         return sign_in_first(backend, wish);
@@ -79,7 +78,6 @@ fn sign_in_first(backend: &str, wish: &SignInWish) -> RpcError {
 }
 
 /// The error for a request that needs a sign-in which the policy does not permit this client.
-#[must_use]
 pub fn no_sign_in(backend: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("backend", backend)
@@ -93,7 +91,6 @@ pub fn no_sign_in(backend: &str) -> RpcError {
 
 /// Adapts the error to a client with these `capabilities`. A client that cannot open a page for its
 /// user gets no elicitation; its user finds the link in the message.
-#[must_use]
 pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
     let is_link = error.code == code::URL_ELICITATION_REQUIRED;
     if !is_link || MissingCapability::of(capabilities, ClientCapability::ElicitationByUrl).is_none()
@@ -108,7 +105,6 @@ pub fn as_client_is_told(error: RpcError, capabilities: &Json) -> RpcError {
 }
 
 /// The error for a method that the gateway does not route among several servers.
-#[must_use]
 pub fn unknown_method(method: &str) -> RpcError {
     RpcError::new(
         code::METHOD_NOT_FOUND,
@@ -118,7 +114,6 @@ pub fn unknown_method(method: &str) -> RpcError {
 
 /// The error for a name in no server's list. The wording is the specification's example. It also
 /// names the servers that could not be listed, because the name may be one of theirs.
-#[must_use]
 pub fn unknown_name(what: &str, name: &str, unlisted: &[(String, Outcome)]) -> RpcError {
     let name = excerpt(name);
     if unlisted.is_empty() {
@@ -155,7 +150,6 @@ fn excerpt(name: &str) -> Cow<'_, str> {
 }
 
 /// The error for a call whose arguments the policy forbids.
-#[must_use]
 pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
     let (what, name) = (kind.as_str().to_ascii_lowercase(), excerpt(name));
     let mut data = ObjectBuilder::new();
@@ -167,7 +161,6 @@ pub fn not_permitted(kind: PolicyKind, name: &str) -> RpcError {
 }
 
 /// The error for a waiting request whose policy has changed, so that it needs a new decision.
-#[must_use]
 pub fn policy_has_changed() -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("status", "policyChanged");
@@ -177,7 +170,6 @@ pub fn policy_has_changed() -> RpcError {
 
 /// The error for a tool's original name that several servers have. `names` are the names for
 /// clients.
-#[must_use]
 pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
     const NAMED: usize = 16;
     let name = excerpt(name);
@@ -196,7 +188,6 @@ pub fn ambiguous_tool(name: &str, names: &[String]) -> RpcError {
 }
 
 /// The error for an argument that clients may not send; `key` is its name as the client wrote it.
-#[must_use]
 pub fn refused_argument(key: &Json) -> RpcError {
     let name = key.as_str().unwrap_or_default();
     RpcError::new(
@@ -210,7 +201,6 @@ pub fn refused_argument(key: &Json) -> RpcError {
 
 /// The error for another method that names a tool. Only `tools/call` reaches such a tool, because
 /// its arguments are checked.
-#[must_use]
 pub fn only_by_call(name: &str) -> RpcError {
     RpcError::new(
         code::INVALID_PARAMS,
@@ -222,7 +212,6 @@ pub fn only_by_call(name: &str) -> RpcError {
 }
 
 /// The error for a URI that no server has. The client edge sets the code of the client's revision.
-#[must_use]
 pub fn unknown_resource(uri: &str) -> RpcError {
     let mut data = ObjectBuilder::new();
     data.string("uri", uri);
@@ -231,7 +220,6 @@ pub fn unknown_resource(uri: &str) -> RpcError {
 
 /// The error for a task that no server knows; `not_asked` are the servers that could not be asked.
 /// The wording is the specification's example.
-#[must_use]
 pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
     const UNKNOWN: &str = "Failed to retrieve task: Task not found";
     if not_asked.is_empty() {
@@ -255,7 +243,6 @@ pub fn unknown_task(not_asked: &[(&str, BackendError)]) -> RpcError {
 }
 
 /// The error for parameters that routing cannot read.
-#[must_use]
 pub fn invalid_params(reason: impl Into<String>) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, reason)
 }

@@ -43,7 +43,6 @@ impl ListKind {
     }
 
     /// The list that `method` asks for, if it asks for one.
-    #[must_use]
     pub fn of(method: &Method) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.method() == *method)
     }
@@ -61,7 +60,6 @@ impl ListKind {
     }
 
     /// The result's member that holds the entries.
-    #[must_use]
     pub fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -73,7 +71,6 @@ impl ListKind {
     }
 
     /// The entry's member that identifies it.
-    #[must_use]
     pub fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -118,7 +115,6 @@ impl ListKind {
     }
 
     /// Whether names identify the entries, so that they can get a prefix.
-    #[must_use]
     pub fn is_named(self) -> bool {
         matches!(self, Self::Tools | Self::Prompts)
     }

@@ -5,7 +5,7 @@
 //! server that knew of one may be gone.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{
     Call, CallContext, KEPT_PARAMS, Listen, Listening, ListeningGuard, Parent, RetryDelays,
@@ -15,6 +15,7 @@ use fanlight_protocol::json::{Json, ObjectBuilder};
 use fanlight_protocol::{Method, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tracing::debug;
 
@@ -115,14 +116,7 @@ impl Listeners {
         topology: Arc<Topology>,
         then: impl Future<Output = ()>,
     ) {
-        let all = self
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .listeners
-            .values()
-            .cloned()
-            .collect();
+        let all = self.open.lock().listeners.values().cloned().collect();
         let waiting = self.set_up_again(all, &topology).await;
         then.await;
         self.retry(waiting, topology).await;
@@ -242,7 +236,7 @@ impl Listeners {
     }
 
     fn enter(self: &Arc<Self>, listener: &Arc<Listener>) -> Entry {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let number = open.next;
         open.next += 1;
         open.listeners.insert(number, Arc::clone(listener));
@@ -261,10 +255,7 @@ impl Listener {
 
     /// Replaces the listening of an earlier topology, unless a later one is installed already.
     fn install(&self, topology: &Topology, listening: Listening) {
-        let mut current = self
-            .with_backends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.with_backends.lock();
         let ended = if topology.number() >= current.topology {
             current.topology = topology.number();
             current.guard.replace(listening.into_guard())
@@ -281,12 +272,7 @@ impl Drop for Entry {
         let Some(listeners) = self.listeners.upgrade() else {
             return;
         };
-        let gone = listeners
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .listeners
-            .remove(&self.number);
+        let gone = listeners.open.lock().listeners.remove(&self.number);
         drop(gone);
     }
 }
@@ -365,7 +351,7 @@ impl SessionSubscriptions {
             uri,
             params,
         } = request;
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.lock();
         let Sessions { by_key, count } = &mut *sessions;
         match params {
             Some(params) if *count < self.limit => {
@@ -394,7 +380,7 @@ impl SessionSubscriptions {
 
     /// Forgets a session that has ended.
     pub(crate) fn end(&self, session: SessionKey) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.lock();
         if let Some(ended) = sessions.by_key.remove(&session) {
             sessions.count -= ended.resources.len();
         }
@@ -402,7 +388,7 @@ impl SessionSubscriptions {
 
     /// The requests that make all subscriptions again.
     pub(crate) fn requests(&self) -> Vec<Call> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.lock();
         let all = sessions.by_key.values().flat_map(|subscribed| {
             subscribed.resources.values().map(|params| Call {
                 method: Method::Subscribe,
@@ -416,7 +402,7 @@ impl SessionSubscriptions {
 
     /// Whether the session is still subscribed to anything.
     pub(crate) fn has(&self, session: SessionKey) -> bool {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.lock();
         sessions.by_key.contains_key(&session)
     }
 }

@@ -254,7 +254,6 @@ fn add_all(object: &mut ObjectBuilder, part: &Json) {
 
 impl Contribution {
     /// Whether any of its results is private.
-    #[must_use]
     pub fn is_private(&self) -> bool {
         self.results.iter().any(is_private)
     }
@@ -291,7 +290,6 @@ fn hints<'a>(contributions: impl Iterator<Item = &'a Contribution> + Clone) -> V
 
 /// Joins the instructions of several servers into one text, each under its server's name. Escapes
 /// in the texts are kept. `None` if no server has instructions.
-#[must_use]
 pub fn join_instructions(instructions: &[(&str, Json)]) -> Option<Json> {
     let mut text = vec![b'"'];
     for (backend, instruction) in instructions {

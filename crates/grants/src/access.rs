@@ -5,9 +5,10 @@ mod held;
 mod renewal;
 mod subject;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 use crate::oauth::{Challenge, OAuthError, ProvenRequest};
 use arc_swap::ArcSwap;
@@ -115,13 +116,7 @@ impl From<StoreError> for NoAccess {
     }
 }
 
-impl fmt::Debug for UserAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UserAccess")
-            .field("owner", &self.0.owner)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(UserAccess);
 
 impl UserAccess {
     pub(crate) fn new(
@@ -151,7 +146,7 @@ impl UserAccess {
     pub(crate) fn change(&self, server: &Arc<Server>) {
         if self.0.server.load().is_client_of(server) {
             self.0.server.store(Arc::clone(server));
-            self.0.lock().failed = None;
+            self.0.state.lock().failed = None;
         }
     }
 
@@ -161,9 +156,8 @@ impl UserAccess {
     }
 
     /// The server's requirements, if it refuses to serve the user without credentials.
-    #[must_use]
     pub fn missing(&self) -> Option<Wanted> {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let (wanted, stamp) = state.missing.as_ref()?;
         // After a change of the store, another process may have signed the user in.
         let holds = state.is_signing_in() || self.0.store.stamp() == *stamp;
@@ -173,7 +167,7 @@ impl UserAccess {
     /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.
     #[must_use]
     pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let (begun, end) = state.signing_in.as_ref()?;
         let (left, mut end) = (SIGN_IN_TIME.checked_sub(begun.elapsed())?, end.subscribe());
         Some(async move {
@@ -183,7 +177,7 @@ impl UserAccess {
 
     /// Notes that the user has agreed to sign in and is sent to the authorization server.
     pub(crate) fn begin_sign_in(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let (_, end) = state
             .signing_in
             .take()
@@ -193,7 +187,7 @@ impl UserAccess {
 
     /// Notes that the user has given up signing in.
     pub(crate) fn end_sign_in(&self) {
-        self.0.lock().signing_in = None;
+        self.0.state.lock().signing_in = None;
     }
 
     /// Whether the user has credentials.
@@ -215,7 +209,7 @@ impl UserAccess {
     /// If the credentials cannot be sent.
     pub fn ready(&self, message: Message<'_>) -> Option<Result<HeaderMap, NoAccess>> {
         let held = self.held()?;
-        let nonce = self.0.lock().nonce.clone();
+        let nonce = self.0.state.lock().nonce.clone();
         Some(held.headers(message, nonce.as_deref()))
     }
 
@@ -231,7 +225,7 @@ impl UserAccess {
             None => finished(self.0.work(None)).await?,
         };
         let Some(held) = held else {
-            return Err(self.0.lock().miss(Wanted::default(), stamp));
+            return Err(self.0.state.lock().miss(Wanted::default(), stamp));
         };
         let server = self.0.server.load();
         let prefix = match &server.settings.method {
@@ -248,7 +242,7 @@ impl UserAccess {
 
     /// The valid credentials in memory. If they are due, new ones are fetched in the background.
     fn held(&self) -> Option<Arc<Held>> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let held = state.held.clone()?;
         let is_changed = state.looked.is_outdated(&self.0.store);
         drop(state);
@@ -306,13 +300,12 @@ impl UserAccess {
         if wants_scopes {
             return Err(self.more_scopes(&challenge).await);
         }
-        Err(self.0.lock().miss(Wanted::of(&challenge), stamp))
+        Err(self.0.state.lock().miss(Wanted::of(&challenge), stamp))
     }
 
     /// The requirements for a new sign-in after the server has refused replacement credentials,
     /// too: new tokens of this grant would be just as useless. `None` if the server wants something
     /// else.
-    #[must_use]
     pub fn give_up(&self, refused: Refused<'_>) -> Option<NoAccess> {
         let challenge = Challenge::from_headers(refused.challenges).unwrap_or_default();
         let is_of_token = refused.status == StatusCode::UNAUTHORIZED
@@ -320,7 +313,7 @@ impl UserAccess {
             && !challenge.wants_more_scopes();
         let shown = refused.shown.get(self.0.header()).filter(|_| is_of_token)?;
         let stamp = self.0.store.stamp();
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.held.take_if(|held| held.value() == shown).is_some() {
             return Some(state.miss(Wanted::of(&challenge), stamp));
         }
@@ -332,13 +325,13 @@ impl UserAccess {
     /// The current token again, if only the DPoP nonce was stale.
     fn with_nonce(&self, refused: &Refused<'_>, challenge: &Challenge) -> Option<Arc<Held>> {
         let nonce = refused.nonce?.to_str().ok()?;
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.nonce = Some(nonce.to_owned());
         state.held.clone().filter(|_| challenge.wants_nonce())
     }
 
     fn headers(&self, held: &Held, message: Message<'_>) -> Result<HeaderMap, NoAccess> {
-        let nonce = self.0.lock().nonce.clone();
+        let nonce = self.0.state.lock().nonce.clone();
         held.headers(message, nonce.as_deref())
     }
 
@@ -365,7 +358,7 @@ impl UserAccess {
 
     /// Forgets the credentials in memory, since the store has changed.
     pub(crate) fn forget(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         (state.held, state.missing, state.signing_in, state.failed) = (None, None, None, None);
     }
 }
@@ -455,13 +448,14 @@ impl Looked {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The credentials in memory that are still valid while the store cannot be read.
     fn held_while_away(&self) -> Option<Arc<Held>> {
-        let held = self.lock().held.clone().filter(|_| self.store.is_away());
+        let held = self
+            .state
+            .lock()
+            .held
+            .clone()
+            .filter(|_| self.store.is_away());
         held.filter(|held| !held.has_ended(SystemTime::now()))
     }
 
@@ -476,7 +470,7 @@ impl Shared {
     /// Starts work to get credentials other than those with the `refused` value, or joins running
     /// work. It continues even if nobody waits any more, since a requested token has to be stored.
     fn work(self: &Arc<Self>, refused: Option<HeaderValue>) -> watch::Receiver<Option<Outcome>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // If the work was abandoned, its sender is gone.
         if let Some(working) = state
             .working
@@ -494,7 +488,7 @@ impl Shared {
             // as a change.
             let looked = Looked(Some((Instant::now(), this.store.stamp())));
             let outcome = this.renewed(refused).await;
-            let mut state = this.lock();
+            let mut state = this.state.lock();
             state.working = None;
             if let Ok(held) = &outcome {
                 state.looked = looked;

@@ -42,19 +42,16 @@ pub struct UserConnection {
 
 impl UserConnection {
     /// Whether the user is connected.
-    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.is_kept() && !self.is_outdated
     }
 
     /// Whether something is stored for the user, which may be outdated.
-    #[must_use]
     pub fn is_kept(&self) -> bool {
         self.since.is_some()
     }
 
     /// The facts to show about the connection.
-    #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let state = match (self.is_kept(), self.wants_key) {
             (true, _) if self.is_outdated => {
@@ -89,7 +86,6 @@ impl UserConnection {
     }
 
     /// The connection of a user who has signed in.
-    #[must_use]
     pub fn of_grant(server: &str, grant: &Grant) -> Self {
         Self {
             server: server.to_owned(),
@@ -104,7 +100,6 @@ impl UserConnection {
     }
 
     /// The connection to a server with keys; the user may have deposited one.
-    #[must_use]
     pub fn of_key(server: &str, key: Option<&UserKey>) -> Self {
         Self {
             wants_key: true,

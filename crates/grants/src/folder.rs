@@ -58,13 +58,11 @@ impl Folder {
     }
 
     /// The path of the folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// A sealing key derived from the folder's key, for use without another key.
-    #[must_use]
     pub(crate) fn sealing_key(&self) -> [u8; KEY_BYTES] {
         let derived = hmac::sign(&self.key, b"key that seals what users have granted");
         let mut key = [0; KEY_BYTES];

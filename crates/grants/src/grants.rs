@@ -1,24 +1,26 @@
 //! Users' grants for all servers: one [`UserAccess`] for each user of a server, while it is used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::identity::Principal;
+use fanlight_config::settings::Secret;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 use url::Url;
 
-use crate::access::UserAccess;
+use crate::access::{Looked, UserAccess};
 use crate::audit::{GrantChange, GrantChangeEnd, GrantChangeKind, GrantRecord};
 use crate::error::{SignInError, unkept};
-use crate::oauth::{Discovered, MachineAccess, OAuthError};
+use crate::oauth::{Discovered, MachineAccess, OAuthError, SubjectToken, SubjectTokens};
 use crate::peers::Peers;
 use crate::record::{Grant, UserKey};
-use crate::server::Wanted;
-use crate::server::{Method, Server, ServerSettings};
+use crate::server::{Method, Server, ServerSettings, Wanted};
 use crate::store::{Exported, Owner, Store, StoreError};
 
 /// The limit of users' credentials in memory, besides those in use.
@@ -26,12 +28,6 @@ const MOST_HELD: usize = 10_000;
 
 /// How long a call waits for an authorization server before its user gets a link to it.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
-
-mod exchanged;
-
-pub use exchanged::ExchangedAccess;
-
-use exchanged::UserSubject;
 
 /// Users' grants for servers.
 #[derive(Clone, Debug)]
@@ -59,7 +55,6 @@ struct Tables {
 
 impl Grants {
     /// The grants in a store, without servers yet. Changes of grants are written to `record`.
-    #[must_use]
     pub fn new(store: Store, record: Arc<dyn GrantRecord>) -> Self {
         Self(Arc::new(Shared {
             store,
@@ -75,7 +70,6 @@ impl Grants {
     }
 
     /// The store of the grants.
-    #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
@@ -87,7 +81,7 @@ impl Grants {
     /// If the settings do not allow sending requests.
     pub fn add(&self, settings: ServerSettings) -> Result<(), OAuthError> {
         let server = Arc::new(Server::new(settings)?);
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         if let Method::Exchange(settings) = &server.settings.method {
             let takes = |access: &ExchangedAccess| access.machine.change(settings.as_ref().clone());
             tables
@@ -126,14 +120,14 @@ impl Grants {
                     .iter()
                     .any(|provider| provider.name == server.name())
         });
-        self.lock().takes_credentials = takes_credentials;
+        self.0.tables.lock().takes_credentials = takes_credentials;
         providers
             .into_iter()
             .try_for_each(|provider| self.add(provider))
     }
 
     fn retain_servers(&self, stays: impl Fn(&Server) -> bool) {
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         tables.servers.retain(|_, server| stays(server));
         let Tables {
             servers,
@@ -155,7 +149,7 @@ impl Grants {
 
     /// Whether users may identify themselves by pasting a key or a token.
     pub(crate) fn takes_credentials(&self) -> bool {
-        self.lock().takes_credentials
+        self.0.tables.lock().takes_credentials
     }
 
     /// The identity provider of this principal.
@@ -176,14 +170,12 @@ impl Grants {
     }
 
     /// A user's credentials for a server; `None` if the server's users need none.
-    #[must_use]
     pub fn of(&self, principal: &[u8], server: &str) -> Option<UserAccess> {
         self.of_any(principal, server, |_| true)
     }
 
     /// [`Self::of`], if the server still has this URL. Credentials for one place are never used at
     /// another.
-    #[must_use]
     pub fn of_at(&self, principal: &[u8], server: &str, url: &Url) -> Option<UserAccess> {
         self.of_any(principal, server, |settings| settings.url == *url)
     }
@@ -194,7 +186,7 @@ impl Grants {
         server: &str,
         is_meant: impl FnOnce(&ServerSettings) -> bool,
     ) -> Option<UserAccess> {
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         let server = tables
             .servers
             .get(server)
@@ -219,7 +211,6 @@ impl Grants {
 
     /// The access of a user who exchanges the sign-in's token, for a server at this URL. `None` if
     /// the server has another URL or method, or no identity provider knows the user.
-    #[must_use]
     pub fn exchanged_at(
         &self,
         principal: &[u8],
@@ -227,7 +218,7 @@ impl Grants {
         url: &Url,
     ) -> Option<ExchangedAccess> {
         let issuer = self.identity_provider_of(principal)?.name().to_owned();
-        let mut tables = self.lock();
+        let mut tables = self.0.tables.lock();
         let server = tables
             .servers
             .get(server)
@@ -436,7 +427,6 @@ impl Grants {
 
     /// The reason why no user can sign in to a server, if its authorization server is known to lack
     /// what that needs.
-    #[must_use]
     pub fn impossible(&self, server: &str, wanted: &Wanted) -> Option<String> {
         let provider = self.0.peers.last(server, wanted)?.provider;
         Some(provider.sign_in_endpoint().err()?.to_string())
@@ -449,23 +439,22 @@ impl Grants {
 
     /// The servers and identity providers at other origins than this one.
     pub(crate) fn servers_elsewhere(&self, origin: &str) -> Vec<Arc<Server>> {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         let elsewhere = tables.servers.values().filter(|one| one.origin() != origin);
         elsewhere.cloned().collect()
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<Arc<Server>> {
-        self.lock().servers.get(name).cloned()
+        self.0.tables.lock().servers.get(name).cloned()
     }
 
     /// The names of the servers whose users have their own credentials, in order.
-    #[must_use]
     pub fn servers(&self) -> Vec<String> {
         self.names(|server| !server.is_identity_provider())
     }
 
     fn names(&self, is_meant: impl Fn(&Server) -> bool) -> Vec<String> {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         let mut names: Vec<_> = tables
             .servers
             .values()
@@ -479,7 +468,7 @@ impl Grants {
 
     /// Makes a user's credentials be read from the store again.
     pub(crate) fn forget(&self, owner: &Owner) {
-        let tables = self.lock();
+        let tables = self.0.tables.lock();
         if let Some(access) = tables.held.get(owner) {
             access.forget();
         }
@@ -513,8 +502,84 @@ impl Grants {
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+/// The access of one user to one server. Clones share it.
+#[derive(Clone)]
+pub struct ExchangedAccess {
+    machine: Arc<MachineAccess>,
+    user: Arc<UserSubject>,
+}
+
+/// A user with a sign-in at an identity provider, now or later.
+struct UserSubject {
+    grants: Weak<Shared>,
+    principal: Vec<u8>,
+    issuer: String,
+    /// The last check whether the user is still signed in.
+    looked: Mutex<Looked>,
+}
+
+fanlight_protocol::opaque!(ExchangedAccess);
+
+impl ExchangedAccess {
+    /// The source of the server's tokens.
+    pub fn machine(&self) -> &Arc<MachineAccess> {
+        &self.machine
+    }
+
+    /// Forgets the user's tokens if another process has signed the user out. `None` if no check is
+    /// due: there is at most one a second, and only if something has changed.
+    pub fn look(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let grants = self.user.grants.upgrade()?;
+        if !self.user.looked.lock().is_outdated(&grants.store) {
+            return None;
+        }
+        let Self { machine, user } = self.clone();
+        Some(async move {
+            let has_grant = match user.access() {
+                Some(access) => access.has_grant().await,
+                None => Ok(false),
+            };
+            match has_grant {
+                Ok(true) => {}
+                Ok(false) => machine.forget(),
+                // Check again at the next message.
+                Err(_) => *user.looked.lock() = Looked::default(),
+            }
+        })
+    }
+
+    /// Whether the user is known to need a sign-in.
+    pub fn is_missing(&self) -> bool {
+        self.user
+            .access()
+            .is_some_and(|access| access.missing().is_some())
+    }
+
+    /// Waits until the user has finished or given up signing in; `None` if no sign-in is running.
+    #[must_use]
+    pub fn signing_in(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.user.access()?.signing_in()
+    }
+}
+
+impl UserSubject {
+    /// The user's access to the identity provider, with the current configuration.
+    fn access(&self) -> Option<UserAccess> {
+        Grants(self.grants.upgrade()?).of(&self.principal, &self.issuer)
+    }
+}
+
+impl SubjectTokens for UserSubject {
+    fn token<'a>(
+        &'a self,
+        kind: &'static str,
+        refused: Option<&'a Secret>,
+    ) -> BoxFuture<'a, Result<SubjectToken, OAuthError>> {
+        Box::pin(async move {
+            let access = self.access().ok_or(OAuthError::NoSubject)?;
+            access.subject(kind, refused).await
+        })
     }
 }

@@ -1,7 +1,6 @@
 //! Links to the page on which a user signs in. A link contains, encrypted, the user, the server and
 //! its requirements.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -47,11 +46,7 @@ struct Text {
     expires: u64,
 }
 
-impl fmt::Debug for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Links")
-    }
-}
+fanlight_protocol::opaque!(Links);
 
 impl Links {
     /// Links without a target yet.
@@ -73,7 +68,6 @@ impl Links {
     }
 
     /// A link for a user of a server; `None` if there are no pages.
-    #[must_use]
     pub fn link(&self, principal: &[u8], server: &str, wanted: &Wanted) -> Option<Url> {
         let public_url = self.public_url.get()?()?;
         // Without stated requirements, opening the page asks the server for them.

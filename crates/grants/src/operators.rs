@@ -1,7 +1,6 @@
 //! Signs operators in at identity providers, in the same way as users. It keeps no tokens.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,16 +47,11 @@ struct Attempt {
     client: Option<ClientRegistration>,
 }
 
-impl fmt::Debug for OperatorSignIn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OperatorSignIn")
-    }
-}
+fanlight_protocol::opaque!(OperatorSignIn);
 
 impl OperatorSignIn {
     /// Signs nobody in until [`Self::replace`] sets identity providers. `authenticate` identifies
     /// the user whom an ID token names. Registered clients are kept in the `store`, if there is one.
-    #[must_use]
     pub fn new(
         authenticate: Arc<dyn Authenticate>,
         store: impl Fn() -> Option<Store> + Send + Sync + 'static,

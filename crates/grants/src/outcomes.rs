@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::oauth::OAuthError;
@@ -93,7 +93,7 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> Outcomes<K, T> {
     where
         F: Future<Output = Result<T, OAuthError>> + Send + 'static,
     {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if let Some(one) = known.get(key).filter(|one| one.holds(fresh, &self.pauses)) {
             return one.outcome.clone();
         }
@@ -121,18 +121,14 @@ impl<K: Eq + Hash + Clone, T: Clone + Send + Sync + 'static> Outcomes<K, T> {
 
     /// The last answer to a question, however old it is.
     pub(crate) fn last(&self, key: &K) -> Option<T> {
-        let known = self.lock();
+        let known = self.known.lock();
         let ended = known.get(key)?.outcome.borrow().clone();
         ended?.1.ok()
     }
 
     /// Forgets the outcomes whose key is not `meant`.
     pub(crate) fn retain(&self, meant: impl Fn(&K) -> bool) {
-        self.lock().retain(|key, _| meant(key));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Known<T>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().retain(|key, _| meant(key));
     }
 }
 
@@ -230,6 +226,6 @@ mod tests {
                 Ok(1)
             );
         }
-        assert_eq!(outcomes.lock().len(), MOST);
+        assert_eq!(outcomes.known.lock().len(), MOST);
     }
 }

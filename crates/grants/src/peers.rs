@@ -37,11 +37,7 @@ pub(crate) struct Peers {
     registered: Outcomes<(String, Url), ClientRegistration>,
 }
 
-impl std::fmt::Debug for Peers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Peers")
-    }
-}
+fanlight_protocol::opaque!(Peers);
 
 impl Default for Peers {
     fn default() -> Self {

@@ -43,7 +43,6 @@ pub(crate) struct GivenFor {
 
 impl Grant {
     /// The granted scopes, as far as known.
-    #[must_use]
     pub fn scopes(&self) -> Option<&Scopes> {
         self.tokens.scopes.as_ref().or(self.target.scopes.as_ref())
     }
@@ -79,17 +78,12 @@ impl UserKey {
     }
 
     /// The key's text, to be sent to its server.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.key
     }
 }
 
-impl std::fmt::Debug for UserKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UserKey(***)")
-    }
-}
+fanlight_protocol::opaque!(UserKey);
 
 impl Record for UserKey {
     const KIND: Kind = Kind::UserKey;

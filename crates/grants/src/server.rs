@@ -1,7 +1,5 @@
 //! A server whose users have credentials of their own, and the way to get them.
 
-use std::fmt;
-
 use crate::fetch::{Requests, Trust};
 use crate::oauth::{
     Challenge, Client, ClientRegistration, ConfiguredClient, Discovered, MachineSettings,
@@ -66,13 +64,7 @@ pub(crate) struct Server {
     pub(crate) requests: Requests,
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("name", &self.settings.name)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Server);
 
 impl Server {
     pub(crate) fn new(settings: ServerSettings) -> Result<Self, OAuthError> {

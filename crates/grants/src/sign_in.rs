@@ -64,7 +64,6 @@ pub struct Callback {
 const ISSUER_NAME: usize = 32;
 
 /// The name of an issuer in URLs.
-#[must_use]
 pub fn issuer_name(issuer: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, issuer.as_bytes());
     let mut name = data_encoding::HEXLOWER.encode(digest.as_ref());
@@ -169,25 +168,21 @@ impl Offer {
     }
 
     /// The name of the server.
-    #[must_use]
     pub fn server(&self) -> &str {
         self.server.name()
     }
 
     /// The URL of the server.
-    #[must_use]
     pub fn url(&self) -> &Url {
         &self.server.settings.url
     }
 
     /// The authorization server.
-    #[must_use]
     pub fn issuer(&self) -> &str {
         &self.provider.issuer
     }
 
     /// The requested scopes; `None` if the authorization server chooses them.
-    #[must_use]
     pub fn scopes(&self) -> Option<&Scopes> {
         self.target.scopes.as_ref()
     }
@@ -432,7 +427,6 @@ impl Offer {
 
 impl Begun {
     /// Whether this answer, which came to this path, belongs to this sign-in and no other.
-    #[must_use]
     pub fn is_for(&self, path: &str, callback: &CallbackParameters) -> bool {
         let request = &self.record.request;
         request.returns_to(path) && callback.state() == Some(request.state.expose())

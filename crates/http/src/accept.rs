@@ -1,8 +1,9 @@
 //! The accept loop of a listener.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -132,13 +133,11 @@ impl Remaining {
     }
 
     /// The number of connections of the last socket.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.current.len()
     }
 
     /// Whether no connection is left.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current.is_empty() && self.earlier.is_empty()
     }
@@ -269,7 +268,6 @@ pub struct Admissions {
 
 impl Admissions {
     /// Admits connections within these limits.
-    #[must_use]
     pub fn new(limits: AcceptLimits) -> Self {
         Self {
             limit: ConcurrencyLimit::new(limits.connections),
@@ -282,12 +280,12 @@ impl Admissions {
     /// Changes the limits. The reserve does not change, nor does the number of waiting connections
     /// at a socket in use.
     pub fn set_limits(&self, limits: AcceptLimits) {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.limits.lock() = limits;
         self.limit.resize(limits.connections);
     }
 
     fn limits(&self) -> AcceptLimits {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.limits.lock()
     }
 }
 

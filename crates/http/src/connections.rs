@@ -17,10 +17,11 @@
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::{Candidate, Newcomer, Rule};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The divisor for the number of connections that end at once: with several, a flood of new ones
@@ -101,7 +102,7 @@ impl Connections {
         peer: ConnectionPeer,
         connection: Arc<dyn Endable>,
     ) -> Entry {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         table.open.insert(number, peer, connection);
@@ -111,22 +112,21 @@ impl Connections {
         }
     }
 
-    #[must_use]
     pub(crate) fn count(&self, peer: ConnectionPeer) -> usize {
-        self.lock().open.count(&peer)
+        self.table.lock().open.count(&peer)
     }
 
     /// Ends connections for a new one of `newcomer` if all of `limit` are in use; returns whether
     /// there were any to end. They are gone a moment later.
     pub(crate) fn make_space(&self, newcomer: ConnectionPeer, limit: usize) -> bool {
-        let ended = self.lock().to_end_for(newcomer, limit);
+        let ended = self.table.lock().to_end_for(newcomer, limit);
         end_all(&ended)
     }
 
     /// Ends one idle connection of `peer`; returns whether there was any.
     pub(crate) fn make_space_within(&self, peer: ConnectionPeer) -> bool {
         let longest_idle = {
-            let table = self.lock();
+            let table = self.table.lock();
             let usages = table
                 .open
                 .of(&peer)
@@ -136,11 +136,6 @@ impl Connections {
                 .map(|(_, one)| Arc::clone(one))
         };
         end_all(longest_idle.as_slice())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // No code under this lock can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -249,13 +244,12 @@ impl std::fmt::Debug for Connections {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        drop(self.connections.lock().open.remove(&self.number));
+        drop(self.connections.table.lock().open.remove(&self.number));
     }
 }
 
 /// The address that identifies a peer. For IPv6 it is the 64-bit network, in which one host can use
 /// any address.
-#[must_use]
 pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -52,7 +52,6 @@ pub struct LiveGuard(Arc<ArcSwap<Guard>>);
 
 impl LiveGuard {
     /// Begins with `guard`.
-    #[must_use]
     pub fn new(guard: Guard) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(guard)))
     }
@@ -104,7 +103,6 @@ impl Rejection {
 
 impl Guard {
     /// Serves loopback hosts and `hosts`. Each is `host` (any port), `host:port`, or `*` for all.
-    #[must_use]
     pub fn new(hosts: &[String], origins: Origins) -> Self {
         let origins = match origins {
             Origins::Own => Origins::Own,
@@ -141,14 +139,12 @@ impl Guard {
     }
 
     /// The trusted proxies.
-    #[must_use]
     pub fn trusted_proxies(&self) -> &TrustedProxies {
         &self.proxies
     }
 
     /// Whether nothing suggests that a proxy forwards requests of other machines: no trusted
     /// proxy, and only hosts of the loopback interface.
-    #[must_use]
     pub fn is_for_this_machine(&self) -> bool {
         let public = self.public_url.as_ref().map(|url| &url.host);
         let mut hosts = self.hosts.iter().map(|named| &named.host).chain(public);
@@ -156,7 +152,6 @@ impl Guard {
     }
 
     /// The listener's public URL, if known.
-    #[must_use]
     pub fn public_url(&self) -> Option<&PublicUrl> {
         self.public_url.as_ref()
     }

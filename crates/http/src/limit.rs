@@ -1,7 +1,8 @@
 //! A limit for the number of open connections or streams.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A number of permits, one for each open connection or stream. The number can change.
@@ -34,7 +35,6 @@ pub struct Permit {
 
 impl ConcurrencyLimit {
     /// A limit of `most` permits, at least one.
-    #[must_use]
     pub fn new(most: usize) -> Self {
         let most = bounded(most);
         let shared = Shared {
@@ -50,7 +50,7 @@ impl ConcurrencyLimit {
     /// limit.
     pub fn resize(&self, most: usize) {
         let permits = &self.shared.permits;
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         let most = bounded(most);
         let before = std::mem::replace(&mut counts.most, most);
         if most < before {
@@ -88,16 +88,9 @@ impl ConcurrencyLimit {
     }
 }
 
-impl Shared {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // No code under this lock can panic.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = self.shared.counts();
+        let mut counts = self.shared.counts.lock();
         if counts.excess > 0
             && let Some(permit) = self.permit.take()
         {

@@ -77,7 +77,6 @@ impl ListeningSocket {
     }
 
     /// A socket that the service manager has opened, and keeps.
-    #[must_use]
     pub fn passed(socket: TcpListener) -> Self {
         Self {
             socket: Socket::Tcp(socket),
@@ -98,7 +97,6 @@ impl ListeningSocket {
     }
 
     /// Whether the service manager has opened it.
-    #[must_use]
     pub fn is_passed(&self) -> bool {
         self.is_passed
     }

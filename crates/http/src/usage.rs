@@ -1,10 +1,11 @@
 //! Tracks whether a connection carries a request.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +43,7 @@ impl ConnectionUse {
     /// Records the arrival of a request. The request ends when the result is dropped.
     #[must_use]
     pub fn begin(self: &Arc<Self>) -> RequestUse {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.requests += 1;
         state.has_served = true;
         state.since = Instant::now();
@@ -53,16 +54,11 @@ impl ConnectionUse {
     pub(crate) fn ended(&self) -> &CancellationToken {
         &self.end
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Endable for ConnectionUse {
     fn usage(&self) -> Option<Usage> {
-        let state = self.state();
+        let state = self.state.lock();
         let kind = match state.requests {
             0 if state.has_served => UsageKind::Idle,
             0 => UsageKind::Unused,
@@ -85,7 +81,7 @@ pub struct RequestUse(Arc<ConnectionUse>);
 
 impl Drop for RequestUse {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.requests -= 1;
         state.since = Instant::now();
     }

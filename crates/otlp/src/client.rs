@@ -94,8 +94,4 @@ async fn exchange(
     Ok(response)
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Client);

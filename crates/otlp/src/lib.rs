@@ -18,9 +18,7 @@ mod grpc;
 mod log_export;
 mod logs;
 mod metrics;
-mod push;
 mod settings;
-mod spans;
 mod start;
 mod tls;
 

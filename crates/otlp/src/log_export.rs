@@ -1,11 +1,12 @@
 //! Exports texts as log records, in order, through a bounded queue.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanlight_telemetry::Telemetry;
 use opentelemetry_sdk::Resource;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -123,14 +124,12 @@ impl LogExport {
     }
 
     /// How many records the collector accepted.
-    #[must_use]
     pub fn exported(&self) -> u64 {
         self.counts.exported.load(Ordering::Relaxed)
     }
 
     /// How many records were lost, because too many waited or because the collector did not accept
     /// them.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.counts.lost.load(Ordering::Relaxed)
     }
@@ -140,11 +139,7 @@ impl LogExport {
     pub async fn end(&self, bound: Duration) -> bool {
         let lost = self.lost();
         self.stop.send_replace(true);
-        let task = self
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let task = self.task.lock().take();
         let Some(mut task) = task else { return true };
         let is_done = timeout(bound, &mut task).await.is_ok();
         task.abort();
@@ -154,11 +149,7 @@ impl LogExport {
 
 impl Drop for LogExport {
     fn drop(&mut self) {
-        let task = self
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let task = self.task.lock().take();
         task.iter().for_each(JoinHandle::abort);
     }
 }

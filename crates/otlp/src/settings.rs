@@ -46,7 +46,6 @@ impl OtlpProtocol {
     pub const ALL: [Self; 2] = [Self::HttpProtobuf, Self::Grpc];
 
     /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HttpProtobuf => "http/protobuf",
@@ -92,7 +91,6 @@ pub struct TlsFiles {
 
 impl OtlpTarget {
     /// The endpoint without user information and query, which could be secret.
-    #[must_use]
     pub fn shown(&self) -> String {
         let origin = self.endpoint.origin().ascii_serialization();
         match self.protocol {

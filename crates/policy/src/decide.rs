@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cedar_policy::{
     AuthorizationError, Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid,
@@ -23,6 +23,7 @@ use fanlight_canonical::{
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
@@ -60,7 +61,6 @@ pub struct PolicySettings {
 
 impl PolicySettings {
     /// The [number](Policy::number) of the policies with these settings.
-    #[must_use]
     pub fn number(&self) -> u64 {
         foldhash::quality::FixedState::default().hash_one(format!("{self:?}"))
     }
@@ -262,7 +262,6 @@ impl Policies {
     }
 
     /// Explains whether an item exists for a client, and whether the client may use it.
-    #[must_use]
     pub fn explain(
         &self,
         client: &CallContext,
@@ -710,19 +709,14 @@ impl ClientRights {
 
     /// How much of a server the client may use, if its rights are lasting.
     fn reach(&self, server: &str) -> Reach {
-        // Nothing that can panic runs under this lock.
-        let reached = || {
-            let reached = self.known.reached.lock();
-            reached.unwrap_or_else(PoisonError::into_inner)
-        };
-        if let Some(known) = reached().get(server) {
+        if let Some(known) = self.known.reached.lock().get(server) {
             return *known;
         }
         let reach = Reach {
             any: self.may_reach(server),
             all: self.may_do_all(server),
         };
-        reached().insert(server.into(), reach);
+        self.known.reached.lock().insert(server.into(), reach);
         reach
     }
 

@@ -129,7 +129,6 @@ pub struct Listed {
 
 /// The schema that policies are checked against. Comments list the servers' items, and the
 /// arguments of tools as policies see them.
-#[must_use]
 pub fn schema(catalogue: &[Listed]) -> String {
     let mut text = SCHEMA.to_owned();
     if !catalogue.is_empty() {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
 use fanlight_canonical::{
-    ApprovedBy, CallContext, Caller, ClientEra, Endpoint, Holder, Policy as _, PolicyAction,
-    PolicyItem, PolicyKind, PolicyOutcome, Rights,
+    ApprovedBy, CallContext, Caller, Endpoint, Holder, Policy as _, PolicyAction, PolicyItem,
+    PolicyKind, PolicyOutcome, Rights,
 };
-use fanlight_protocol::Json;
+use fanlight_protocol::{Era, Json};
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn client_of(identity: Identity, endpoint: Endpoint) -> CallContext {
     let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
     CallContext {
         caller,
-        era: ClientEra::Modern,
+        era: Era::Modern,
         ..(*CallContext::internal()).clone()
     }
 }

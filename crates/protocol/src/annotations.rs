@@ -4,13 +4,11 @@
 use crate::json::Json;
 
 /// Whether the annotations say that a call changes nothing.
-#[must_use]
 pub fn is_read_only(annotations: &Json) -> bool {
     says(annotations, "readOnlyHint")
 }
 
 /// Whether the annotations say that a call changes nothing, or nothing more when repeated.
-#[must_use]
 pub fn is_repeatable(annotations: &Json) -> bool {
     is_read_only(annotations) || says(annotations, "idempotentHint")
 }

@@ -42,7 +42,6 @@ pub enum ClientCapability {
 
 impl ClientCapability {
     /// The capability that a server's request needs; `None` for an unknown method.
-    #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Option<Self> {
         let param = |name: &str| params.and_then(|params| params.get(name));
         match method {
@@ -122,7 +121,6 @@ pub struct MissingCapability {
 impl MissingCapability {
     /// The capability that a server's request needs and `capabilities` lack, if any. An unknown
     /// method needs none, because the client decides about it.
-    #[must_use]
     pub fn for_server_request(
         capabilities: &Json,
         method: &Method,
@@ -132,7 +130,6 @@ impl MissingCapability {
     }
 
     /// Checks one capability; `None` if it is declared.
-    #[must_use]
     pub fn of(capabilities: &Json, capability: ClientCapability) -> Option<Self> {
         let missing = Self {
             capability,
@@ -168,7 +165,6 @@ impl MissingCapability {
 }
 
 /// Whether a server may send its own requests to a client with these capabilities.
-#[must_use]
 pub fn can_be_asked(capabilities: &Json) -> bool {
     use ClientCapability::{ElicitationByForm, Roots, Sampling};
     // In one pass, because each call checks this.
@@ -183,14 +179,12 @@ pub fn can_be_asked(capabilities: &Json) -> bool {
 }
 
 /// Whether these capabilities of a client or a server declare the extension for tasks.
-#[must_use]
 pub fn has_tasks_extension(capabilities: &Json) -> bool {
     ClientCapability::Tasks.is_declared_in(capabilities)
 }
 
 /// The error for a client that lacks capabilities (2026-07-28 basic/index, Error Codes). `None` if
 /// none of them can be declared. `more` are further members of `data`.
-#[must_use]
 pub fn missing_capability_error(
     missing: &[MissingCapability],
     more: &[(&str, Json)],
@@ -209,7 +203,6 @@ pub fn missing_capability_error(
 }
 
 /// The `ClientCapabilities` object that declares exactly these; `None` if none can be declared.
-#[must_use]
 pub fn required_capabilities(missing: &[MissingCapability]) -> Option<Json> {
     let mut all = ObjectBuilder::new();
     for member in ["elicitation", "sampling", "roots", "extensions"] {

@@ -1,7 +1,9 @@
 //! Values derived from a cached response. They are stored with it, so that each is computed once.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Holds one value of each type, which all clones of a response share
 /// ([`Response::cached`](crate::Response::cached)).
@@ -12,9 +14,8 @@ pub struct Derived(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
 impl Derived {
     /// The value of type `T`, if it has been derived.
-    #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = self.0.lock();
         values
             .iter()
             .find_map(|value| Arc::clone(value).downcast().ok())
@@ -27,7 +28,7 @@ impl Derived {
             return value;
         }
         let new = Arc::new(derive());
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = self.0.lock();
         if let Some(value) = values
             .iter()
             .find_map(|value| Arc::clone(value).downcast().ok())

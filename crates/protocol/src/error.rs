@@ -20,7 +20,6 @@ pub mod code {
     /// The code that a modern client gets for `code`. "Implementations of this protocol version MUST
     /// NOT emit" -32002, replaced by -32602, and -32042, which has no replacement (2026-07-28
     /// basic/index, Error Codes).
-    #[must_use]
     pub fn of_modern(code: i64) -> i64 {
         match code {
             RESOURCE_NOT_FOUND => INVALID_PARAMS,
@@ -98,7 +97,6 @@ pub struct RpcError {
 
 impl RpcError {
     /// An error without `data`.
-    #[must_use]
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -115,7 +113,6 @@ impl RpcError {
     }
 
     /// The JSON-RPC error object.
-    #[must_use]
     pub fn to_json(&self) -> Json {
         let mut object = ObjectBuilder::new();
         object

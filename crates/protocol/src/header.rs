@@ -110,7 +110,6 @@ pub fn may_be_forwarded(name: &str) -> bool {
 
 /// The member of `params` that `Mcp-Name` repeats, for methods with that header (2026-07-28
 /// streamable-http, Standard Request Headers; the tasks extension, Routing Headers).
-#[must_use]
 pub fn name_member(method: &Method) -> Option<&'static str> {
     match method {
         Method::CallTool | Method::GetPrompt => Some("name"),
@@ -139,7 +138,6 @@ pub enum HeaderValueError {
 
 /// Encodes `value` as a header value: plain if that is safe, otherwise as Base64 between the
 /// markers.
-#[must_use]
 pub fn encode(value: &str) -> Cow<'_, str> {
     if is_plain(value) {
         Cow::Borrowed(value)

@@ -7,7 +7,6 @@ use crate::json::ObjectBuilder;
 pub const USER_AGENT: &str = concat!("fanlight/", env!("CARGO_PKG_VERSION"));
 
 /// Fanlight as an `Implementation`, with its name and version.
-#[must_use]
 pub fn implementation() -> Json {
     let mut object = ObjectBuilder::new();
     object

@@ -35,7 +35,6 @@ pub struct InputRequest {
 
 impl InputRequired {
     /// The input that `response` asks for, if any.
-    #[must_use]
     pub fn of(response: &Response) -> Option<Self> {
         let result = response.result()?;
         // Almost no result asks for input, and reading all members of a large one takes time. An
@@ -51,7 +50,6 @@ impl InputRequired {
     }
 
     /// Whether it has neither a request nor a state, which violates the specification.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.is_none()
             && self
@@ -89,7 +87,6 @@ impl InputRequired {
 
 /// The params of the next round: the first params, with the answers by their keys as written, and
 /// with the state, which replaces any earlier one.
-#[must_use]
 pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option<&Json>) -> Json {
     let mut added = ObjectBuilder::new();
     if !answers.is_empty() {
@@ -116,7 +113,6 @@ pub fn next_params(first: Option<&Json>, answers: &[(Json, Json)], state: Option
 
 /// A result that asks for input. Each request is under its key, and the answers come back together
 /// with `state`.
-#[must_use]
 pub fn input_required<'a>(
     requests: impl Iterator<Item = (&'a str, &'a Method, Option<&'a Json>)>,
     state: &str,

@@ -76,7 +76,6 @@ impl Dropped {
 
 impl LineDecoder {
     /// A decoder for lines of at most `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -93,7 +92,6 @@ impl LineDecoder {
     }
 
     /// How many bytes of the unfinished line are kept.
-    #[must_use]
     pub fn kept(&self) -> usize {
         self.buffer.len()
     }

@@ -284,32 +284,27 @@ impl Notification {
     }
 
     /// The log level in a `notifications/message`.
-    #[must_use]
     pub fn log_level(&self) -> Option<LogLevel> {
         LogLevel::from_name(&self.params()?.get("level")?.as_str()?)
     }
 
     /// A number that only clones of this notification share within the process. Receivers of copies
     /// tell by it that they got the same notification, and not two with equal texts.
-    #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
     /// The range of the progress token in the text of a progress notification.
-    #[must_use]
     pub fn progress_token(&self) -> Option<Range<usize>> {
         self.token.clone()
     }
 
     /// `params`, if there are any.
-    #[must_use]
     pub fn params(&self) -> Option<Json> {
         self.params.clone().map(|range| self.text.slice(range))
     }
 
     /// The range in the text of the member `key` of `params`.
-    #[must_use]
     pub fn param_range(&self, key: &str) -> Option<Range<usize>> {
         let params = self.params.clone()?;
         let view = self.text.slice(params.clone());
@@ -319,7 +314,6 @@ impl Notification {
 
     /// The text to send, with the value at `range` replaced. The range must be one of this
     /// notification's.
-    #[must_use]
     pub fn to_message(&self, range: Range<usize>, value: &Json) -> Chunks {
         let text = self.text.bytes();
         if range.start > range.end || range.end > text.len() {
@@ -335,13 +329,11 @@ impl Notification {
     }
 
     /// The text with the value at `range` replaced.
-    #[must_use]
     pub fn with_value(&self, range: Range<usize>, value: &Json) -> Json {
         self.text.with(range, value)
     }
 
     /// Creates a notification that Fanlight sends.
-    #[must_use]
     pub fn new(method: Method, params: Option<&Json>) -> Self {
         let text = notification_text(method.as_str(), params);
         let end = text.bytes().len() - 1;
@@ -353,7 +345,6 @@ impl Notification {
     }
 
     /// The notification with the member `key` of `params` replaced, if `params` has it.
-    #[must_use]
     pub fn with_param(&self, key: &str, value: &Json) -> Self {
         let (Some(range), Some(params)) = (self.param_range(key), self.params.clone()) else {
             return self.clone();
@@ -369,19 +360,16 @@ impl Notification {
 
 impl Response {
     /// A response with `result`. It gets its id when it is sent.
-    #[must_use]
     pub fn from_result(result: &Json) -> Self {
         Self::originate("result", result, false)
     }
 
     /// A response with an error of Fanlight.
-    #[must_use]
     pub fn from_error(error: &RpcError) -> Self {
         Self::from_error_object(&error.to_json())
     }
 
     /// A response with a server's error object, as written.
-    #[must_use]
     pub fn from_error_object(error: &Json) -> Self {
         Self::originate("error", error, true)
     }
@@ -436,31 +424,26 @@ impl Response {
     }
 
     /// The id as written; `null` if the request's id could not be read.
-    #[must_use]
     pub fn id(&self) -> Json {
         self.text.slice(self.id.clone())
     }
 
     /// Whether the body is an error object rather than a result.
-    #[must_use]
     pub fn is_error(&self) -> bool {
         self.is_error
     }
 
     /// The result or error object, as written.
-    #[must_use]
     pub fn body(&self) -> Json {
         self.text.slice(self.body.clone())
     }
 
     /// The result object, unless this is an error.
-    #[must_use]
     pub fn result(&self) -> Option<Json> {
         (!self.is_error).then(|| self.body())
     }
 
     /// The member `key` of the result, borrowed; `None` for an error.
-    #[must_use]
     pub fn peek_result(&self, key: &str) -> Option<Value<'_>> {
         if self.is_error {
             None
@@ -470,20 +453,17 @@ impl Response {
     }
 
     /// The error object, if this is one.
-    #[must_use]
     pub fn error(&self) -> Option<Json> {
         self.is_error.then(|| self.body())
     }
 
     /// The result as one of the views of [`crate::result`], unless this is an error.
-    #[must_use]
     pub fn view<T: ResultView>(&self) -> Option<T> {
         self.result().map(T::from)
     }
 
     /// Whether this is a final result that is not meant for one client alone (2026-07-28 schema,
     /// ResultType).
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         let result = self.view::<AnyResult>();
         result.is_some_and(|result| {
@@ -494,13 +474,11 @@ impl Response {
     }
 
     /// The integer code of an error response; otherwise `None`.
-    #[must_use]
     pub fn error_code(&self) -> Option<i64> {
         self.error()?.get("code")?.as_i64()
     }
 
     /// The response with another result or error object.
-    #[must_use]
     pub fn with_body(&self, body: &Json) -> Self {
         let mut edits = Edits::new(self.text.bytes().clone());
         edits.replace(self.body.clone(), body.bytes().clone());
@@ -524,7 +502,6 @@ impl Response {
 
     /// The `Implementation` object of the server that answered, unless its results can contain it
     /// themselves.
-    #[must_use]
     pub fn server_info(&self) -> Option<&Json> {
         self.server_info.as_deref()
     }
@@ -539,7 +516,6 @@ impl Response {
     }
 
     /// The length of the whole message in bytes.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.text.bytes().len()
     }
@@ -556,13 +532,11 @@ impl Response {
     }
 
     /// The values derived from a [cached](Self::cached) response; `None` for any other.
-    #[must_use]
     pub fn derived(&self) -> Option<&Derived> {
         self.derived.as_deref()
     }
 
     /// A copy of the response in its own memory ([`Json::detached`]).
-    #[must_use]
     pub fn detached(&self) -> Self {
         Self {
             text: self.text.detached(),
@@ -572,7 +546,6 @@ impl Response {
 
     /// The message to send: with `id` instead of its own id, and with `added` (raw member text
     /// without outer commas) at the front of the body. All other text stays as received.
-    #[must_use]
     pub fn to_message(&self, id: &Json, added: Bytes) -> Chunks {
         let mut edits = Edits::new(self.text.bytes().clone());
         edits.replace(self.id.clone(), id.bytes().clone());
@@ -588,7 +561,6 @@ impl fmt::Debug for Response {
 }
 
 /// The text of a request that Fanlight sends.
-#[must_use]
 pub fn request_text(id: &Json, method: &str, params: Option<&Json>) -> Json {
     let mut object = ObjectBuilder::new();
     object
@@ -602,7 +574,6 @@ pub fn request_text(id: &Json, method: &str, params: Option<&Json>) -> Json {
 }
 
 /// The text of a notification that Fanlight sends.
-#[must_use]
 pub fn notification_text(method: &str, params: Option<&Json>) -> Json {
     let mut object = ObjectBuilder::new();
     object.string("jsonrpc", "2.0").string("method", method);

@@ -67,7 +67,6 @@ impl LogLevel {
     ];
 
     /// The level called `name`.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES
             .iter()
@@ -76,7 +75,6 @@ impl LogLevel {
     }
 
     /// The level's name on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         Self::NAMES
             .iter()

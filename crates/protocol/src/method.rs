@@ -17,7 +17,6 @@ macro_rules! methods {
             pub const KNOWN: &[&str] = &[$($name),*];
 
             /// The method called `name`.
-            #[must_use]
             pub fn from_name(name: &str) -> Self {
                 match name {
                     $($name => Self::$variant,)*
@@ -26,7 +25,6 @@ macro_rules! methods {
             }
 
             /// The method's name on the wire.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -35,7 +33,6 @@ macro_rules! methods {
             }
 
             /// The name of a known method, which needs no copy.
-            #[must_use]
             pub fn known_name(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($name),)*
@@ -96,13 +93,11 @@ pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 impl Method {
     /// Whether a server may answer this request with input requests (2026-07-28
     /// basic/patterns/mrtr, Supported Requests).
-    #[must_use]
     pub fn may_need_input(&self) -> bool {
         matches!(self, Self::CallTool | Self::GetPrompt | Self::ReadResource)
     }
 
     /// Whether this method lists entries of a server.
-    #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(
             self,
@@ -137,7 +132,6 @@ impl Method {
 
     /// Whether input requests can have this method (2026-07-28 basic/patterns/mrtr, Server
     /// Requirements).
-    #[must_use]
     pub fn is_input_request(&self) -> bool {
         matches!(self, Self::Elicit | Self::CreateMessage | Self::ListRoots)
     }

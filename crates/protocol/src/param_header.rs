@@ -261,7 +261,6 @@ fn is_primitive(declared: &Json) -> bool {
 impl ParamHeader {
     /// The header's value for a call with `arguments`, before encoding. `None` if the argument is
     /// missing, null or of a type that a header cannot have, because then there is no header.
-    #[must_use]
     pub fn value(&self, arguments: &Json) -> Option<String> {
         let value = self
             .path
@@ -277,7 +276,6 @@ impl ParamHeader {
 
     /// Whether a received, decoded header value matches `value`. Integers are compared as numbers
     /// (streamable-http, Server Validation), and everything else as text.
-    #[must_use]
     pub fn values_match(received: &str, value: &str) -> bool {
         received == value
             || matches!((integer(received), integer(value)), (Some(a), Some(b)) if a == b)

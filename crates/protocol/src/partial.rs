@@ -7,14 +7,12 @@ use crate::json::{Json, Kind};
 
 /// The id of a message that begins with `head` and ends with `tail`, if either contains it. Some
 /// senders write it first, others last.
-#[must_use]
 pub fn id(head: &[u8], tail: &[u8]) -> Option<Json> {
     id_in_head(head).or_else(|| id_in_tail(tail))
 }
 
 /// The member `id` of the object that begins with `head`, if its value is complete there and is a
 /// string or an integer.
-#[must_use]
 pub fn id_in_head(head: &[u8]) -> Option<Json> {
     let mut depth = 0_usize;
     let mut at = 0;

@@ -9,13 +9,11 @@ use crate::meta;
 pub const CACHING_HINTS: [&str; 2] = ["ttlMs", "cacheScope"];
 
 /// Whether a result has caching hints.
-#[must_use]
 pub fn has_caching_hints(result: &Json) -> bool {
     CACHING_HINTS.iter().any(|hint| result.get(hint).is_some())
 }
 
 /// Whether a result says that it is the same for all clients.
-#[must_use]
 pub fn is_public(result: &Json) -> bool {
     result
         .get("cacheScope")
@@ -24,7 +22,6 @@ pub fn is_public(result: &Json) -> bool {
 
 /// Whether a result belongs to one principal alone. A result with hints but without `public` counts
 /// as private.
-#[must_use]
 pub fn is_private(result: &Json) -> bool {
     has_caching_hints(result) && !is_public(result)
 }
@@ -76,7 +73,6 @@ macro_rules! views {
         impl $name {
             $(
                 #[doc = concat!("`", $member, "`")]
-                #[must_use]
                 pub fn $accessor(&self) -> Option<Json> {
                     self.0.get($member)
                 }
@@ -103,7 +99,6 @@ views! {
 impl ServerDescription {
     /// The server's name and version: `serverInfo` of an `initialize` result, or the `_meta` key of
     /// 2026-07-28.
-    #[must_use]
     pub fn server_info(&self) -> Option<Json> {
         self.0
             .get("serverInfo")
@@ -112,7 +107,6 @@ impl ServerDescription {
 
     /// Whether this is the result of `initialize`, which describes the server within the opened
     /// session.
-    #[must_use]
     pub fn is_of_session(&self) -> bool {
         self.protocol_version().is_some()
     }

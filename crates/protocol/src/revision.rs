@@ -11,12 +11,19 @@ pub enum Era {
     Modern,
 }
 
-impl fmt::Display for Era {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Era {
+    /// The era's name for operators.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Legacy => "legacy",
             Self::Modern => "modern",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Era {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -50,7 +57,6 @@ impl Revision {
     pub const NEWEST_MODERN: Self = Self::V2026_07_28;
 
     /// The revision called `name`, if Fanlight speaks it.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -58,7 +64,6 @@ impl Revision {
     }
 
     /// The revision's name on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",

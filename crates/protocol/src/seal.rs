@@ -20,19 +20,16 @@ pub struct Keys(Arc<[[u8; 32]]>);
 
 impl Keys {
     /// Uses these keys in this order.
-    #[must_use]
     pub fn new(keys: impl IntoIterator<Item = [u8; 32]>) -> Self {
         Self(keys.into_iter().collect())
     }
 
     /// Whether there are no keys.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Adds a key at the end. It only opens, unless there are no other keys.
-    #[must_use]
     pub fn followed_by(&self, key: [u8; 32]) -> Self {
         Self::new(self.0.iter().copied().chain([key]))
     }
@@ -68,11 +65,7 @@ pub type Tag = [u8; TAG / 3 * 4];
 #[error("cannot make a key for sealing")]
 pub struct KeyError;
 
-impl fmt::Debug for Seal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal")
-    }
-}
+crate::opaque!(Seal);
 
 impl Seal {
     /// Creates a seal that uses `keys`. Text sealed for one `purpose` does not open for another.
@@ -93,13 +86,11 @@ impl Seal {
     }
 
     /// Seals `plain` into URL-safe text; `None` if the cipher fails.
-    #[must_use]
     pub fn seal(&self, plain: &[u8]) -> Option<String> {
         self.seal_for(plain, b"")
     }
 
     /// Like [`Seal::seal`], for one owner: only [`Seal::open_for`] with equal bytes opens it.
-    #[must_use]
     pub fn seal_for(&self, plain: &[u8], owner: &[u8]) -> Option<String> {
         let mut sealed = plain.to_vec();
         let nonce: [u8; NONCE_LEN] = random()?;
@@ -114,14 +105,12 @@ impl Seal {
     }
 
     /// Opens `text` if one of the keys sealed it for this purpose. The caller limits its length.
-    #[must_use]
     pub fn open(&self, text: &str) -> Option<Vec<u8>> {
         self.open_for(text, b"")
     }
 
     /// Opens `text` if one of the keys sealed it for this purpose and this owner. The caller limits
     /// its length.
-    #[must_use]
     pub fn open_for(&self, text: &str, owner: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
@@ -139,7 +128,6 @@ impl Seal {
     /// A short code for `content` and an owner, which nobody can compute without the key. It is for
     /// values that would be sealed too often. It hides nothing, and must not be the only protection
     /// where it is compared.
-    #[must_use]
     pub fn tag_for(&self, content: &[u8], owner: &[u8]) -> Tag {
         let length = u64::try_from(content.len())
             .unwrap_or(u64::MAX)
@@ -156,7 +144,6 @@ impl Seal {
     }
 
     /// The name of the sealing key: a hash that does not reveal the key.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.first.name
     }

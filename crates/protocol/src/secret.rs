@@ -21,6 +21,19 @@ const NAMES: &[&str] = &["name", "key", "header", "field", "param", "variable"];
 /// The members whose value another one names.
 const VALUES: &[&str] = &["value", "values", "val"];
 
+/// Implements `Debug` for types that contain secrets, or too much to print: it shows the type's name
+/// alone.
+#[macro_export]
+macro_rules! opaque {
+    ($($type:ty),+) => {$(
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($type), "(***)"))
+            }
+        }
+    )+};
+}
+
 /// Whether a word of a command is an option whose next word is secret, such as `--password`.
 pub fn is_secret_option(word: &str) -> bool {
     let is_switch = ["--no-", "--with-", "--without-"]

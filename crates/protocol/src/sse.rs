@@ -69,7 +69,6 @@ enum Data {
 
 impl EventDecoder {
     /// A decoder for events of at most `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -116,26 +115,22 @@ impl EventDecoder {
     }
 
     /// How many bytes of the unfinished event are kept. Call this once there are no further events.
-    #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len() + self.data_len
     }
 
     /// The id of the last complete event, even of one without data, from which the stream can be
     /// resumed. An empty id resets it.
-    #[must_use]
     pub fn last_event_id(&self) -> Option<&Bytes> {
         self.last_event_id.as_ref().filter(|id| !id.is_empty())
     }
 
     /// The last reconnection time that the server asked for, in milliseconds.
-    #[must_use]
     pub fn retry_millis(&self) -> Option<u64> {
         self.retry_millis
     }
 
     /// Whether the stream stopped within an event.
-    #[must_use]
     pub fn is_mid_event(&self) -> bool {
         self.data.is_some() || self.read < self.buffer.len()
     }
@@ -278,7 +273,6 @@ impl EventDecoder {
 }
 
 /// Encodes `data`, which may have line breaks, as one `message` event.
-#[must_use]
 pub fn encode_message(data: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     put_message(&mut out, &[data]);

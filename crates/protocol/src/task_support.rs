@@ -15,7 +15,6 @@ const EXECUTION_OPTIONAL: &[u8] = br#""execution":{"taskSupport":"optional"}"#;
 
 /// The tool with `taskSupport` set to `"optional"`. `None` if it has that member already, or cannot
 /// have it.
-#[must_use]
 pub fn optional_for_tool(tool: &Json) -> Option<Json> {
     if !tool.is_object() {
         return None;
@@ -41,7 +40,6 @@ pub fn optional_for_tool(tool: &Json) -> Option<Json> {
 
 /// The result of `tools/list` after applying [`optional_for_tool`] to every tool; `None` if that
 /// changes nothing.
-#[must_use]
 pub fn optional_for_list(list: &Json) -> Option<Json> {
     let tools = list
         .members()

@@ -41,13 +41,11 @@ const HIDDEN: &[(char, char)] = &[
 ];
 
 /// Escapes each invisible character of `text`, including control characters.
-#[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escaped_but(text, |_| false)
 }
 
 /// The first line of untrusted text, at most `longest` characters, with invisible ones escaped.
-#[must_use]
 pub fn plain(text: &str, longest: usize) -> String {
     let line = text
         .lines()
@@ -61,7 +59,6 @@ pub fn plain(text: &str, longest: usize) -> String {
 }
 
 /// Like [`escaped`], for a whole output. Line breaks, tabs and terminal colour sequences stay.
-#[must_use]
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escaped_but(text, |rest| {
         rest.starts_with(['\n', '\t']) || is_colour(rest)
@@ -70,7 +67,6 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 
 /// Like [`escaped_lines`], for a single line such as a log line. Line breaks within it are escaped
 /// too.
-#[must_use]
 pub fn escaped_line(text: &str) -> Cow<'_, str> {
     escaped_but(text, |rest| rest.starts_with('\t') || is_colour(rest))
 }

@@ -15,7 +15,6 @@ pub struct AuditedAuthentication {
 
 impl AuditedAuthentication {
     /// Wraps `inner`, and records the requests that it refuses.
-    #[must_use]
     pub fn new(inner: Arc<dyn Authenticate>, record: Arc<dyn Record>) -> Self {
         Self { inner, record }
     }

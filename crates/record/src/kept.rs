@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::identity::Identity;
-use fanlight_canonical::{
-    CallContext, ClientEra, Endpoint, Item, PolicyOutcome, Principal, Verdict,
-};
+use fanlight_canonical::{CallContext, Endpoint, Item, PolicyOutcome, Principal, Verdict};
 use fanlight_fair::LogLimit;
-use fanlight_protocol::{Json, Method, Response, code};
+use fanlight_protocol::{Era, Json, Method, Response, code};
 
 use crate::event::{
     Acknowledged, Actor, AuditEvent, ConnectionChange, NotRecorded, PinnedDefinition,
@@ -50,7 +48,6 @@ pub struct KeptRecord {
 
 impl KeptRecord {
     /// The files of this audit log, and of other replicas' audit logs beside it.
-    #[must_use]
     pub fn files(&self) -> Vec<LedgerFiles> {
         let own = self.ledger.files();
         if self.is_one_of_several {
@@ -271,8 +268,8 @@ impl KeptRecord {
         let noted = request.context.noted.as_ref();
         let ended = noted.and_then(|noted| noted.code.get().copied());
         entry.code = ended.or_else(|| match request.context.era {
-            ClientEra::Legacy => response?.error_code(),
-            ClientEra::Modern => Some(code::of_modern(response?.error_code()?)),
+            Era::Legacy => response?.error_code(),
+            Era::Modern => Some(code::of_modern(response?.error_code()?)),
         });
         if noted.is_some_and(|noted| noted.replaced.get().is_some()) {
             entry.reason = Some("a hook replaced the result".into());

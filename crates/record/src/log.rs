@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -13,6 +13,7 @@ use fanlight_credentials::{Credentials, Denial};
 use fanlight_fair::LogLimit;
 use fanlight_protocol::visible;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tracing::field::display;
 use tracing::{info, warn};
@@ -263,7 +264,6 @@ impl AuditLog {
     }
 
     /// The audit log in files, if there is one.
-    #[must_use]
     pub fn kept(&self) -> Option<Arc<KeptRecord>> {
         self.kept.load_full()
     }
@@ -391,7 +391,12 @@ impl AuditLog {
     }
 
     fn count(&self, method: &'static str, outcome: &'static str) {
-        *self.counts().sign_ins.entry((method, outcome)).or_default() += 1;
+        *self
+            .counts
+            .lock()
+            .sign_ins
+            .entry((method, outcome))
+            .or_default() += 1;
     }
 
     /// Counts a refusal. Returns how many lines were omitted before its own line, or `None` if it
@@ -404,7 +409,8 @@ impl AuditLog {
         party: impl Hash,
     ) -> Option<u64> {
         *self
-            .counts()
+            .counts
+            .lock()
             .refusals
             .entry((listener, reason))
             .or_default() += 1;
@@ -416,9 +422,8 @@ impl AuditLog {
     }
 
     /// The counts.
-    #[must_use]
     pub fn metrics(&self) -> [Family; 4] {
-        let counts = self.counts();
+        let counts = self.counts.lock();
         let kept = self.kept();
         let kept = kept.as_ref().map(|kept| &kept.ledger);
         let (written, mirrored) = (
@@ -447,11 +452,6 @@ impl AuditLog {
                     .unwrap_or_default(),
             },
         ]
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing that can panic runs under this lock.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

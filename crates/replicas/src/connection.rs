@@ -1,12 +1,12 @@
 //! The connection to Valkey. One task keeps it; all parts of the process use it.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fanlight_config::settings::ValkeyKind;
+use parking_lot::Mutex;
 use redis::{
     ErrorKind, FromRedisValue, PushInfo, PushKind, RedisError, ScriptInvocation, ServerErrorKind,
 };
@@ -183,14 +183,12 @@ impl Shared {
 
     /// Makes a key. One server of a cluster has all keys with the same `tag`, so that one script
     /// can use them together.
-    #[must_use]
     pub fn key(&self, tag: &str, rest: &str) -> String {
         format!("{}:{{{tag}}}:{rest}", self.0.settings.group)
     }
 
     /// Whether different servers may have keys with different tags, so that one script cannot use
     /// them together.
-    #[must_use]
     pub fn is_cluster(&self) -> bool {
         self.0.settings.url.kind == ValkeyKind::Cluster
     }
@@ -242,13 +240,13 @@ impl Shared {
         let Replication { turn, begun, last } = &self.0.replication;
         let before = begun.load(Ordering::SeqCst);
         let _turn = turn.acquire().await.map_err(|_| SharedError::Unanswered)?;
-        let (number, outcome) = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (number, outcome) = last.lock().clone();
         if number > before {
             return outcome;
         }
         let number = begun.fetch_add(1, Ordering::SeqCst) + 1;
         let outcome = self.wait(within).await;
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = (number, outcome.clone());
+        *last.lock() = (number, outcome.clone());
         outcome
     }
 
@@ -305,13 +303,11 @@ impl Shared {
 
     /// Notifies when content in Valkey may have changed, and when Valkey is available again.
     /// Whoever has a copy then reads it again.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 
     /// The channel on which scripts announce changes to processes with copies.
-    #[must_use]
     pub fn channel(&self) -> String {
         format!("{}:changes", self.0.settings.group)
     }
@@ -331,14 +327,12 @@ impl Shared {
     }
 
     /// Whether Valkey is certainly unavailable now.
-    #[must_use]
     pub fn is_away(&self) -> bool {
         self.0.link.load().is_none()
     }
 
     /// The unique number of the current connection; `None` while Valkey is unavailable. Writes over
     /// an earlier connection may be lost.
-    #[must_use]
     pub fn connection(&self) -> Option<u64> {
         // Only in a cluster can there be an attempt during a connection, and a cluster keeps what
         // was written over it.
@@ -346,9 +340,8 @@ impl Shared {
     }
 
     /// The connection's state for operators.
-    #[must_use]
     pub fn report(&self) -> Report {
-        let state = self.state();
+        let state = self.0.state.lock();
         Report {
             url: self.0.settings.url.to_string(),
             since: state.since,
@@ -408,7 +401,7 @@ impl Shared {
     }
 
     fn not_connected(&self, why: &str) -> bool {
-        if self.state().trouble.as_deref() != Some(why) {
+        if self.0.state.lock().trouble.as_deref() != Some(why) {
             warn!(valkey = %self.0.settings.url, "cannot connect to Valkey: {why}");
         }
         // A connection with earlier certificates must not be used any longer.
@@ -435,7 +428,7 @@ impl Shared {
     }
 
     fn now(&self, trouble: Option<&str>) {
-        let mut state = self.state();
+        let mut state = self.0.state.lock();
         if state.trouble.is_none() != trouble.is_none() {
             state.since = SystemTime::now();
         }
@@ -443,15 +436,12 @@ impl Shared {
     }
 
     fn trouble(&self) -> Arc<str> {
-        self.state()
+        self.0
+            .state
+            .lock()
             .trouble
             .clone()
             .unwrap_or_else(|| "the connection broke".into())
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -482,8 +472,4 @@ fn text_of(error: &RedisError) -> String {
     error.to_string().replace(['\n', '\r'], " ")
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.0.settings.url).finish()
-    }
-}
+fanlight_protocol::opaque!(Shared);

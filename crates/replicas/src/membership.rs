@@ -11,12 +11,12 @@
 //! than others do.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use redis::{Script, ScriptInvocation};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -231,16 +231,10 @@ struct Lease {
     until: Instant,
 }
 
-impl Inner {
-    fn lease(&self) -> MutexGuard<'_, Option<Lease>> {
-        // No code under this lock can panic.
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Inner {}
 
 impl Membership {
     /// The membership of this process, which joins when [`Self::keep`] runs.
-    #[must_use]
     pub fn new(shared: Shared, me: Me) -> Self {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -312,28 +306,25 @@ impl Membership {
     }
 
     /// The unique id of this process.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
     /// The epoch of this process; `None` without a lease, so that others may consider it gone.
-    #[must_use]
     pub fn epoch(&self) -> Option<u64> {
         self.0
-            .lease()
+            .lease
+            .lock()
             .filter(|lease| Instant::now() < lease.until)
             .map(|lease| lease.epoch)
     }
 
     /// The live processes, this one included, as last known.
-    #[must_use]
     pub fn members(&self) -> Arc<Vec<Member>> {
         self.0.members.load_full()
     }
 
     /// The live process with this id.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<Member> {
         self.0
             .members
@@ -381,7 +372,7 @@ impl Membership {
             ..
         } = &*self.0;
         let asked = Instant::now();
-        let earlier = self.0.lease().map_or(0, |lease| lease.epoch);
+        let earlier = self.0.lease.lock().map_or(0, |lease| lease.epoch);
         let mut script = self.script(&RENEW);
         script
             .arg(id)
@@ -415,7 +406,7 @@ impl Membership {
             }
             _ => {}
         }
-        *self.0.lease() = Some(Lease {
+        *self.0.lease.lock() = Some(Lease {
             epoch,
             until: asked + LEASE,
         });
@@ -439,7 +430,7 @@ impl Membership {
     }
 
     async fn leave(&self) {
-        if self.0.lease().take().is_none() {
+        if self.0.lease.lock().take().is_none() {
             return;
         }
         let mut script = self.script(&LEAVE);
@@ -501,11 +492,7 @@ fn member(id: &str, text: &str) -> Option<Member> {
     })
 }
 
-impl fmt::Debug for Membership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Membership").field(&self.0.id).finish()
-    }
-}
+fanlight_protocol::opaque!(Membership);
 
 #[cfg(test)]
 mod tests {

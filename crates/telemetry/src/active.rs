@@ -1,6 +1,5 @@
 //! A span that has not ended. Its owner and all work for it share it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,12 +95,4 @@ impl ActiveSpan {
     }
 }
 
-impl fmt::Debug for ActiveSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let context = &self.record.context;
-        f.debug_tuple("ActiveSpan")
-            .field(&context.trace_id())
-            .field(&context.span_id())
-            .finish()
-    }
-}
+fanlight_protocol::opaque!(ActiveSpan);

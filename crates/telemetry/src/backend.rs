@@ -96,7 +96,6 @@ impl BackendTelemetry {
 
     /// The telemetry of one of several endpoints of this server, with the same counters. `address`
     /// is the fixed address of the endpoint; `None` if each connection resolves the host.
-    #[must_use]
     pub fn of_replica(&self, endpoint: &Endpoint, address: Option<SocketAddr>) -> Self {
         let Shared {
             name,
@@ -124,7 +123,6 @@ impl BackendTelemetry {
     }
 
     /// The counters of the server.
-    #[must_use]
     pub fn metrics(&self) -> &Arc<BackendMetrics> {
         &self.0.metrics
     }

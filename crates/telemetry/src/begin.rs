@@ -13,7 +13,6 @@ use crate::subject::Subject;
 
 impl Parent {
     /// Begins the span of a message to a server. Each attempt has its own span.
-    #[must_use]
     pub fn client(&self, backend: &BackendTelemetry, message: &Departure<'_>) -> ClientSpan {
         if !self.is_recording() && backend.shared().registry.is_none() {
             return ClientSpan::off(self.clone(), Some(backend.clone()));
@@ -31,7 +30,6 @@ impl Parent {
     }
 
     /// Begins the span of a message to the client: a request of a server.
-    #[must_use]
     pub fn to_client(&self, message: &Departure<'_>) -> ClientSpan {
         if !self.is_recording() {
             return ClientSpan::off(self.clone(), None);
@@ -44,7 +42,6 @@ impl Parent {
     /// Begins the span of a message from a server: a request to the client, or a notification
     /// outside of calls. Its parent is the context in the message, if that belongs to the same
     /// trace. Otherwise its parent is this span.
-    #[must_use]
     pub fn server(&self, backend: &BackendTelemetry, message: &Arrival<'_>) -> ServerSpan {
         let registry = backend.shared().registry.clone();
         let span = self.recorder().map(|recorder| {
@@ -60,7 +57,6 @@ impl Parent {
 
     /// Begins the span of a copy of this request for a mirror. The client does not wait for the
     /// copy, so the span begins a trace of its own, with a link to this span.
-    #[must_use]
     pub fn mirroring(&self) -> InternalSpan {
         let span = self.recorder().map(|recorder| {
             let links = self.record().map(|span| span.context.clone());
@@ -71,7 +67,6 @@ impl Parent {
     }
 
     /// Begins the span of connecting a server for this call.
-    #[must_use]
     pub fn connecting(&self, backend: &BackendTelemetry) -> InternalSpan {
         let start = || self.without_message(Some(backend.clone()), Vec::new());
         InternalSpan::new(self.begin(start))

@@ -47,7 +47,6 @@ pub struct Builder {
 
 impl Builder {
     /// Prepares telemetry with these settings and without an exporter.
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         let resource = resource(&settings);
         let metrics = Metrics::new(settings.metrics)

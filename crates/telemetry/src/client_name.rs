@@ -22,7 +22,6 @@ pub struct ClientName {
 impl ClientName {
     /// The client with this `Implementation` object and this principal's name. `None` if nothing is
     /// known.
-    #[must_use]
     pub fn of(info: Option<&Json>, principal: Option<&Arc<str>>) -> Option<Arc<Self>> {
         let text = |key| {
             let value = info?.get(key)?;
@@ -38,25 +37,21 @@ impl ClientName {
     }
 
     /// The name that the client gives.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// The version that the client gives.
-    #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
     /// Name and version in one text for people.
-    #[must_use]
     pub fn label(&self) -> Option<String> {
         self.name().map(|name| label(name, self.version()))
     }
 
     /// The name of the client's principal. `None` if the client is not authenticated.
-    #[must_use]
     pub fn principal(&self) -> Option<&str> {
         self.principal.as_deref()
     }

@@ -33,7 +33,6 @@ pub struct TraceContext {
 impl TraceContext {
     /// Parses a `traceparent` and its `tracestate`. A malformed `tracestate` is ignored; a
     /// malformed `traceparent` gives `None` (W3C Trace Context, 4.3).
-    #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
         let (trace_id, span_id, flags) = parse_traceparent(traceparent)?;
         let tracestate = tracestate
@@ -65,37 +64,31 @@ impl TraceContext {
     }
 
     /// The id of the trace.
-    #[must_use]
     pub fn trace_id(&self) -> TraceId {
         self.trace_id
     }
 
     /// The id of the span.
-    #[must_use]
     pub fn span_id(&self) -> SpanId {
         self.span_id
     }
 
     /// Whether the sender records the trace.
-    #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.flags & 1 == 1
     }
 
     /// The `tracestate`, as received.
-    #[must_use]
     pub fn tracestate(&self) -> Option<&Arc<str>> {
         self.tracestate.as_ref()
     }
 
     /// The context as `traceparent`.
-    #[must_use]
     pub fn traceparent(&self) -> Traceparent {
         Traceparent::new(self.trace_id, self.span_id, self.flags)
     }
 
     /// Whether both name the same span; flags and state may differ.
-    #[must_use]
     pub fn is_same_span(&self, other: &Self) -> bool {
         self.trace_id == other.trace_id && self.span_id == other.span_id
     }
@@ -134,7 +127,6 @@ impl Traceparent {
     }
 
     /// The text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         // The bytes are always ASCII, so the default is never used.
         std::str::from_utf8(&self.0).unwrap_or_default()

@@ -37,7 +37,6 @@ impl fmt::Display for Ids {
 
 /// The ids of the span that the running task works for: of the innermost
 /// [`Parent::scope`](crate::Parent::scope) around this code.
-#[must_use]
 pub fn current() -> Option<Ids> {
     CURRENT.try_with(|current| *current).ok().flatten()
 }

@@ -25,7 +25,6 @@ pub enum Outcome<'a> {
 
 impl Outcome<'_> {
     /// A failure without a message.
-    #[must_use]
     pub fn failed(error: ErrorType) -> Self {
         Self::Failed {
             error,
@@ -34,7 +33,6 @@ impl Outcome<'_> {
     }
 
     /// The class of error; `None` on success.
-    #[must_use]
     pub fn error(&self) -> Option<ErrorType> {
         match self {
             Self::Finished => None,
@@ -62,7 +60,6 @@ macro_rules! error_types {
             pub const FIXED: &[Self] = &[$(Self::$variant),*];
 
             /// The value of the attribute.
-            #[must_use]
             pub fn as_text(&self) -> Cow<'static, str> {
                 match self {
                     Self::JsonRpc(code) => Cow::Owned(code.to_string()),
@@ -133,7 +130,6 @@ const KNOWN_CODES: [i64; 16] = [
 
 impl ErrorType {
     /// The JSON-RPC code, for `rpc.response.status_code`.
-    #[must_use]
     pub fn status_code(&self) -> Option<i64> {
         match self {
             Self::JsonRpc(code) => Some(*code),

@@ -110,7 +110,6 @@ impl Inbound {
 
 /// `params` without the trace context in their `_meta`; `None` if they have none. It is used for
 /// clients that are not trusted, whose claims must not reach servers.
-#[must_use]
 pub fn without_trace_context(params: &Json) -> Option<Json> {
     let member = params.members().find(|member| member.is(params, "_meta"))?;
     let meta = params.slice(member.value.clone());

@@ -17,7 +17,6 @@ pub struct Moment {
 
 impl Moment {
     /// The current moment.
-    #[must_use]
     pub fn now() -> Self {
         Self {
             wall: SystemTime::now(),

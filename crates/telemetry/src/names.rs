@@ -29,7 +29,6 @@ pub enum Kind {
 
 impl Kind {
     /// The name of the kind in OpenTelemetry.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "SERVER",

@@ -6,7 +6,6 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 
 /// Writes `{"resourceSpans":[…]}` with all of `spans`.
-#[must_use]
 pub fn traces(resource: &Resource, spans: Vec<SpanData>) -> String {
     let resource_spans = group_spans_by_resource_and_scope(spans, &resource.into());
     // Every value of these types has a JSON form.

@@ -137,7 +137,6 @@ impl Parent {
     }
 
     /// The ids of the span, for log lines.
-    #[must_use]
     pub fn ids(&self) -> Option<Ids> {
         match &self.0 {
             State::Active(span) => Some(Ids::of(&span.record().context)),

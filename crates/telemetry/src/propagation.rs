@@ -90,7 +90,6 @@ impl Propagation {
 
     /// The context for the body of an HTTP request. A context that is only forwarded stays in the
     /// headers there.
-    #[must_use]
     pub fn within_http(&self) -> Self {
         if self.mode == Mode::IfAbsent {
             Self::default()
@@ -107,7 +106,6 @@ impl Propagation {
 
     /// Adds this context to the `_meta` of `params`, and creates both if needed. A `params` or
     /// `_meta` that is no object stays unchanged.
-    #[must_use]
     pub fn into_params(&self, params: Option<&Json>) -> Option<Json> {
         let Some(params) = params else {
             return self.new_params();

@@ -5,13 +5,14 @@
 //! more than a name. The span of the OpenTelemetry SDK is made on demand (`span_data`).
 
 use std::mem::size_of;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use fanlight_protocol::{Method, Revision};
 use opentelemetry::trace::{SpanId, TraceId};
+use parking_lot::Mutex;
 use smol_str::SmolStr;
 
 use crate::backend::{BackendTelemetry, ContentPolicy};
@@ -55,7 +56,7 @@ pub(crate) struct Record {
     /// [`CANCELLED`], [`BY_OPERATOR`] and [`ENDED`].
     flags: AtomicU8,
     /// The lock is held only to read or set fields.
-    fields: Mutex<SpanFields>,
+    pub(crate) fields: Mutex<SpanFields>,
 }
 
 /// The parent of a span.
@@ -152,7 +153,7 @@ impl Record {
 
     /// Changes fields, unless the span has ended.
     pub(crate) fn update(&self, change: impl FnOnce(&mut SpanFields)) {
-        let mut fields = self.fields();
+        let mut fields = self.fields.lock();
         if fields.lasted.is_none() {
             change(&mut fields);
         }
@@ -160,7 +161,8 @@ impl Record {
 
     /// The content of the call to record, once it is known.
     pub(crate) fn content(&self) -> Option<ContentPolicy> {
-        self.fields()
+        self.fields
+            .lock()
             .optional
             .as_ref()
             .and_then(|optional| optional.content)
@@ -194,7 +196,7 @@ impl Record {
     /// Cancels the request. Returns whether it was running.
     pub(crate) fn cancel_by_operator(&self) -> bool {
         let waker = {
-            let mut fields = self.fields();
+            let mut fields = self.fields.lock();
             if fields.lasted.is_some() {
                 return false;
             }
@@ -209,7 +211,7 @@ impl Record {
     /// Ready after an operator has cancelled the request. Until then the task of `cx` waits to be
     /// woken.
     pub(crate) fn poll_cancelled_by_operator(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut fields = self.fields();
+        let mut fields = self.fields.lock();
         // The lock is held while this flag is set, so the waker cannot come too late.
         if self.has(BY_OPERATOR) {
             return Poll::Ready(());
@@ -236,7 +238,7 @@ impl Record {
     /// Ends the span; only the first call has an effect. Returns the estimated size in bytes,
     /// unless the span had already ended.
     pub(crate) fn end(&self, outcome: &Outcome<'_>, lasted: Duration) -> Option<usize> {
-        let mut fields = self.fields();
+        let mut fields = self.fields.lock();
         if fields.lasted.is_some() {
             return None;
         }
@@ -255,11 +257,6 @@ impl Record {
         // Dropping a waker may drop its task.
         drop(waker);
         Some(size)
-    }
-
-    /// The fields as they are now.
-    pub(crate) fn fields(&self) -> MutexGuard<'_, SpanFields> {
-        self.fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn size(&self, fields: &SpanFields) -> usize {

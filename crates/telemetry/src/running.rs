@@ -5,8 +5,10 @@
 //! here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use crate::client_name::ClientName;
 use crate::record::Record;
@@ -73,10 +75,7 @@ impl Running {
         let Some(place) = self.recent.get(index) else {
             return;
         };
-        let before = std::mem::replace(
-            &mut *place.lock().unwrap_or_else(PoisonError::into_inner),
-            Arc::downgrade(request),
-        );
+        let before = std::mem::replace(&mut *place.lock(), Arc::downgrade(request));
         if let Some(before) = before.upgrade()
             && before.is_running()
         {
@@ -86,7 +85,7 @@ impl Running {
 
     /// Keeps a request that has lost its place, if there is room.
     fn keep(&self, request: Weak<Record>) {
-        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut long = self.long.lock();
         if long.kept.len() < LONG {
             long.kept.push(request);
             return;
@@ -108,16 +107,15 @@ impl Running {
     /// The running requests, in no particular order.
     fn all(&self) -> Vec<Arc<Record>> {
         let mut all: Vec<Arc<Record>> = {
-            let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut long = self.long.lock();
             long.kept.retain(runs);
             long.kept.iter().filter_map(Weak::upgrade).collect()
         };
-        all.extend(self.recent.iter().filter_map(|place| {
-            place
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .upgrade()
-        }));
+        all.extend(
+            self.recent
+                .iter()
+                .filter_map(|place| place.lock().upgrade()),
+        );
         all.retain(|one| one.is_running());
         all
     }
@@ -153,7 +151,7 @@ fn view(request: &Record) -> RunningRequest {
         trace_id: request.trace_id().to_string(),
         span_id: request.context.span_id().to_string(),
         name: request.name().into_owned(),
-        client: request.fields().client.clone(),
+        client: request.fields.lock().client.clone(),
         began: request.start.began.wall(),
         elapsed: request.start.began.elapsed(),
         is_cancelled: request.is_cancelled(),
@@ -189,7 +187,7 @@ mod tests {
         let views = running.views();
         assert_eq!((views.len(), views[0].name.as_str()), (1, "tools/call add"));
         long.end(&Outcome::Finished, Duration::ZERO);
-        assert!(running.views().is_empty() && running.long.lock().unwrap().kept.is_empty());
+        assert!(running.views().is_empty() && running.long.lock().kept.is_empty());
     }
 
     #[test]
@@ -207,7 +205,6 @@ mod tests {
             running
                 .long
                 .lock()
-                .unwrap()
                 .kept
                 .iter()
                 .filter(|one| runs(one))

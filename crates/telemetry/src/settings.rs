@@ -70,7 +70,6 @@ pub struct FileSettings {
 
 impl FileSettings {
     /// The file at `path`, rotated at 64 MiB, with three earlier files.
-    #[must_use]
     pub const fn new(path: PathBuf) -> Self {
         Self {
             path,

@@ -38,7 +38,6 @@ pub struct ServerSpan {
 
 impl ServerSpan {
     /// A span that records nothing.
-    #[must_use]
     pub fn off() -> Self {
         Self {
             parent: Parent::default(),
@@ -119,19 +118,16 @@ impl ServerSpan {
     }
 
     /// The parent of work for the message.
-    #[must_use]
     pub fn parent(&self) -> Parent {
         self.parent.clone()
     }
 
     /// The parent of work that ends before this span, as a reference.
-    #[must_use]
     pub fn within(&self) -> &Parent {
         &self.parent
     }
 
     /// The trace context with which another process continues to work on the message.
-    #[must_use]
     pub fn propagation(&self) -> Propagation {
         match (self.parent.active_span(), self.parent.forwarded()) {
             (Some(span), _) => span.propagation(),
@@ -155,7 +151,6 @@ impl ServerSpan {
     }
 
     /// The transport of the message, if it is set.
-    #[must_use]
     pub fn network(&self) -> Option<Network> {
         self.network
     }
@@ -196,7 +191,6 @@ impl ServerSpan {
     }
 
     /// How `answer` ends the span. This also makes the names in a list labels of metrics.
-    #[must_use]
     pub fn verdict(&self, method: &Method, answer: &Response) -> Verdict {
         if let Some(registry) = self.timer.as_ref().map(Timer::registry) {
             names::learn(registry, None, method, answer);
@@ -306,7 +300,6 @@ impl ClientSpan {
     }
 
     /// The trace context that goes out with the message.
-    #[must_use]
     pub fn propagation(&self) -> Propagation {
         match (&self.span, self.within.forwarded()) {
             (Some(span), _) => span.propagation(),
@@ -316,7 +309,6 @@ impl ClientSpan {
     }
 
     /// The parent of work for this message: a request of the server, or a connection.
-    #[must_use]
     pub fn parent(&self) -> Parent {
         self.span
             .as_ref()
@@ -426,7 +418,6 @@ impl InternalSpan {
     }
 
     /// The parent of the messages of the handshake, or of the copy.
-    #[must_use]
     pub fn parent(&self) -> Parent {
         self.span
             .clone()

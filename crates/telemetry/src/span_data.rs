@@ -30,7 +30,7 @@ const LONGEST_NAME: usize = 128;
 impl Record {
     /// Makes the span for the SDK.
     pub(crate) fn to_span_data(&self) -> SpanData {
-        let fields = self.fields();
+        let fields = self.fields.lock();
         let start_time = self.start.began.wall();
         SpanData {
             span_context: self.context.to_span_context(false),

@@ -71,7 +71,6 @@ pub(crate) fn id(id: Id<'_>) -> Option<StoredId> {
 }
 
 /// The URI without user information, query and fragment, which could contain secrets.
-#[must_use]
 pub fn recorded_uri(uri: &str) -> SmolStr {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let plain = uri.get(..end).unwrap_or_default();

@@ -45,7 +45,6 @@ impl<T> Named<T> {
 
 impl Subject {
     /// The subject of a message with these `params`.
-    #[must_use]
     pub fn of(method: &Method, params: Option<&Json>) -> Self {
         Self::found(method, |key| params?.peek(key))
     }
@@ -65,7 +64,6 @@ impl Subject {
     }
 
     /// The subject, borrowed.
-    #[must_use]
     pub fn target(&self) -> Target<'_> {
         match self {
             Self::None => Target::None,
@@ -82,7 +80,6 @@ pub struct Verdict(Option<(ErrorType, Option<String>)>);
 
 impl Verdict {
     /// The verdict on the response to a request for `method`.
-    #[must_use]
     pub fn of(method: &Method, answer: &Response) -> Self {
         if let Some(error) = answer.error() {
             let message = error
@@ -101,7 +98,6 @@ impl Verdict {
     }
 
     /// The verdict on an error of Fanlight.
-    #[must_use]
     pub fn of_error(error: &RpcError) -> Self {
         Self(Some((
             ErrorType::JsonRpc(error.code),
@@ -110,7 +106,6 @@ impl Verdict {
     }
 
     /// The outcome of the span, for after the response has been sent.
-    #[must_use]
     pub fn outcome(&self) -> Outcome<'_> {
         match &self.0 {
             None => Outcome::Finished,

@@ -31,7 +31,6 @@ struct Shared {
 
 impl Telemetry {
     /// Telemetry that is off.
-    #[must_use]
     pub fn off() -> Self {
         Self(None)
     }
@@ -53,7 +52,6 @@ impl Telemetry {
     }
 
     /// Begins the span of a message received from a client.
-    #[must_use]
     pub fn server(&self, message: &Arrival<'_>) -> ServerSpan {
         let registry = self.metrics().cloned();
         let parent = match self.0.as_ref().and_then(|shared| shared.recorder.as_ref()) {
@@ -78,14 +76,12 @@ impl Telemetry {
 
     /// The parent of work that belongs to no request, such as connecting at the start or refreshing
     /// a catalogue. Its spans begin traces of their own.
-    #[must_use]
     pub fn root(&self) -> Parent {
         let recorder = self.0.as_ref().and_then(|shared| shared.recorder.clone());
         recorder.map_or_else(Parent::default, Parent::root)
     }
 
     /// The telemetry of one server. The caller creates it once per server.
-    #[must_use]
     pub fn backend(&self, info: BackendInfo) -> BackendTelemetry {
         BackendTelemetry::new(
             info,
@@ -94,7 +90,6 @@ impl Telemetry {
     }
 
     /// The running requests of clients, oldest first. Empty if spans are not recorded.
-    #[must_use]
     pub fn running(&self) -> Vec<RunningRequest> {
         self.recorder()
             .map(|recorder| recorder.running.views())
@@ -103,7 +98,6 @@ impl Telemetry {
 
     /// Cancels the running request whose span has this id, in hexadecimal. Returns the name of the
     /// request, if it was running.
-    #[must_use]
     pub fn cancel(&self, span_id: &str) -> Option<String> {
         self.recorder()?.running.cancel(span_id)
     }
@@ -113,25 +107,21 @@ impl Telemetry {
     }
 
     /// The ring of recent traces, if there is one.
-    #[must_use]
     pub fn ring(&self) -> Option<&Arc<Ring>> {
         self.0.as_ref()?.ring.as_ref()
     }
 
     /// The metrics, unless telemetry is off.
-    #[must_use]
     pub fn metrics(&self) -> Option<&Arc<Metrics>> {
         self.0.as_ref().map(|shared| &shared.metrics)
     }
 
     /// The resource of all spans and metrics. OTLP-JSON contains it.
-    #[must_use]
     pub fn resource(&self) -> Option<&Resource> {
         self.0.as_ref().map(|shared| &shared.resource)
     }
 
     /// The metrics in the Prometheus text format; empty if telemetry is off.
-    #[must_use]
     pub fn prometheus(&self) -> String {
         self.0
             .as_ref()

@@ -1,12 +1,13 @@
 //! A thread that writes ended spans from a bounded queue.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::trace::SpanData;
+use parking_lot::Mutex;
 
 use crate::metrics::{DropReason, Metrics};
 use crate::record::Record;
@@ -58,7 +59,7 @@ impl Worker {
 
     /// Queues a span. If the queue is full, the span is dropped and counted.
     pub(crate) fn offer(&self, span: &Arc<Record>) {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         let taken = queue
             .as_ref()
             .is_some_and(|queue| queue.try_send(Arc::clone(span)).is_ok());
@@ -70,17 +71,11 @@ impl Worker {
     /// Closes the queue and waits until it is written, but not longer than until `deadline`.
     /// Returns whether it was written.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
-        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.queue.lock() = None;
+        let done = self.done.lock();
         let left = deadline.saturating_duration_since(Instant::now());
         let ended = !matches!(done.recv_timeout(left), Err(RecvTimeoutError::Timeout));
-        if let Some(thread) = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .filter(|_| ended)
-        {
+        if let Some(thread) = self.thread.lock().take().filter(|_| ended) {
             // The thread has signalled its end, so this returns at once.
             let _ = thread.join();
         }

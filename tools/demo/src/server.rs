@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
 use crate::rpc::{self, Call, Incoming, RpcError};
@@ -155,7 +156,7 @@ impl Outlet<'_> {
     pub(crate) fn send(&self, message: &Value) -> io::Result<()> {
         let mut line = message.to_string();
         line.push('\n');
-        let mut output = lock(&self.0);
+        let mut output = self.0.lock();
         output.write_all(line.as_bytes())?;
         output.flush()
     }
@@ -168,7 +169,7 @@ struct Calls(Mutex<HashMap<String, Arc<Cancel>>>);
 impl Calls {
     /// Registers a slow call; `None` if the id is taken or too many calls are running.
     fn begin(&self, id: &Value) -> Option<Arc<Cancel>> {
-        let mut running = lock(&self.0);
+        let mut running = self.0.lock();
         let key = id.to_string();
         if running.len() >= MAX_SLOW_CALLS || running.contains_key(&key) {
             return None;
@@ -179,17 +180,17 @@ impl Calls {
     }
 
     fn end(&self, id: &Value) {
-        lock(&self.0).remove(&id.to_string());
+        self.0.lock().remove(&id.to_string());
     }
 
     fn cancel(&self, id: &Value) {
-        if let Some(cancel) = lock(&self.0).get(&id.to_string()) {
+        if let Some(cancel) = self.0.lock().get(&id.to_string()) {
             cancel.set();
         }
     }
 
     fn cancel_all(&self) {
-        for cancel in lock(&self.0).values() {
+        for cancel in self.0.lock().values() {
             cancel.set();
         }
     }
@@ -204,22 +205,15 @@ pub(crate) struct Cancel {
 
 impl Cancel {
     fn set(&self) {
-        *lock(&self.cancelled) = true;
+        *self.cancelled.lock() = true;
         self.changed.notify_all();
     }
 
     /// Waits for `duration` or until cancelled; true if cancelled.
     pub(crate) fn wait(&self, duration: Duration) -> bool {
-        let cancelled = lock(&self.cancelled);
-        let (cancelled, _) = self
-            .changed
-            .wait_timeout_while(cancelled, duration, |cancelled| !*cancelled)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut cancelled = self.cancelled.lock();
+        self.changed
+            .wait_while_for(&mut cancelled, |cancelled| !*cancelled, duration);
         *cancelled
     }
-}
-
-/// A lock that survives a panic, since no panic leaves the data half-changed.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,9 +6,6 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use fanlight_gateway::approvals::{Approver, ApproverRule, NotDecided, OpenQuestion, Status};
 use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
@@ -17,62 +14,58 @@ use crate::operator::{Operator, Role};
 use crate::reply::{Refusal, answer};
 use crate::values::{millis, moment};
 
-/// Calls that need approval.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Approvals {
-    /// The calls, longest waiting first.
-    approvals: Vec<Approval>,
-}
+answers! {
+    /// Calls that need approval.
+    pub(crate) struct Approvals {
+        /// The calls, longest waiting first.
+        approvals: Vec<Approval>,
+    }
 
-/// A call that needs approval.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Approval {
-    /// The id for the answer.
-    id: String,
-    /// `open`, `approved` or `refused`.
-    status: &'static str,
-    /// The approver who has answered.
-    decided_by: Option<String>,
-    /// Whether the call itself waits; if not, its client has to send it again.
-    waiting: bool,
-    /// The rule's question.
-    question: String,
-    /// Whether somebody other than the caller has to approve.
-    another_person: bool,
-    /// The name of the client's identity.
-    client: String,
-    /// The caller's principal, with the issuer.
-    principal: String,
-    endpoint: String,
-    server: String,
-    /// The server's own name for the tool.
-    tool: String,
-    /// The text of `arguments`, as the server will get it; null if the call has none. An operator
-    /// who may not approve sees it without values that the configuration adds.
-    arguments: Option<String>,
-    /// The text of an object with the other members of `params` that the server gets; null if there
-    /// are none.
-    more: Option<String>,
-    asked_ms: f64,
-    /// The time left to answer, or after an answer, the time for which it is valid.
-    left_ms: f64,
-}
+    /// A call that needs approval.
+    struct Approval {
+        /// The id for the answer.
+        id: String,
+        /// `open`, `approved` or `refused`.
+        status: &'static str,
+        /// The approver who has answered.
+        decided_by: Option<String>,
+        /// Whether the call itself waits; if not, its client has to send it again.
+        waiting: bool,
+        /// The rule's question.
+        question: String,
+        /// Whether somebody other than the caller has to approve.
+        another_person: bool,
+        /// The name of the client's identity.
+        client: String,
+        /// The caller's principal, with the issuer.
+        principal: String,
+        endpoint: String,
+        server: String,
+        /// The server's own name for the tool.
+        tool: String,
+        /// The text of `arguments`, as the server will get it; null if the call has none. An
+        /// operator who may not approve sees it without values that the configuration adds.
+        arguments: Option<String>,
+        /// The text of an object with the other members of `params` that the server gets; null if
+        /// there are none.
+        more: Option<String>,
+        asked_ms: f64,
+        /// The time left to answer, or after an answer, the time for which it is valid.
+        left_ms: f64,
+    }
 
-/// An answer that has taken effect.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Answered {
-    /// The id of the question.
-    id: String,
-    /// `server/tool`.
-    call: String,
-    /// `approve` or `refuse`.
-    done: String,
-    /// Whether the call itself has waited for the answer; if not, its client has to send it again.
-    waiting: bool,
+    /// An answer that has taken effect.
+    pub(crate) struct Answered {
+        /// The id of the question.
+        id: String,
+        /// `server/tool`.
+        call: String,
+        /// `approve` or `refuse`.
+        done: String,
+        /// Whether the call itself has waited for the answer; if not, its client has to send it
+        /// again.
+        waiting: bool,
+    }
 }
 
 /// Lists all calls that need approval.
@@ -102,10 +95,7 @@ pub(super) async fn decide(
         "approve" => true,
         "refuse" => false,
         _ => {
-            return Err(Refusal::new(
-                StatusCode::NOT_FOUND,
-                "the answer must be approve or refuse",
-            ));
+            return Err(Refusal::not_found("the answer must be approve or refuse"));
         }
     };
     let approver = Approver {

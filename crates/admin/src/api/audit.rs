@@ -4,13 +4,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use fanlight_record::ledger::{Filter, LedgerFiles, Unreadable, UseKey, read, usage};
-use http::StatusCode;
-use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::warn;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -22,50 +18,44 @@ const MOST: usize = 1000;
 /// The limit of simultaneous readers of files.
 static READERS: Semaphore = Semaphore::const_new(2);
 
-/// Entries of the audit log.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct AuditEntries {
-    /// Whether there is an audit log.
-    recording: bool,
-    /// Entries that this process could not write.
-    lost: u64,
-    /// Entries and checkpoints that this process could not send to the collector.
-    not_exported: u64,
-    /// The entries, newest first.
-    #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
-    entries: Vec<Verbatim>,
-}
+answers! {
+    /// Entries of the audit log.
+    pub(crate) struct AuditEntries {
+        /// Whether there is an audit log.
+        recording: bool,
+        /// Entries that this process could not write.
+        lost: u64,
+        /// Entries and checkpoints that this process could not send to the collector.
+        not_exported: u64,
+        /// The entries, newest first.
+        #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
+        entries: Vec<Verbatim>,
+    }
 
-/// Usage by clients.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct UsageTable {
-    /// Whether there is an audit log.
-    recording: bool,
-    usage: Vec<UsageRow>,
-}
+    /// Usage by clients.
+    pub(crate) struct UsageTable {
+        /// Whether there is an audit log.
+        recording: bool,
+        usage: Vec<UsageRow>,
+    }
 
-/// One client's use of one item on one day.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct UsageRow {
-    /// The day in UTC.
-    day: String,
-    /// The issuer, `#` and the subject; empty for clients that are not authenticated.
-    principal: String,
-    /// `server/item`, or the method of a request without an item.
-    what: String,
-    calls: u64,
-    /// Calls that ended with an error, including errors of the tool.
-    errors: u64,
-    refused: u64,
-    request_bytes: u64,
-    response_bytes: u64,
-    /// The estimated number of the results' tokens for a model: a quarter of their bytes.
-    estimated_tokens: u64,
+    /// One client's use of one item on one day.
+    struct UsageRow {
+        /// The day in UTC.
+        day: String,
+        /// The issuer, `#` and the subject; empty for clients that are not authenticated.
+        principal: String,
+        /// `server/item`, or the method of a request without an item.
+        what: String,
+        calls: u64,
+        /// Calls that ended with an error, including errors of the tool.
+        errors: u64,
+        refused: u64,
+        request_bytes: u64,
+        response_bytes: u64,
+        /// The estimated number of the results' tokens for a model: a quarter of their bytes.
+        estimated_tokens: u64,
+    }
 }
 
 /// The newest entries that match the query.
@@ -141,12 +131,7 @@ fn files(admin: &Admin) -> Option<Vec<LedgerFiles>> {
 async fn reading<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Unreadable> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let unreadable = || {
-        Refusal::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "cannot read the audit log; Fanlight's log says why",
-        )
-    };
+    let unreadable = || Refusal::unavailable("cannot read the audit log; Fanlight's log says why");
     let _turn = READERS.acquire().await.map_err(|_| unreadable())?;
     let done = spawn_blocking(read).await.map_err(|_| unreadable())?;
     done.map_err(|error| {

@@ -4,10 +4,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use super::versions::Difference;
@@ -16,43 +12,39 @@ use crate::history::StateChange;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
-/// Details of a server besides its state.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct BackendDetails {
-    name: String,
-    /// Its `initialize` or `server/discover` result, unchanged; null while it is not connected.
-    #[cfg_attr(test, schema(value_type = Option<Object>))]
-    description: Option<Verbatim>,
-    /// Its last 50 states, oldest first.
-    history: Vec<StateChange>,
-    /// Its running processes, oldest first; empty for a server with a URL.
-    processes: Vec<RunningProcess>,
-    /// The last 20 differing answers of its mirror, newest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    differences: Vec<Difference>,
-}
+answers! {
+    /// Details of a server besides its state.
+    pub(crate) struct BackendDetails {
+        name: String,
+        /// Its `initialize` or `server/discover` result, unchanged; null while it is not connected.
+        #[cfg_attr(test, schema(value_type = Option<Object>))]
+        description: Option<Verbatim>,
+        /// Its last 50 states, oldest first.
+        history: Vec<StateChange>,
+        /// Its running processes, oldest first; empty for a server with a URL.
+        processes: Vec<RunningProcess>,
+        /// The last 20 differing answers of its mirror, newest first.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        differences: Vec<Difference>,
+    }
 
-/// A process of a server.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct RunningProcess {
-    /// The number in the log.
-    process: u64,
-    /// The process id; on Linux the id of its guard, which has started it and ends with it.
-    id: Option<u32>,
-    /// The owner: `Fanlight` for lists, a principal, or unauthenticated clients.
-    owner: String,
-    since_ms: f64,
+    /// A process of a server.
+    struct RunningProcess {
+        /// The number in the log.
+        process: u64,
+        /// The process id; on Linux the id of its guard, which has started it and ends with it.
+        id: Option<u32>,
+        /// The owner: `Fanlight` for lists, a principal, or unauthenticated clients.
+        owner: String,
+        since_ms: f64,
+    }
 }
 
 /// The description of the server called `name`, the changes of its state, and its processes.
 pub(super) async fn answer(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Answer {
     let gateway = &admin.subject.gateway;
     let Some(description) = gateway.description_of(&name).await else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no server has this name; /api/overview lists them",
         ));
     };

@@ -6,9 +6,6 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use fanlight_gateway::catalogue::{ListKind, ListView};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::endpoints::endpoint_at;
 use super::{Answer, Query};
@@ -16,82 +13,72 @@ use crate::Admin;
 use crate::reply::{self, Refusal};
 use crate::values::{Verbatim, moment};
 
-/// The requested merged lists.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Catalogue {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    tools: Option<List>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    resources: Option<List>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    resource_templates: Option<List>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    prompts: Option<List>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    skills: Option<List>,
-}
+answers! {
+    /// The requested merged lists.
+    pub(crate) struct Catalogue {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        tools: Option<List>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        resources: Option<List>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        resource_templates: Option<List>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        prompts: Option<List>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        skills: Option<List>,
+    }
 
-/// A list.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct List {
-    entries: Vec<Entry>,
-    collisions: Vec<Collision>,
-    backends: Vec<Contribution>,
-}
+    /// A list.
+    struct List {
+        entries: Vec<Entry>,
+        collisions: Vec<Collision>,
+        backends: Vec<Contribution>,
+    }
 
-/// An entry of a list.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Entry {
-    backend: String,
-    /// The name or URI that clients see.
-    #[cfg_attr(test, schema(value_type = Option<String>))]
-    key: Option<Verbatim>,
-    /// The server's own name or URI.
-    #[cfg_attr(test, schema(value_type = Option<String>))]
-    original: Option<Verbatim>,
-    /// The text that clients receive.
-    #[cfg_attr(test, schema(value_type = serde_json::Value))]
-    entry: Verbatim,
-}
+    /// An entry of a list.
+    struct Entry {
+        backend: String,
+        /// The name or URI that clients see.
+        #[cfg_attr(test, schema(value_type = Option<String>))]
+        key: Option<Verbatim>,
+        /// The server's own name or URI.
+        #[cfg_attr(test, schema(value_type = Option<String>))]
+        original: Option<Verbatim>,
+        /// The text that clients receive.
+        #[cfg_attr(test, schema(value_type = serde_json::Value))]
+        entry: Verbatim,
+    }
 
-/// Two entries with the same name.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Collision {
-    key: String,
-    /// The server whose entry is offered.
-    kept: String,
-    /// The server whose entry is left out, or has an alias.
-    other: String,
-    alias: Option<String>,
-}
+    /// Two entries with the same name.
+    struct Collision {
+        key: String,
+        /// The server whose entry is offered.
+        kept: String,
+        /// The server whose entry is left out, or has an alias.
+        other: String,
+        alias: Option<String>,
+    }
 
-/// A server's contribution.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Contribution {
-    backend: String,
-    /// `ok`, `timeout`, `unauthorized`, `unreachable` or `error`.
-    outcome: &'static str,
-    reason: Option<String>,
-    /// True if the entries were listed before the server failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    stale: Option<bool>,
-    /// When the server was asked, if the entries are from `stateDir`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    as_of_ms: Option<f64>,
+    /// A server's contribution.
+    struct Contribution {
+        backend: String,
+        /// `ok`, `timeout`, `unauthorized`, `unreachable` or `error`.
+        outcome: &'static str,
+        reason: Option<String>,
+        /// True if the entries were listed before the server failed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        stale: Option<bool>,
+        /// When the server was asked, if the entries are from `stateDir`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        as_of_ms: Option<f64>,
+    }
 }
 
 /// All lists, or the one that the query names.

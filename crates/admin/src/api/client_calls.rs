@@ -4,10 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use fanlight_telemetry::RunningRequest;
-use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -18,44 +14,38 @@ use crate::values::{millis, moment};
 const DEFAULT: usize = 100;
 const MOST: usize = 1000;
 
-/// Running requests of clients.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ClientCalls {
-    /// The number of all requests, including those beyond `limit`.
-    call_count: usize,
-    calls: Vec<ClientCall>,
-}
+answers! {
+    /// Running requests of clients.
+    pub(crate) struct ClientCalls {
+        /// The number of all requests, including those beyond `limit`.
+        call_count: usize,
+        calls: Vec<ClientCall>,
+    }
 
-/// A running request of a client.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct ClientCall {
-    /// The span id, by which the request is cancelled.
-    span_id: String,
-    trace_id: String,
-    /// The method, with the tool or prompt.
-    name: String,
-    /// The client's name and version, as it states them.
-    client: Option<String>,
-    /// The name of the client's identity; null if it is not authenticated.
-    principal: Option<String>,
-    start_ms: f64,
-    elapsed_ms: f64,
-    cancelled: bool,
-}
+    /// A running request of a client.
+    struct ClientCall {
+        /// The span id, by which the request is cancelled.
+        span_id: String,
+        trace_id: String,
+        /// The method, with the tool or prompt.
+        name: String,
+        /// The client's name and version, as it states them.
+        client: Option<String>,
+        /// The name of the client's identity; null if it is not authenticated.
+        principal: Option<String>,
+        start_ms: f64,
+        elapsed_ms: f64,
+        cancelled: bool,
+    }
 
-/// A cancelled request.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ClientCallCancelled {
-    /// The span id.
-    call: String,
-    name: String,
-    /// `cancel`.
-    done: &'static str,
+    /// A cancelled request.
+    pub(crate) struct ClientCallCancelled {
+        /// The span id.
+        call: String,
+        name: String,
+        /// `cancel`.
+        done: &'static str,
+    }
 }
 
 /// Lists the running requests, oldest first.
@@ -73,7 +63,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, query: Query) -> Answe
 pub(super) async fn cancel(State(admin): State<Arc<Admin>>, Path(id): Path<String>) -> Answer {
     let Some(name) = admin.subject.telemetry.cancel(&id) else {
         let message = "no running request has this span; it may have just ended. `/api/calls` lists the running requests";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let mut response = answer(&ClientCallCancelled {
         call: id,

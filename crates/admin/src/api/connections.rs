@@ -3,10 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
@@ -14,23 +10,21 @@ use crate::access::About;
 use crate::connections::GrantedConnection;
 use crate::reply::{Refusal, answer};
 
-/// Users' connections to servers.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Connections {
-    /// The connections, by server and user.
-    connections: Vec<GrantedConnection>,
-}
+answers! {
+    /// Users' connections to servers.
+    pub(crate) struct Connections {
+        /// The connections, by server and user.
+        connections: Vec<GrantedConnection>,
+    }
 
-/// An ended connection.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ConnectionEnded {
-    /// Its id.
-    connection: String,
-    server: String,
-    /// `end`.
-    done: &'static str,
+    /// An ended connection.
+    pub(crate) struct ConnectionEnded {
+        /// Its id.
+        connection: String,
+        server: String,
+        /// `end`.
+        done: &'static str,
+    }
 }
 
 /// All connections.
@@ -48,8 +42,7 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
         .await
         .map_err(unreadable)?
     else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no connection has this id; `/api/connections` lists them",
         ));
     };
@@ -64,5 +57,5 @@ pub(super) async fn end(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
 }
 
 fn unreadable(reason: String) -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+    Refusal::unavailable(reason)
 }

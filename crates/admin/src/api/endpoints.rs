@@ -6,40 +6,32 @@ use axum::extract::State;
 use fanlight_canonical as canonical;
 use fanlight_gateway::Gateway;
 use fanlight_gateway::catalogue::ListKind;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
 use crate::reply::{self, Refusal};
 
-/// The endpoints.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Endpoints {
-    endpoints: Vec<Endpoint>,
-}
+answers! {
+    /// The endpoints.
+    pub(crate) struct Endpoints {
+        endpoints: Vec<Endpoint>,
+    }
 
-/// An endpoint.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Endpoint {
-    path: String,
-    servers: Vec<String>,
-    entries: Entries,
-}
+    /// An endpoint.
+    struct Endpoint {
+        path: String,
+        servers: Vec<String>,
+        entries: Entries,
+    }
 
-/// The number of entries that it shows.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Entries {
-    tools: usize,
-    resources: usize,
-    resource_templates: usize,
-    prompts: usize,
-    skills: usize,
+    /// The number of entries that it shows.
+    struct Entries {
+        tools: usize,
+        resources: usize,
+        resource_templates: usize,
+        prompts: usize,
+        skills: usize,
+    }
 }
 
 /// The endpoint at this path; without a path, all servers.

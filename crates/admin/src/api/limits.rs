@@ -4,9 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use fanlight_telemetry::metrics::{Family, FamilyInfo, Point, Shape, Values};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -25,12 +22,12 @@ const REQUESTS: FamilyInfo = FamilyInfo {
     labels: &["rule", "outcome"],
 };
 
-/// The state of the rate limits.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct LimitStates {
-    /// The limits, in configuration order.
-    limits: Vec<RateLimit>,
+answers! {
+    /// The state of the rate limits.
+    pub(crate) struct LimitStates {
+        /// The limits, in configuration order.
+        limits: Vec<RateLimit>,
+    }
 }
 
 /// Lists all limits.

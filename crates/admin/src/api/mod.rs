@@ -31,7 +31,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use axum::routing::{any, get};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
@@ -55,212 +54,81 @@ const OPERATOR: Needs = Needs::Role(Role::Operator);
 
 /// The routes of the API with their access requirements.
 pub(crate) const ROUTES: &[Route] = &[
-    Route {
-        path: "/api/overview",
-        needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.with_uptime())),
-    },
-    Route {
-        path: "/api/traces",
-        needs: VIEWER,
-        serve: || read(traces::list),
-    },
-    Route {
-        path: "/api/traces/{id}",
-        needs: VIEWER,
-        serve: || read(traces::one),
-    },
-    Route {
-        path: "/api/calls",
-        needs: VIEWER,
-        serve: || read(client_calls::list),
-    },
-    Route {
-        path: "/api/calls/{id}/cancel",
-        needs: OPERATOR,
-        serve: || change(client_calls::cancel),
-    },
-    Route {
-        path: "/api/approvals",
-        needs: VIEWER,
-        serve: || read(approvals::list),
-    },
-    Route {
-        path: "/api/approvals/{id}/{answer}",
-        needs: APPROVER,
-        serve: || change(approvals::decide),
-    },
-    Route {
-        path: "/api/audit",
-        needs: VIEWER,
-        serve: || read(audit::entries),
-    },
-    Route {
-        path: "/api/usage",
-        needs: VIEWER,
-        serve: || read(audit::used),
-    },
-    Route {
-        path: "/api/limits",
-        needs: VIEWER,
-        serve: || read(limits::list),
-    },
-    Route {
-        path: "/api/pins",
-        needs: VIEWER,
-        serve: || read(pins::list),
-    },
-    Route {
-        path: "/api/pins/{id}/approve",
-        needs: APPROVER,
-        serve: || change(pins::approve),
-    },
-    Route {
-        path: "/api/connections",
-        needs: VIEWER,
-        serve: || read(connections::list),
-    },
-    Route {
-        path: "/api/connections/{id}/end",
-        needs: OPERATOR,
-        serve: || change(connections::end),
-    },
-    Route {
-        path: "/api/tools/statistics",
-        needs: VIEWER,
-        serve: || read(tools::statistics),
-    },
-    Route {
-        path: "/api/catalogue",
-        needs: VIEWER,
-        serve: || read(catalogue::answer),
-    },
-    Route {
-        path: "/api/endpoints",
-        needs: VIEWER,
-        serve: || read(endpoints::answer),
-    },
-    Route {
-        path: "/api/sessions",
-        needs: VIEWER,
-        serve: || read(sessions::answer),
-    },
-    Route {
-        path: "/api/config",
-        needs: VIEWER,
-        serve: || {
-            read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config()))
-        },
-    },
-    Route {
-        path: "/api/connect",
-        needs: VIEWER,
-        serve: || {
-            read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect()))
-        },
-    },
-    Route {
-        path: "/api/backends",
-        needs: VIEWER,
-        serve: || read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.backends())),
-    },
-    Route {
-        path: "/api/backends/{name}",
-        needs: VIEWER,
-        serve: || read(backend::answer),
-    },
-    Route {
-        path: "/api/backends/{name}/log",
-        needs: VIEWER,
-        serve: || read(server_log::of_one),
-    },
-    Route {
-        path: "/api/servers/{name}/log",
-        needs: VIEWER,
-        serve: || read(server_log::of_one),
-    },
-    Route {
-        path: "/api/log",
-        needs: VIEWER,
-        serve: || read(server_log::of_all),
-    },
-    Route {
-        path: "/api/openapi.json",
-        needs: VIEWER,
-        serve: || read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI)),
-    },
-    Route {
-        path: "/api/events",
-        needs: VIEWER,
-        serve: || read(events::answer),
-    },
-    Route {
-        path: "/api/call",
-        needs: OPERATOR,
-        serve: || change(call::answer),
-    },
-    Route {
-        path: "/api/call/answer",
-        needs: OPERATOR,
-        serve: || change(call::give),
-    },
-    Route {
-        path: "/api/call/cancel",
-        needs: OPERATOR,
-        serve: || change(call::cancel),
-    },
-    Route {
-        path: "/api/sessions/{digest}/end",
-        needs: OPERATOR,
-        serve: || change(operations::end_session),
-    },
-    Route {
-        path: "/api/reload",
-        needs: OPERATOR,
-        serve: || change(operations::reload),
-    },
-    Route {
-        path: "/api/servers/{name}/{action}",
-        needs: OPERATOR,
-        serve: || change(operations::server),
-    },
+    Route("/api/overview", VIEWER, || {
+        read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.with_uptime()))
+    }),
+    Route("/api/traces", VIEWER, || read(traces::list)),
+    Route("/api/traces/{id}", VIEWER, || read(traces::one)),
+    Route("/api/calls", VIEWER, || read(client_calls::list)),
+    Route("/api/calls/{id}/cancel", OPERATOR, || {
+        change(client_calls::cancel)
+    }),
+    Route("/api/approvals", VIEWER, || read(approvals::list)),
+    Route("/api/approvals/{id}/{answer}", APPROVER, || {
+        change(approvals::decide)
+    }),
+    Route("/api/audit", VIEWER, || read(audit::entries)),
+    Route("/api/usage", VIEWER, || read(audit::used)),
+    Route("/api/limits", VIEWER, || read(limits::list)),
+    Route("/api/pins", VIEWER, || read(pins::list)),
+    Route("/api/pins/{id}/approve", APPROVER, || change(pins::approve)),
+    Route("/api/connections", VIEWER, || read(connections::list)),
+    Route("/api/connections/{id}/end", OPERATOR, || {
+        change(connections::end)
+    }),
+    Route("/api/tools/statistics", VIEWER, || read(tools::statistics)),
+    Route("/api/catalogue", VIEWER, || read(catalogue::answer)),
+    Route("/api/endpoints", VIEWER, || read(endpoints::answer)),
+    Route("/api/sessions", VIEWER, || read(sessions::answer)),
+    Route("/api/config", VIEWER, || {
+        read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.config()))
+    }),
+    Route("/api/connect", VIEWER, || {
+        read(async |State(admin): State<Arc<Admin>>| json(admin.subject.operations.connect()))
+    }),
+    Route("/api/backends", VIEWER, || {
+        read(async |State(admin): State<Arc<Admin>>| answer(&admin.latest.backends()))
+    }),
+    Route("/api/backends/{name}", VIEWER, || read(backend::answer)),
+    Route("/api/backends/{name}/log", VIEWER, || {
+        read(server_log::of_one)
+    }),
+    Route("/api/servers/{name}/log", VIEWER, || {
+        read(server_log::of_one)
+    }),
+    Route("/api/log", VIEWER, || read(server_log::of_all)),
+    Route("/api/openapi.json", VIEWER, || {
+        read(async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
+    }),
+    Route("/api/events", VIEWER, || read(events::answer)),
+    Route("/api/call", OPERATOR, || change(call::answer)),
+    Route("/api/call/answer", OPERATOR, || change(call::give)),
+    Route("/api/call/cancel", OPERATOR, || change(call::cancel)),
+    Route("/api/sessions/{digest}/end", OPERATOR, || {
+        change(operations::end_session)
+    }),
+    Route("/api/reload", OPERATOR, || change(operations::reload)),
+    Route("/api/servers/{name}/{action}", OPERATOR, || {
+        change(operations::server)
+    }),
     // This handler identifies the operator itself.
-    Route {
-        path: "/api/session",
-        needs: Needs::OwnPage,
-        serve: || {
-            get(session::answer)
-                .post(session::begin)
-                .fallback(async || Refusal::method("GET, HEAD, POST"))
-        },
-    },
-    Route {
-        path: "/api/session/end",
-        needs: Needs::OwnPage,
-        serve: || change(session::end),
-    },
-    Route {
-        path: "/api/session/issuer",
-        needs: Needs::OwnPage,
-        serve: || change(sign_in::begin),
-    },
-    Route {
-        path: "/api/session/issuer/answer",
-        needs: Needs::OwnPage,
-        serve: || change(sign_in::finish),
-    },
-    Route {
-        path: "/api/{*rest}",
-        needs: VIEWER,
-        serve: || any(nothing),
-    },
+    Route("/api/session", Needs::OwnPage, || {
+        get(session::answer)
+            .post(session::begin)
+            .fallback(async || Refusal::method("GET, HEAD, POST"))
+    }),
+    Route("/api/session/end", Needs::OwnPage, || change(session::end)),
+    Route("/api/session/issuer", Needs::OwnPage, || {
+        change(sign_in::begin)
+    }),
+    Route("/api/session/issuer/answer", Needs::OwnPage, || {
+        change(sign_in::finish)
+    }),
+    Route("/api/{*rest}", VIEWER, || any(nothing)),
 ];
 
 async fn nothing() -> Refusal {
-    Refusal::new(
-        StatusCode::NOT_FOUND,
-        "the API has no such path; docs/api.md lists the paths",
-    )
+    Refusal::not_found("the API has no such path; docs/api.md lists the paths")
 }
 
 /// The result of a handler.

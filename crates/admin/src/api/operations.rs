@@ -5,32 +5,27 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
 use crate::OperationError;
 use crate::reply::{Refusal, answer, json};
 
-/// A server that was switched or started.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ServerChanged {
-    server: String,
-    /// The action that was carried out.
-    done: String,
-}
+answers! {
+    /// A server that was switched or started.
+    pub(crate) struct ServerChanged {
+        server: String,
+        /// The action that was carried out.
+        done: String,
+    }
 
-/// A session that was ended.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct SessionEnded {
-    /// The digest of the session's id.
-    session: String,
-    /// `end`.
-    done: &'static str,
+    /// A session that was ended.
+    pub(crate) struct SessionEnded {
+        /// The digest of the session's id.
+        session: String,
+        /// `end`.
+        done: &'static str,
+    }
 }
 
 /// Reloads the configuration. The status is 200 if it is now in force, 422 with the problems if it
@@ -56,8 +51,7 @@ pub(super) async fn server(
         "disable" => operations.switch(name.clone(), false).await?,
         "restart" => operations.restart(name.clone()).await?,
         _ => {
-            return Err(Refusal::new(
-                StatusCode::NOT_FOUND,
+            return Err(Refusal::not_found(
                 "the action must be enable, disable or restart",
             ));
         }
@@ -74,8 +68,7 @@ pub(super) async fn end_session(
     Path(digest): Path<String>,
 ) -> Answer {
     if !admin.subject.clients.end_session(&digest) {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no HTTP session has this digest; `/api/sessions` lists them",
         ));
     }

@@ -1,15 +1,13 @@
 //! `/api/overview` and `/api/backends`: the state and figures of each server, and of the process.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_canonical::BackendStatus;
 use fanlight_protocol::Json;
 use fanlight_telemetry::ring::Query;
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
+use parking_lot::Mutex;
 
 use super::server_state::{Backend, Seconds};
 use crate::ready::is_ready;
@@ -27,58 +25,52 @@ const PAGE_LISTS: Duration = Duration::from_secs(5);
 /// before so many failures is not the last one.
 const FAILED: usize = 100;
 
-/// The overview.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Overview {
-    /// Absent from event streams, since it always changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    uptime_seconds: Option<f64>,
-    version: &'static str,
-    /// The URL of the endpoint for clients, or `stdio`.
-    endpoint: String,
-    /// When the process started.
-    started_ms: f64,
-    /// Whether clients' requests can be served.
-    ready: bool,
-    /// Sessions of clients.
-    sessions: usize,
-    /// Calls that wait for their client's input.
-    suspended_calls: usize,
-    /// Streams on which clients only listen.
-    streams: usize,
-    /// Traces in the ring; absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    traces: Option<usize>,
-    /// Bytes of the ring; absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    trace_bytes: Option<usize>,
-    /// The replicas; absent if this process is alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    replicas: Option<ReplicasView>,
-    page: Page,
-    backends: Vec<Backend>,
-}
+answers! {
+    /// The overview.
+    pub(crate) struct Overview {
+        /// Absent from event streams, since it always changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        uptime_seconds: Option<f64>,
+        version: &'static str,
+        /// The URL of the endpoint for clients, or `stdio`.
+        endpoint: String,
+        /// When the process started.
+        started_ms: f64,
+        /// Whether clients' requests can be served.
+        ready: bool,
+        /// Sessions of clients.
+        sessions: usize,
+        /// Calls that wait for their client's input.
+        suspended_calls: usize,
+        /// Streams on which clients only listen.
+        streams: usize,
+        /// Traces in the ring; absent if there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        traces: Option<usize>,
+        /// Bytes of the ring; absent if there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        trace_bytes: Option<usize>,
+        /// The replicas; absent if this process is alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        replicas: Option<ReplicasView>,
+        page: Page,
+        backends: Vec<Backend>,
+    }
 
-/// The intervals at which the page polls.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Page {
-    refresh_ms: f64,
-    lists_ms: f64,
-}
+    /// The intervals at which the page polls.
+    struct Page {
+        refresh_ms: f64,
+        lists_ms: f64,
+    }
 
-/// The servers.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Backends {
-    backends: Vec<Backend>,
+    /// The servers.
+    pub(crate) struct Backends {
+        backends: Vec<Backend>,
+    }
 }
 
 /// The latest overview, computed once for all event streams.
@@ -106,7 +98,7 @@ impl Latest {
     pub(crate) fn get(&self) -> Json {
         // Each check of the event streams needs a new overview, even if timers are late.
         let fresh = event_interval() * 9 / 10;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         match &*made {
             Some((at, json)) if at.elapsed() < fresh => json.clone(),
             _ => {

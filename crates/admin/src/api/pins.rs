@@ -3,9 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use crate::Admin;
@@ -13,28 +10,26 @@ use crate::access::About;
 use crate::reply::answer;
 use crate::values::Verbatim;
 
-/// Definitions that differ from the approved ones.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Pins {
-    /// The definitions, and whether they are withheld; null if `pins` is off.
-    #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
-    pins: Verbatim,
-    /// Definitions with hidden characters, or names that look like another server's.
-    #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
-    flags: Verbatim,
-}
+answers! {
+    /// Definitions that differ from the approved ones.
+    pub(crate) struct Pins {
+        /// The definitions, and whether they are withheld; null if `pins` is off.
+        #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
+        pins: Verbatim,
+        /// Definitions with hidden characters, or names that look like another server's.
+        #[cfg_attr(test, schema(value_type = Vec<serde_json::Value>))]
+        flags: Verbatim,
+    }
 
-/// A definition that was approved.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct PinApproved {
-    /// The id under which it was listed.
-    id: String,
-    /// The definition's server, kind and name.
-    about: String,
-    /// `approve`.
-    done: &'static str,
+    /// A definition that was approved.
+    pub(crate) struct PinApproved {
+        /// The id under which it was listed.
+        id: String,
+        /// The definition's server, kind and name.
+        about: String,
+        /// `approve`.
+        done: &'static str,
+    }
 }
 
 /// Lists all definitions that differ from the approved ones.

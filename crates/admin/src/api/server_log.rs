@@ -7,13 +7,9 @@ use std::time::SystemTime;
 use axum::extract::{Extension, Path, State};
 use fanlight_canonical::{ProcessLine, ProcessOutput};
 use futures_util::stream::{StreamExt as _, iter, unfold};
-use http::StatusCode;
-use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::stream::{self, event};
 use super::{Answer, Query};
@@ -23,36 +19,30 @@ use crate::reply::{Refusal, answer};
 use crate::settings::event_interval;
 use crate::values::{moment, to_json};
 
-/// The last lines of a server's processes.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ServerLog {
-    name: String,
-    dropped_lines: u64,
-    lines: Vec<Line>,
-}
+answers! {
+    /// The last lines of a server's processes.
+    pub(crate) struct ServerLog {
+        name: String,
+        dropped_lines: u64,
+        lines: Vec<Line>,
+    }
 
-/// The last lines of the processes of all servers.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct AllLogs {
-    lines: Vec<Line>,
-}
+    /// The last lines of the processes of all servers.
+    pub(crate) struct AllLogs {
+        lines: Vec<Line>,
+    }
 
-/// A line.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    /// The name of the server.
-    server: String,
-    at_ms: f64,
-    /// The number of the server's process, counted by starts.
-    process: u64,
-    /// `stderr` or `stdout`.
-    stream: &'static str,
-    text: String,
+    /// A line.
+    struct Line {
+        /// The name of the server.
+        server: String,
+        at_ms: f64,
+        /// The number of the server's process, counted by starts.
+        process: u64,
+        /// `stderr` or `stdout`.
+        stream: &'static str,
+        text: String,
+    }
 }
 
 /// The lines of the server called `name`.
@@ -63,8 +53,7 @@ pub(super) async fn of_one(
     query: Query,
 ) -> Answer {
     let Some(output) = admin.subject.gateway.process_output(&name) else {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "no server has this name; /api/backends lists them",
         ));
     };

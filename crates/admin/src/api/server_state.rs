@@ -11,124 +11,109 @@ use fanlight_telemetry::Telemetry;
 use fanlight_telemetry::metrics::NO_FAILURE;
 use fanlight_telemetry::names::BACKEND_NAME;
 use fanlight_telemetry::ring::{Trace, attribute, failure};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::versions::{Canary, Mirror};
 use crate::ready::{reason, state};
 use crate::values::{millis, moment};
 
-/// A server.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Backend {
-    name: String,
-    /// `idle`, `connecting`, `ready`, `ejected`, `down` or `failed`.
-    state: &'static str,
-    /// `stdio`, `http` or `sse`.
-    transport: &'static str,
-    /// `legacy` or `modern`.
-    era: Option<String>,
-    revision: Option<&'static str>,
-    /// The reason why it cannot be used.
-    error: Option<String>,
-    /// The number of its running processes, by their owner.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    processes: BTreeMap<String, usize>,
-    /// Its endpoints, if it has several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    endpoints: Vec<BackendEndpoint>,
-    /// The version that serves a share of its clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    canary: Option<Canary>,
-    /// The server that gets copies of its requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    mirror: Option<Mirror>,
-    /// The running attempt to connect.
-    starting: Option<Starting>,
-    /// The failure of the last attempt to connect, until one succeeds.
-    failure: Option<Failure>,
-    last_error: Option<LastError>,
-    /// Finished messages to the server. Fanlight's own, for lists and to connect, do not count.
-    requests: u64,
-    errors: u64,
-    /// Failed attempts to connect.
-    failed_connections: i64,
-    /// Estimated from the buckets of a histogram.
-    median_ms: Option<f64>,
-    p95_ms: Option<f64>,
-    /// Starts of its process after the first.
-    restarts: i64,
-    /// Connections after the first.
-    reconnects: i64,
-}
+answers! {
+    /// A server.
+    pub(crate) struct Backend {
+        name: String,
+        /// `idle`, `connecting`, `ready`, `ejected`, `down` or `failed`.
+        state: &'static str,
+        /// `stdio`, `http` or `sse`.
+        transport: &'static str,
+        /// `legacy` or `modern`.
+        era: Option<String>,
+        revision: Option<&'static str>,
+        /// The reason why it cannot be used.
+        error: Option<String>,
+        /// The number of its running processes, by their owner.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        processes: BTreeMap<String, usize>,
+        /// Its endpoints, if it has several.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        endpoints: Vec<BackendEndpoint>,
+        /// The version that serves a share of its clients.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        canary: Option<Canary>,
+        /// The server that gets copies of its requests.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        mirror: Option<Mirror>,
+        /// The running attempt to connect.
+        starting: Option<Starting>,
+        /// The failure of the last attempt to connect, until one succeeds.
+        failure: Option<Failure>,
+        last_error: Option<LastError>,
+        /// Finished messages to the server. Fanlight's own, for lists and to connect, do not count.
+        requests: u64,
+        errors: u64,
+        /// Failed attempts to connect.
+        failed_connections: i64,
+        /// Estimated from the buckets of a histogram.
+        median_ms: Option<f64>,
+        p95_ms: Option<f64>,
+        /// Starts of its process after the first.
+        restarts: i64,
+        /// Connections after the first.
+        reconnects: i64,
+    }
 
-/// One of several endpoints of a server.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct BackendEndpoint {
-    /// Scheme, host and port, and the address if the host has several.
-    place: String,
-    /// `connecting`, `ready`, `ejected` or `down`.
-    state: &'static str,
-    /// The reason why it cannot be used.
-    error: Option<String>,
-    /// Whether the configuration no longer has this endpoint. It then gets only requests that
-    /// belong to it.
-    leaving: bool,
-    /// Running requests. Absent from event streams, since it always changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    running: Option<usize>,
-    /// The recent duration of its calls. Absent from event streams.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    latency_ms: Option<f64>,
-}
+    /// One of several endpoints of a server.
+    struct BackendEndpoint {
+        /// Scheme, host and port, and the address if the host has several.
+        place: String,
+        /// `connecting`, `ready`, `ejected` or `down`.
+        state: &'static str,
+        /// The reason why it cannot be used.
+        error: Option<String>,
+        /// Whether the configuration no longer has this endpoint. It then gets only requests that
+        /// belong to it.
+        leaving: bool,
+        /// Running requests. Absent from event streams, since it always changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        running: Option<usize>,
+        /// The recent duration of its calls. Absent from event streams.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        latency_ms: Option<f64>,
+    }
 
-/// A running attempt to connect.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Starting {
-    /// When it began, in milliseconds since the Unix epoch.
-    since: f64,
-    /// The duration so far. Absent from event streams, since it always changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    seconds: Option<f64>,
-    /// The last line of the process.
-    last_line: Option<String>,
-}
+    /// A running attempt to connect.
+    struct Starting {
+        /// When it began, in milliseconds since the Unix epoch.
+        since: f64,
+        /// The duration so far. Absent from event streams, since it always changes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        seconds: Option<f64>,
+        /// The last line of the process.
+        last_line: Option<String>,
+    }
 
-/// A failed attempt to connect.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Failure {
-    what: String,
-    /// `unreachable`, `timeout`, `starting`, `unauthorized` or `error`.
-    kind: &'static str,
-    /// The last lines of its standard error.
-    stderr: Vec<String>,
-    /// The last lines of its standard output that were not messages.
-    stdout: Vec<String>,
-    /// The remedy.
-    remedy: Option<String>,
-}
+    /// A failed attempt to connect.
+    struct Failure {
+        what: String,
+        /// `unreachable`, `timeout`, `starting`, `unauthorized` or `error`.
+        kind: &'static str,
+        /// The last lines of its standard error.
+        stderr: Vec<String>,
+        /// The last lines of its standard output that were not messages.
+        stdout: Vec<String>,
+        /// The remedy.
+        remedy: Option<String>,
+    }
 
-/// The latest failure in the ring of traces.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct LastError {
-    r#type: String,
-    at_ms: f64,
-    trace_id: String,
+    /// The latest failure in the ring of traces.
+    struct LastError {
+        r#type: String,
+        at_ms: f64,
+        trace_id: String,
+    }
 }
 
 /// Whether to show the duration of a running start, which always changes.

@@ -9,10 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use fanlight_credentials::ConnectionFacts;
 use fanlight_protocol::Json;
 use fanlight_record::AuditEvent;
-use http::{HeaderMap, StatusCode};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
+use http::HeaderMap;
 
 use super::Answer;
 use super::body::read_up_to;
@@ -29,36 +26,31 @@ const LONGEST_BODY: usize = 64 << 10;
 /// The limit of the nesting of such a body.
 const NESTING: usize = 4;
 
-/// The operator who makes the request, and the ways to sign in.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Session {
-    /// Null if nobody is signed in.
-    identity: Option<Identity>,
-    sign_in: SignIn,
-}
+answers! {
+    /// The operator who makes the request, and the ways to sign in.
+    pub(crate) struct Session {
+        /// Null if nobody is signed in.
+        identity: Option<Identity>,
+        sign_in: SignIn,
+    }
 
-/// An operator or viewer.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct Identity {
-    name: String,
-    source: &'static str,
-    /// `operator`, `approver` or `viewer`.
-    role: &'static str,
-    /// Whether a session of the page identifies the operator.
-    session: bool,
-}
+    /// An operator or viewer.
+    struct Identity {
+        name: String,
+        source: &'static str,
+        /// `operator`, `approver` or `viewer`.
+        role: &'static str,
+        /// Whether a session of the page identifies the operator.
+        session: bool,
+    }
 
-/// The ways to sign in.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct SignIn {
-    /// Whether operators can sign in with a token.
-    token: bool,
-    /// The issuers of `auth` at which people sign in.
-    issuers: Vec<String>,
+    /// The ways to sign in.
+    struct SignIn {
+        /// Whether operators can sign in with a token.
+        token: bool,
+        /// The issuers of `auth` at which people sign in.
+        issuers: Vec<String>,
+    }
 }
 
 /// Answers with the operator who makes the request, if any, and with the ways to sign in.
@@ -193,7 +185,7 @@ pub(super) async fn sign_in(
         .retain(|proof| now.judge(proof, SystemTime::now()).is_ok());
     let Some(id) = Sessions::new_id().and_then(|id| admin.common.seal(id)) else {
         let message = "the system has no random numbers for a session";
-        return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+        return Refusal::unavailable(message).into_response();
     };
     let (key, limits) = (Digest::of(id.as_bytes()), now.session_limits());
     admin
@@ -221,7 +213,7 @@ pub(super) async fn end(
         }
         admin.end_session(id).await.map_err(|reason| {
             let message = format!("the other replicas do not know that you signed out: {reason}");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            Refusal::unavailable(message)
         })?;
     }
     let mut response = reply::answer(&described(&now, None));

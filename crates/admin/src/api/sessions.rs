@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use fanlight_telemetry::clients::{ClientsView, SessionView, SuspendedCallView};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -17,58 +14,51 @@ use crate::values::{Verbatim, millis};
 const DEFAULT: usize = 200;
 const MOST: usize = 10_000;
 
-/// Clients' sessions, and calls that wait for clients.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Sessions {
-    session_count: usize,
-    suspended_call_count: usize,
-    stream_count: usize,
-    sessions: Vec<ClientSession>,
-    suspended_calls: Vec<SuspendedCall>,
-}
+answers! {
+    /// Clients' sessions, and calls that wait for clients.
+    pub(crate) struct Sessions {
+        session_count: usize,
+        suspended_call_count: usize,
+        stream_count: usize,
+        sessions: Vec<ClientSession>,
+        suspended_calls: Vec<SuspendedCall>,
+    }
 
-/// A session.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct ClientSession {
-    /// The path of its endpoint.
-    endpoint: Option<String>,
-    principal: Option<String>,
-    /// The method that identified the principal: `token`, `key`, `certificate`, `proxy` or
-    /// `socket`.
-    source: Option<&'static str>,
-    /// The first 16 digits of the SHA-256 digest of its id; null over stdio.
-    digest: Option<String>,
-    /// `http`, `sse` or `stdio`.
-    transport: &'static str,
-    revision: Option<&'static str>,
-    /// The client's information about itself.
-    #[cfg_attr(test, schema(value_type = serde_json::Value))]
-    client_info: Option<Verbatim>,
-    /// Requests that are running.
-    running: usize,
-    /// Requests of servers that the client has not answered.
-    questions: usize,
-    streams: usize,
-    /// The time without a request; null while one runs.
-    idle_ms: Option<f64>,
-}
+    /// A session.
+    struct ClientSession {
+        /// The path of its endpoint.
+        endpoint: Option<String>,
+        principal: Option<String>,
+        /// The method that identified the principal: `token`, `key`, `certificate`, `proxy` or
+        /// `socket`.
+        source: Option<&'static str>,
+        /// The first 16 digits of the SHA-256 digest of its id; null over stdio.
+        digest: Option<String>,
+        /// `http`, `sse` or `stdio`.
+        transport: &'static str,
+        revision: Option<&'static str>,
+        /// The client's information about itself.
+        #[cfg_attr(test, schema(value_type = serde_json::Value))]
+        client_info: Option<Verbatim>,
+        /// Requests that are running.
+        running: usize,
+        /// Requests of servers that the client has not answered.
+        questions: usize,
+        streams: usize,
+        /// The time without a request; null while one runs.
+        idle_ms: Option<f64>,
+    }
 
-/// A call that waits for its client.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct SuspendedCall {
-    method: String,
-    name: Option<String>,
-    /// The methods of the requested input.
-    asked: Vec<String>,
-    round: u32,
-    waiting_ms: f64,
-    left_ms: f64,
+    /// A call that waits for its client.
+    struct SuspendedCall {
+        method: String,
+        name: Option<String>,
+        /// The methods of the requested input.
+        asked: Vec<String>,
+        round: u32,
+        waiting_ms: f64,
+        left_ms: f64,
+    }
 }
 
 /// Lists sessions, most recently used first, and suspended calls, next to expire first. `limit`

@@ -14,11 +14,9 @@ use axum::body::Body;
 use axum::extract::State;
 use fanlight_credentials::{ConnectionFacts, SignInError};
 use fanlight_protocol::seal::{Keys, Seal};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::Answer;
 use super::session::{members, object, sign_in, texts};
@@ -32,11 +30,11 @@ use crate::settings::{InForce, set_cookie};
 /// answers in less than a second, and operators are few.
 const AT_ONCE: usize = 16;
 
-/// The URL to which the browser has to go.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Location {
-    location: String,
+answers! {
+    /// The URL to which the browser has to go.
+    pub(crate) struct Location {
+        location: String,
+    }
 }
 
 /// Seals the pending sign-ins. The browsers keep them in cookies.
@@ -102,7 +100,7 @@ pub(super) async fn begin(
     let at = now.settings.sign_in.iter().find(|at| at.issuer == issuer);
     let Some((at, redirect_uri)) = at.zip(now.redirect_uri()) else {
         let message = "operators do not sign in at this issuer: `/api/session` lists their issuers";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let begun = {
         let _asking = admin

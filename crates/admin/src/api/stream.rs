@@ -7,8 +7,8 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use fanlight_protocol::Json;
 use futures_util::stream::{Stream, StreamExt as _};
+use http::HeaderName;
 use http::header::CACHE_CONTROL;
-use http::{HeaderName, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::reply::Refusal;
@@ -21,7 +21,7 @@ pub(super) fn permit(now: &InForce) -> Result<OwnedSemaphorePermit, Refusal> {
         let message = format!(
             "{limit} event streams are already open, which is the limit: close a page, or try later"
         );
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        Refusal::unavailable(message)
     })
 }
 

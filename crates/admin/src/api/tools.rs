@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use fanlight_telemetry::metrics::{MINUTES, ToolFigures};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use super::{Answer, Query};
 use crate::Admin;
@@ -21,48 +18,42 @@ const MOST: usize = 1000;
 /// The interval of the figures: each minute is closed after this time.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Figures of the tools called in the last hour.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ToolStatistics {
-    /// The number of minutes covered.
-    minutes: usize,
-    /// The number of all tools, including those beyond `limit`.
-    tool_count: usize,
-    tools: Vec<Tool>,
-}
+answers! {
+    /// Figures of the tools called in the last hour.
+    pub(crate) struct ToolStatistics {
+        /// The number of minutes covered.
+        minutes: usize,
+        /// The number of all tools, including those beyond `limit`.
+        tool_count: usize,
+        tools: Vec<Tool>,
+    }
 
-/// A tool.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Tool {
-    backend: String,
-    /// The server's own name for the tool.
-    tool: String,
-    calls: u64,
-    errors: u64,
-    /// Calls that their client has abandoned.
-    given_up: u64,
-    per_minute: f64,
-    p50_ms: Option<f64>,
-    p95_ms: Option<f64>,
-    p99_ms: Option<f64>,
-    /// The number of calls by duration.
-    durations: Vec<Range>,
-    calls_by_minute: Vec<u32>,
-    errors_by_minute: Vec<u32>,
-}
+    /// A tool.
+    struct Tool {
+        backend: String,
+        /// The server's own name for the tool.
+        tool: String,
+        calls: u64,
+        errors: u64,
+        /// Calls that their client has abandoned.
+        given_up: u64,
+        per_minute: f64,
+        p50_ms: Option<f64>,
+        p95_ms: Option<f64>,
+        p99_ms: Option<f64>,
+        /// The number of calls by duration.
+        durations: Vec<Range>,
+        calls_by_minute: Vec<u32>,
+        errors_by_minute: Vec<u32>,
+    }
 
-/// The number of calls within a range of durations, which begins at the end of the previous one.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-struct Range {
-    /// The end of the range; null for the last one.
-    to_ms: Option<f64>,
-    calls: u64,
+    /// The number of calls within a range of durations, which begins at the end of the previous
+    /// one.
+    struct Range {
+        /// The end of the range; null for the last one.
+        to_ms: Option<f64>,
+        calls: u64,
+    }
 }
 
 /// Lists the called tools, most called first.

@@ -25,46 +25,43 @@ const MOST: usize = 500;
 /// The nesting limit of a trace's spans from servers: the limit of an answer, which contains them.
 const NESTING: usize = 512;
 
-/// Traces in the ring.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Traces {
-    /// Whether there is a ring.
-    recording: bool,
-    traces: Vec<Trace>,
-}
+answers! {
+    /// Traces in the ring.
+    pub(crate) struct Traces {
+        /// Whether there is a ring.
+        recording: bool,
+        traces: Vec<Trace>,
+    }
 
-/// A trace in a list.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Trace {
-    /// The number of the trace, counted by starts.
-    number: u64,
-    trace_id: String,
-    name: String,
-    start_ms: f64,
-    duration_ms: f64,
-    spans: usize,
-    dropped_spans: u64,
-    backends: Vec<String>,
-    /// The `error.type` of the first span, else of a failed one.
-    error: Option<String>,
-    /// The message of that failure.
-    message: Option<String>,
-    outcome: Outcome,
-    /// The client's name and version, as it states them.
-    client: Option<String>,
-    /// The name of the client's identity; null if it is not authenticated.
-    principal: Option<String>,
-    /// The number of attempts to connect that it represents; absent for other traces.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    attempts: Option<u64>,
-    /// When the first of these attempts began.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schema(nullable = false))]
-    first_ms: Option<f64>,
+    /// A trace in a list.
+    pub(crate) struct Trace {
+        /// The number of the trace, counted by starts.
+        number: u64,
+        trace_id: String,
+        name: String,
+        start_ms: f64,
+        duration_ms: f64,
+        spans: usize,
+        dropped_spans: u64,
+        backends: Vec<String>,
+        /// The `error.type` of the first span, else of a failed one.
+        error: Option<String>,
+        /// The message of that failure.
+        message: Option<String>,
+        outcome: Outcome,
+        /// The client's name and version, as it states them.
+        client: Option<String>,
+        /// The name of the client's identity; null if it is not authenticated.
+        principal: Option<String>,
+        /// The number of attempts to connect that it represents; absent for other traces.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        attempts: Option<u64>,
+        /// When the first of these attempts began.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(test, schema(nullable = false))]
+        first_ms: Option<f64>,
+    }
 }
 
 /// The outcome of a trace.
@@ -168,7 +165,7 @@ pub(super) async fn one(State(admin): State<Arc<Admin>>, Path(id): Path<String>)
     let (Some(mut trace), Some(resource)) = (trace(), telemetry.resource()) else {
         let message =
             "no such trace: the oldest traces are dropped when there are too many (limits.traces)";
-        return Err(Refusal::new(StatusCode::NOT_FOUND, message));
+        return Err(Refusal::not_found(message));
     };
     let kind = [(CONTENT_TYPE, "application/json")];
     let own = otlp_json::traces(resource, std::mem::take(&mut trace.spans));

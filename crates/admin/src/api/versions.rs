@@ -1,58 +1,50 @@
 //! The canary and mirror of a server.
 
 use fanlight_canonical::{CanaryStatus, MirrorDifference, MirrorStatus};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
 
 use crate::ready::state;
 use crate::values::moment;
 
-/// The version of a server that serves a share of its clients.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(super) struct Canary {
-    /// The name of its own entry.
-    server: String,
-    /// The share of the clients, from 0 to 1.
-    share: f64,
-    /// The state, as for a server.
-    state: &'static str,
-}
+answers! {
+    /// The version of a server that serves a share of its clients.
+    pub(super) struct Canary {
+        /// The name of its own entry.
+        server: String,
+        /// The share of the clients, from 0 to 1.
+        share: f64,
+        /// The state, as for a server.
+        state: &'static str,
+    }
 
-/// The server that gets copies of requests.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(super) struct Mirror {
-    /// The name of its own entry.
-    server: String,
-    /// The share of the requests, from 0 to 1.
-    share: f64,
-    /// The state, as for a server.
-    state: &'static str,
-    /// Copies with the same answer as the server's.
-    same: u64,
-    /// Copies with a different answer.
-    different: u64,
-    /// Copies without an answer.
-    failed: u64,
-    /// Copies that were not sent, because too many were running or they were too large.
-    dropped: u64,
-}
+    /// The server that gets copies of requests.
+    pub(super) struct Mirror {
+        /// The name of its own entry.
+        server: String,
+        /// The share of the requests, from 0 to 1.
+        share: f64,
+        /// The state, as for a server.
+        state: &'static str,
+        /// Copies with the same answer as the server's.
+        same: u64,
+        /// Copies with a different answer.
+        different: u64,
+        /// Copies without an answer.
+        failed: u64,
+        /// Copies that were not sent, because too many were running or they were too large.
+        dropped: u64,
+    }
 
-/// A differing answer of a mirror.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Difference {
-    at_ms: f64,
-    method: String,
-    /// The requested item: a tool, or a resource without its query.
-    item: Option<String>,
-    /// The differences. They include values only if `recordContent` of the server permits that.
-    lines: Vec<String>,
-    /// The trace of the copy.
-    trace_id: Option<String>,
+    /// A differing answer of a mirror.
+    pub(super) struct Difference {
+        at_ms: f64,
+        method: String,
+        /// The requested item: a tool, or a resource without its query.
+        item: Option<String>,
+        /// The differences. They include values only if `recordContent` of the server permits that.
+        lines: Vec<String>,
+        /// The trace of the copy.
+        trace_id: Option<String>,
+    }
 }
 
 impl From<&CanaryStatus> for Canary {

@@ -28,9 +28,9 @@ fn document() -> Value {
         .for_each(require_nullable);
     let mut paths = BTreeMap::<_, BTreeMap<_, _>>::new();
     for mut operation in operations {
-        let route = ROUTES.iter().find(|route| route.path == operation.path);
+        let route = ROUTES.iter().find(|route| route.0 == operation.path);
         let route = route.unwrap_or_else(|| panic!("no route {}", operation.path));
-        add_common(&mut operation.value, route.needs);
+        add_common(&mut operation.value, route.1);
         let methods = paths.entry(operation.path).or_default();
         methods.insert(operation.method, operation.value);
     }
@@ -120,7 +120,7 @@ fn openapi_describes_every_route() {
         .collect();
     let mut routes: Vec<&str> = ROUTES
         .iter()
-        .map(|route| route.path)
+        .map(|route| route.0)
         .filter(|path| *path != NOTHING)
         .collect();
     routes.sort_unstable();

@@ -17,7 +17,6 @@ pub enum Role {
 
 impl Role {
     /// The name of the role in the configuration and the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",

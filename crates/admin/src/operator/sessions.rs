@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +98,7 @@ impl Sessions {
             used: now,
             ended: CancellationToken::new(),
         };
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.retain(|_, session| !session.is_over(limits, now));
         while count(&table, peer) >= limits.per_peer && remove_oldest(&mut table, peer) {}
         while table.len() >= limits.all {
@@ -111,7 +112,7 @@ impl Sessions {
     /// Finds the session with this key, and counts it as used now.
     pub(crate) fn touch(&self, key: Digest, limits: &SessionLimits) -> Option<SessionInForce> {
         let now = Instant::now();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let session = table.get_mut(&key)?;
         if session.is_over(limits, now) {
             table.remove(&key);
@@ -127,27 +128,24 @@ impl Sessions {
 
     /// Ends a session. Returns whether it existed.
     pub(crate) fn end(&self, key: Digest) -> bool {
-        self.table().remove(&key).is_some()
+        self.table.lock().remove(&key).is_some()
     }
 
     /// Ends all sessions whose proof is no longer accepted.
     pub(crate) fn retain(&self, is_accepted: impl Fn(&Proof) -> bool) {
-        self.table()
+        self.table
+            .lock()
             .retain(|_, session| is_accepted(&session.proof));
     }
 
     /// The number of valid sessions.
     pub(crate) fn len(&self, limits: &SessionLimits) -> usize {
         let now = Instant::now();
-        self.table()
+        self.table
+            .lock()
             .values()
             .filter(|session| !session.is_over(limits, now))
             .count()
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<Digest, Session>> {
-        // No code that can panic runs under this lock.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

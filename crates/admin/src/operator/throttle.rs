@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_fair::{Quota, Rate};
+use parking_lot::Mutex;
 
 use super::token::Digest;
 
@@ -51,7 +51,7 @@ impl Throttle {
 
     /// Remembers accepted credentials.
     pub(crate) fn accepted(&self, peer: Option<IpAddr>, shown: Digest) {
-        let mut accepted = self.accepted_last();
+        let mut accepted = self.accepted.lock();
         if accepted.len() < PEERS || accepted.contains_key(&peer) {
             let of_peer = accepted.entry(peer).or_default();
             of_peer.retain(|one| *one != shown);
@@ -63,15 +63,10 @@ impl Throttle {
     }
 
     fn is_accepted(&self, peer: Option<IpAddr>, shown: Digest) -> bool {
-        let accepted = self.accepted_last();
+        let accepted = self.accepted.lock();
         accepted
             .get(&peer)
             .is_some_and(|of_peer| of_peer.contains(&shown))
-    }
-
-    fn accepted_last(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, VecDeque<Digest>>> {
-        // No code that can panic runs under this lock.
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,7 +136,7 @@ mod tests {
             throttle.accepted(peer(last), guess);
         }
         assert_eq!(
-            (throttle.failures.len(), throttle.accepted_last().len()),
+            (throttle.failures.len(), throttle.accepted.lock().len()),
             (PEERS, PEERS)
         );
         assert!(throttle.check(peer(60_000), guess, MOST).is_err());

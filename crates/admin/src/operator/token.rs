@@ -40,11 +40,7 @@ impl PartialEq for Digest {
     }
 }
 
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Digest(***)")
-    }
-}
+fanlight_protocol::opaque!(Digest);
 
 /// The `Authorization` field of a request.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Token introspection: asks an issuer about a token (RFC 7662).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanlight_grants::fetch::{self, FORM, FetchError, Requests};
@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use url::Url;
@@ -97,7 +98,7 @@ impl Introspection {
         token: &str,
         hash: TokenHash,
     ) -> Shared<BoxFuture<'static, Answer>> {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         if let Some(request) = running.get(&hash).and_then(WeakShared::upgrade) {
             return request;
         }
@@ -200,12 +201,6 @@ impl Introspection {
         })?;
         Ok(discovered.endpoint.insert(endpoint).clone())
     }
-
-    fn running(
-        &self,
-    ) -> MutexGuard<'_, HashMap<TokenHash, WeakShared<BoxFuture<'static, Answer>>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Removes a request from the running ones when it ends, even if all callers have left.
@@ -213,7 +208,7 @@ struct Entry(Arc<Introspection>, TokenHash);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.0.running().remove(&self.1);
+        self.0.running.lock().remove(&self.1);
     }
 }
 

@@ -1,7 +1,5 @@
 //! An issuer's public keys: the usable ones of a JSON Web Key Set (RFC 7517).
 
-use std::fmt;
-
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use bytes::Bytes;
 use fanlight_protocol::Json;
@@ -131,22 +129,7 @@ fn point(x: &[u8], y: &[u8], length: usize) -> Option<DecodingKey> {
         .then(|| DecodingKey::from_ec_der(&[&[4], x, y].concat()))
 }
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            id,
-            key_type,
-            algorithm,
-            ..
-        } = self;
-        let mut shown = f.debug_struct("Key");
-        shown
-            .field("id", id)
-            .field("key_type", key_type)
-            .field("algorithm", algorithm)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Key);
 
 /// The reason why a document is no usable key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

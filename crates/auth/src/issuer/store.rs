@@ -1,12 +1,13 @@
 //! One issuer's keys. They are read when the first token needs them, and again when they are old or
 //! a token names an unknown key.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use fanlight_config::settings::Algorithm;
@@ -138,7 +139,7 @@ impl KeyStore {
             Some(known) if known.keys.find(id, algorithm).is_some() => {
                 Lookup::Found(Arc::clone(&known.keys))
             }
-            Some(_) if !self.reading().has_failed => Lookup::Unknown,
+            Some(_) if !self.reading.lock().has_failed => Lookup::Unknown,
             _ => Lookup::Unavailable,
         }
     }
@@ -146,7 +147,7 @@ impl KeyStore {
     /// The running attempt to read the keys, or else a new one; `None` if the last one began less
     /// than `interval` ago.
     fn read_after(self: &Arc<Self>, interval: Duration) -> Option<Attempt> {
-        let mut reading = self.reading();
+        let mut reading = self.reading.lock();
         if let Some(running) = &reading.running {
             return Some(running.clone());
         }
@@ -187,7 +188,7 @@ impl KeyStore {
                 tracing::warn!(issuer = self.issuer, %error, known, "cannot read the keys of an issuer of tokens");
             }
         }
-        let had_failed = std::mem::replace(&mut self.reading().has_failed, has_failed);
+        let had_failed = std::mem::replace(&mut self.reading.lock().has_failed, has_failed);
         if had_failed && !has_failed {
             tracing::info!(
                 issuer = self.issuer,
@@ -211,10 +212,6 @@ impl KeyStore {
         let keys = KeySet::read(keys.body, MOST_KEYS);
         Ok(keys.map_err(|error| FetchError::malformed(&uri, error))?)
     }
-
-    fn reading(&self) -> MutexGuard<'_, Reading> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Ends the running attempt when dropped, however the task ends.
@@ -222,7 +219,7 @@ struct Ending(Arc<KeyStore>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let ended = self.0.reading().running.take();
+        let ended = self.0.reading.lock().running.take();
         drop(ended);
     }
 }

@@ -3,31 +3,30 @@
 
 pub(crate) mod claims;
 mod jwt;
-pub(crate) mod memory;
 mod possession;
-mod throttle;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fanlight_canonical::Peer;
 use fanlight_canonical::identity::{Identity, Principal, Validity};
 use fanlight_credentials::{Authentication, Credentials, Denial, resource_url};
+use fanlight_fair::{Quota, Rate};
 use fanlight_protocol::Json;
+use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 
 use self::claims::{Binding, Rules};
-pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
 use self::jwt::Header;
-pub(crate) use self::jwt::Jwt;
-use self::memory::{Memory, Verified, wrong_signature};
 use self::possession::Proofs;
-use self::throttle::{Charge, Throttle};
 use crate::bearer::{Bearer, Scheme, TokenHash};
 use crate::issuer::{Introspection, Issuer, KeySet, Lookup};
 use crate::json;
 use crate::oauth_settings::OAuthSettings;
 use crate::once::UsedOnce;
+
+pub(crate) use self::claims::{check_required, date as claim_date, identity as token_identity};
+pub(crate) use self::jwt::Jwt;
 
 /// Access tokens of the configured issuers.
 #[derive(Debug)]
@@ -423,5 +422,201 @@ fn unavailable() -> Denial {
     Denial::Unavailable("the token's issuer cannot be reached; try again later".into())
 }
 
+/// The limit of remembered wrong tokens.
+const REFUSED: usize = 1024;
+
+/// How long a wrong token is remembered: its key may still be published later.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// A verified token.
+#[derive(Clone, Debug)]
+pub(crate) struct Verified {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) binding: Binding,
+    /// The time until which it need not be verified again.
+    pub(crate) until: SystemTime,
+}
+
+/// Verified tokens and some wrong ones. Both are limited; frequently used ones stay longest.
+pub(crate) struct Memory {
+    verified: Cache<TokenHash, Verified>,
+    refused: Cache<TokenHash, Instant>,
+}
+
+impl Memory {
+    /// A memory for this many verified tokens.
+    pub(crate) fn new(tokens: usize) -> Self {
+        Self {
+            verified: Cache::new(tokens),
+            refused: Cache::new(REFUSED),
+        }
+    }
+
+    /// The remembered result for a token; `None` if it has to be verified.
+    pub(crate) fn recall(
+        &self,
+        hash: &TokenHash,
+        now: SystemTime,
+    ) -> Option<Result<Verified, Denial>> {
+        if let Some(verified) = self.verified.get(hash) {
+            if now < verified.until && verified.identity.validity.holds_at(now) {
+                return Some(Ok(verified));
+            }
+            self.verified.remove(hash);
+        }
+        let refused = self.refused.get(hash)?;
+        (refused.elapsed() < REFUSED_FOR).then(|| Err(wrong_signature()))
+    }
+
+    /// Remembers a verified token.
+    pub(crate) fn remember(&self, hash: TokenHash, verified: Verified) {
+        self.verified.insert(hash, verified);
+    }
+
+    /// Remembers a token whose signature is wrong.
+    pub(crate) fn refuse(&self, hash: TokenHash) {
+        self.refused.insert(hash, Instant::now());
+    }
+}
+
+fanlight_protocol::opaque!(Memory);
+
+/// The denial of a token with a wrong signature.
+pub(crate) fn wrong_signature() -> Denial {
+    Denial::Invalid("the token's signature is wrong".into())
+}
+
+/// The limit of peers counted separately at the same time.
+const PEERS: usize = 16_384;
+
+/// Counts the wrong tokens of each peer.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    rate: Rate<Peer>,
+    quota: Quota,
+}
+
+/// A peer's charge for a token under verification. Dropping it keeps the charge.
+pub(crate) type Charge = fanlight_fair::Charge<Peer>;
+
+impl Throttle {
+    /// Allows each peer this many wrong tokens a second.
+    pub(crate) fn new(failures: usize) -> Self {
+        Self {
+            rate: Rate::new(PEERS),
+            quota: Quota::per_second(failures),
+        }
+    }
+
+    /// Charges `peer` for one verification.
+    ///
+    /// # Errors
+    ///
+    /// If it has none left.
+    pub(crate) fn charge(&self, peer: &Peer) -> Result<Charge, Denial> {
+        let charged = self.rate.charge(peer, self.quota);
+        charged.map_err(|too_many| Denial::Throttled {
+            retry_after: too_many.retry_after,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod memory_tests {
+    use super::*;
+
+    fn verified(until: SystemTime, binding: Binding) -> Verified {
+        Verified {
+            identity: Arc::new(Identity::anonymous()),
+            binding,
+            until,
+        }
+    }
+
+    #[test]
+    fn verified_token_is_remembered_until_its_time_is_over() {
+        let (memory, hash, now) = (
+            Memory::new(10),
+            TokenHash::of("t", "/mcp"),
+            SystemTime::now(),
+        );
+        assert!(memory.recall(&hash, now).is_none());
+        memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
+        assert!(memory.recall(&hash, now).unwrap().is_ok());
+        assert!(memory.recall(&TokenHash::of("t", "/mcp2"), now).is_none());
+        assert!(memory.recall(&TokenHash::of("t/mcp", ""), now).is_none());
+        assert!(memory.recall(&hash, now + Duration::from_secs(1)).is_none());
+    }
+
+    #[test]
+    fn revoked_identity_is_not_remembered() {
+        let (memory, hash, now) = (
+            Memory::new(10),
+            TokenHash::of("t", "/mcp"),
+            SystemTime::now(),
+        );
+        let verified = verified(now + Duration::from_secs(1), Binding::None);
+        let revoked = verified.identity.validity.revoked.clone();
+        memory.remember(hash, verified);
+        revoked.cancel();
+        assert!(memory.recall(&hash, now).is_none());
+    }
+
+    #[test]
+    fn remembered_tokens_are_bounded() {
+        let (memory, now) = (Memory::new(100), SystemTime::now());
+        for number in 0..10_000 {
+            let hash = TokenHash::of(&number.to_string(), "/mcp");
+            memory.remember(hash, verified(now + Duration::from_secs(1), Binding::None));
+            memory.refuse(hash);
+        }
+        assert!(memory.verified.len() <= 100 && memory.refused.len() <= REFUSED);
+    }
+}
+
+#[cfg(test)]
+mod throttle_tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn peer(last: u8) -> Peer {
+        Peer::Address([10, 0, 0, last].into())
+    }
+
+    #[test]
+    fn peer_has_a_budget_of_its_own() {
+        let throttle = Throttle::new(5);
+        let allowed = (0..100)
+            .filter(|_| throttle.charge(&peer(1)).is_ok())
+            .count();
+        assert!((5..=10).contains(&allowed), "{allowed}");
+        let denial = throttle.charge(&peer(1)).unwrap_err();
+        assert!(
+            matches!(denial, Denial::Throttled { retry_after } if retry_after <= Duration::from_secs(1))
+        );
+        assert!(throttle.charge(&peer(2)).is_ok() && throttle.charge(&Peer::Local).is_ok());
+    }
+
+    #[test]
+    fn right_tokens_cost_nothing() {
+        let throttle = Throttle::new(1);
+        for _ in 0..100 {
+            throttle.charge(&peer(1)).unwrap().refund();
+        }
+        let _wrong = throttle.charge(&peer(1)).unwrap();
+        assert!(throttle.charge(&peer(1)).is_err());
+    }
+
+    #[test]
+    fn counted_peers_are_bounded() {
+        let throttle = Throttle::new(1);
+        for number in 0..100_000_u32 {
+            let _ = throttle.charge(&Peer::Address(std::net::Ipv4Addr::from(number).into()));
+        }
+        assert!(throttle.rate.len() <= PEERS);
+    }
+}

@@ -2,7 +2,6 @@
 //! proof for this one request (RFC 9449).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
@@ -16,6 +15,7 @@ use fanlight_grants::oauth::PROOF;
 use fanlight_protocol::Json;
 use http::HeaderMap;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::claims::{self, Binding};
@@ -257,8 +257,7 @@ impl Proofs {
         principal: &Principal,
         span: Duration,
     ) -> Result<(), Denial> {
-        // Nothing that can panic runs under this lock.
-        let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.0.lock();
         generations.turn(Instant::now(), span);
         generations.add(hash(thumbprint, id), principal, USED)
     }

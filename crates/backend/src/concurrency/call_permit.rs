@@ -2,8 +2,8 @@
 //! person may take minutes, and the server does nothing meanwhile. It acquires a permit again
 //! before the server gets the client's answer.
 
-use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::{Claim, Permit};
 
@@ -21,7 +21,7 @@ enum State {
 }
 
 /// Resolves to the permit of a continuing call.
-pub(crate) type Reacquiring = Pin<Box<dyn Future<Output = Permit> + Send>>;
+pub(crate) type Reacquiring = BoxFuture<'static, Permit>;
 
 impl CallPermit {
     /// Stores the permit that the call runs with.
@@ -36,7 +36,7 @@ impl CallPermit {
 
     /// Gives the permit back while the server waits for the client.
     pub(crate) fn give_back(&self) {
-        let claim = match &*self.lock() {
+        let claim = match &*self.0.lock() {
             State::Held(permit) => permit.claim(),
             State::Unlimited | State::GivenBack(_) => return,
         };
@@ -46,7 +46,7 @@ impl CallPermit {
     /// Acquires a permit again if it was given back. If that takes time, returns a future whose
     /// result must be [held](Self::hold).
     pub(crate) fn reacquire(&self) -> Option<Reacquiring> {
-        let claim = match &*self.lock() {
+        let claim = match &*self.0.lock() {
             State::GivenBack(claim) => claim.clone(),
             State::Unlimited | State::Held(_) => return None,
         };
@@ -60,13 +60,8 @@ impl CallPermit {
     }
 
     fn replace(&self, state: State) {
-        let previous = std::mem::replace(&mut *self.lock(), state);
+        let previous = std::mem::replace(&mut *self.0.lock(), state);
         // Dropped without the lock, since a returned permit wakes others.
         drop(previous);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

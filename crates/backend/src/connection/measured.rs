@@ -1,7 +1,8 @@
 //! Measures a time repeatedly.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// An average of repeated measurements; the latest one counts half.
 #[derive(Debug, Default)]
@@ -9,17 +10,13 @@ pub(crate) struct Measured(Mutex<Option<Duration>>);
 
 impl Measured {
     pub(crate) fn record(&self, time: Duration) {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         *known = Some(known.map_or(time, |before| (before + time) / 2));
     }
 
     /// The average; `None` before the first measurement.
     pub(crate) fn known(&self) -> Option<Duration> {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

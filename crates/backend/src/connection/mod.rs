@@ -14,12 +14,12 @@ pub(crate) mod supervisor;
 mod tasks;
 mod tool_table;
 mod tools;
-mod usage;
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use fanlight_canonical::{BackendError, Call, ServerSession, TaskDialect};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::param_header::MAX_MIRRORED;
@@ -27,9 +27,12 @@ use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response, Revision, code};
 use fanlight_telemetry::{ErrorType, Parent};
 use futures_util::future::OptionFuture;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::handshake::{Agreed, Known};
 use crate::request::deadline::CallProgress;
@@ -38,13 +41,10 @@ use crate::request::{Reply, TransportContext, span_outcome};
 use crate::settings::{RetryDelays, list_bytes, list_pages};
 use crate::transport::Transport;
 use crate::transport::http::{MAX_REDIRECTS, too_many_redirects};
-use fanlight_canonical::BackendError;
-use fanlight_canonical::{Call, ServerSession, TaskDialect};
 use resources::SubscribedResources;
 use stream::OutsideStream;
 use tool_table::ToolTable;
 use tools::{HintReadings, MirroredMembers};
-use usage::ProcessUsage;
 
 /// The time for subscribing a process to the resources that clients listen to, before a call. After it, the call is sent without.
 const SUBSCRIBE_ON_CALL: Duration = Duration::from_secs(2);
@@ -330,10 +330,7 @@ impl Connection {
         {
             return None;
         }
-        let mut current = self
-            .log_level
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.log_level.lock();
         if current.is_some_and(|current| current <= wanted) {
             return None;
         }
@@ -364,10 +361,7 @@ impl Connection {
             (Method::SetLogLevel, _) if !response.is_error() => {
                 let level = call.params.as_ref().and_then(|params| params.get("level"));
                 let level = level.and_then(|level| LogLevel::from_name(&level.as_str()?));
-                *self
-                    .log_level
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = level;
+                *self.log_level.lock() = level;
                 response
             }
             (Method::CallTool, _) if self.tasks.is_some() => {
@@ -378,10 +372,7 @@ impl Connection {
                         .is_some()
                 };
                 if response.result().as_ref().is_some_and(made_one) {
-                    *self
-                        .last_task
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *self.last_task.lock() = Some(Instant::now());
                 }
                 response
             }
@@ -545,5 +536,107 @@ impl Connection {
     /// Whether the transport is a single channel that can break.
     pub(crate) fn is_channel(&self) -> bool {
         !self.transport.is_http()
+    }
+}
+
+/// The limits of the interval between checks for an unused process. The interval is an eighth of
+/// the allowed idle time, so it is no option.
+const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
+
+/// The running requests of a connection. One lock covers adding a request and giving up an unused
+/// process, so no request enters a process that is about to end.
+#[derive(Default)]
+struct ProcessUsage {
+    state: Mutex<UsageState>,
+    running: TaskTracker,
+}
+
+#[derive(Default)]
+struct UsageState {
+    /// The number of client requests so far.
+    uses: u64,
+    /// Whether the process has been given up as unused.
+    is_retired: bool,
+}
+
+impl ProcessUsage {
+    /// Counts a call as use of the process until the token is dropped; `None` if the process has
+    /// been given up, so that the call needs another.
+    fn enter(&self, call: &Call) -> Option<TaskTrackerToken> {
+        let mut state = self.state.lock();
+        if state.is_retired {
+            return None;
+        }
+        state.uses += u64::from(!call.context.caller.is_gateway());
+        Some(self.running.token())
+    }
+
+    /// Waits until the running requests have ended.
+    async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    /// Gives the process up, unless a request is running or there were more than `uses` client
+    /// requests. Returns whether it did.
+    fn retire_after(&self, uses: u64) -> bool {
+        let mut state = self.state.lock();
+        state.is_retired = state.uses == uses && self.running.is_empty();
+        state.is_retired
+    }
+
+    /// The number of client requests so far, and whether any request is running.
+    fn look(&self) -> (u64, bool) {
+        (self.state.lock().uses, !self.running.is_empty())
+    }
+}
+
+impl Connection {
+    /// Waits until nothing has used the process for `idle`, and then gives it up. `is_needed` tells
+    /// whether something needs it without calling it.
+    pub(crate) async fn retire_when_unused(&self, idle: Duration, is_needed: impl Fn() -> bool) {
+        let (mut uses, mut since) = (None, Instant::now());
+        loop {
+            let (now, is_running) = self.usage.look();
+            if uses != Some(now) || is_running || self.has_open_task() || is_needed() {
+                (uses, since) = (Some(now), Instant::now());
+            } else if since.elapsed() >= idle && self.usage.retire_after(now) {
+                self.lose(Loss::Unused);
+                return;
+            }
+            sleep((idle / 8).clamp(LOOK.0, LOOK.1)).await;
+        }
+    }
+
+    /// Whether the server has made a task that may still be running.
+    pub(crate) fn has_open_task(&self) -> bool {
+        let last = *self.last_task.lock();
+        last.is_some_and(|at| at.elapsed() < self.context.timeouts.task)
+    }
+}
+
+#[cfg(test)]
+mod usage_tests {
+    use fanlight_canonical::{CallContext, ServerMessages};
+    use fanlight_protocol::Method;
+
+    use super::*;
+
+    #[test]
+    fn process_is_retired_only_while_no_request_is_in_it_and_none_enters_afterwards() {
+        let call = Call {
+            method: Method::ListTools,
+            params: None,
+            context: CallContext::internal(),
+            messages: ServerMessages::discard(),
+        };
+        let usage = ProcessUsage::default();
+        let token = usage.enter(&call).unwrap();
+        assert!(!usage.retire_after(0));
+        drop(token);
+        assert!(!usage.retire_after(1));
+        assert!(usage.enter(&call).is_some());
+        assert!(usage.retire_after(0));
+        assert!(usage.enter(&call).is_none());
     }
 }

@@ -6,11 +6,12 @@
 //! question would wait for ever. So the first call waits for the stream if its client can be asked
 //! or listens.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::ServerMessages;
+use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 use tokio::time::{Instant, timeout};
 
@@ -78,7 +79,7 @@ impl OutsideStream {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (messages, deadline) = (messages.clone(), Arc::clone(&progress.deadline));
-        self.calls().push(RunningCall {
+        self.calls.lock().push(RunningCall {
             number,
             messages,
             deadline,
@@ -93,16 +94,13 @@ impl OutsideStream {
         // An error means that it is settled already.
         let _ = self.is_settled.set(());
     }
-
-    fn calls(&self) -> MutexGuard<'_, Vec<RunningCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         self.stream
-            .calls()
+            .calls
+            .lock()
             .retain(|call| call.number != self.number);
     }
 }
@@ -126,7 +124,7 @@ impl Connection {
     /// The oldest running call whose client can be asked, with the channel to it and its time
     /// limit.
     pub(crate) fn oldest_call(&self) -> Option<(ServerMessages, Arc<PausableDeadline>)> {
-        let calls = self.outside.as_ref()?.calls();
+        let calls = self.outside.as_ref()?.calls.lock();
         let oldest = calls
             .iter()
             .filter(|call| call.messages.is_connected())

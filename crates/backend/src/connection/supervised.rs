@@ -1,8 +1,9 @@
 //! A supervised connection from its users' side: its state, and the number of users.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -69,7 +70,7 @@ impl SupervisedConnection {
     }
 
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
-        let mut usage = self.usage();
+        let mut usage = self.usage.lock();
         if usage.users == 0 {
             usage.since = Instant::now();
         }
@@ -84,13 +85,13 @@ impl SupervisedConnection {
 
     /// How long it has been unused; `None` while it is in use.
     pub(crate) fn idle(&self) -> Option<Duration> {
-        let usage = self.usage();
+        let usage = self.usage.lock();
         (usage.users == 0).then(|| usage.since.elapsed())
     }
 
     /// The time since which it has been in use, or unused.
     pub(crate) fn since(&self) -> Instant {
-        self.usage().since
+        self.usage.lock().since
     }
 
     /// Whether the server has sent a request for the client on it.
@@ -138,12 +139,12 @@ impl SupervisedConnection {
 
     /// Records that the server made a task on this connection.
     pub(crate) fn note_task(&self) {
-        self.usage().has_task = true;
+        self.usage.lock().has_task = true;
     }
 
     /// Whether the server has made a task on this connection.
     pub(crate) fn has_task(&self) -> bool {
-        self.usage().has_task
+        self.usage.lock().has_task
     }
 
     /// Whether the server has made a task on this connection that may still be running.
@@ -258,10 +259,6 @@ impl SupervisedConnection {
             },
         }
     }
-
-    fn usage(&self) -> MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl std::ops::Deref for InUse {
@@ -274,7 +271,7 @@ impl std::ops::Deref for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let mut usage = self.0.usage();
+        let mut usage = self.0.usage.lock();
         usage.users -= 1;
         if usage.users == 0 {
             usage.since = Instant::now();

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::limit;
@@ -15,6 +15,7 @@ use fanlight_protocol::{Era, Json, Revision};
 use fanlight_telemetry::{ErrorType, InternalSpan, Outcome, Parent};
 use futures_util::FutureExt as _;
 use futures_util::future::OptionFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -193,16 +194,12 @@ impl Supervisor {
     /// Ends a session without requests of this process: another process opened it, or it was being
     /// recorded.
     async fn close_unused(&self) {
-        let opening = self.opening().take();
+        let opening = self.opening.lock().take();
         if let Some(connection) = opening {
             connection.close().await;
         } else if let Some(agreed) = self.continued() {
             agreed.transport.close().await;
         }
-    }
-
-    fn opening(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of another process to continue, with that process's agreement with the server.
@@ -440,9 +437,9 @@ impl Supervisor {
         let connection = Arc::new(Connection::new(Arc::clone(&self.context), agreed, reprobed));
         // Recorded before a request is sent in the session.
         if let Some((kept, session)) = self.context.kept.as_ref().zip(connection.session()) {
-            *self.opening() = Some(Arc::clone(&connection));
+            *self.opening.lock() = Some(Arc::clone(&connection));
             Box::pin(kept.opened(session)).await;
-            *self.opening() = None;
+            *self.opening.lock() = None;
         }
         Ok(connection)
     }
@@ -584,7 +581,7 @@ impl Supervisor {
         } else {
             of_clients
         };
-        outage.lock().unwrap_or_else(PoisonError::into_inner)
+        outage.lock()
     }
 
     /// Logs a failed attempt, unless one was logged a moment ago.

@@ -6,12 +6,13 @@
 //! clients that use Streamable HTTP.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fanlight_protocol::annotations::is_repeatable;
 use fanlight_protocol::param_header::{AnnotationError, without_invalid_tools};
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::log::excerpt;
@@ -80,12 +81,7 @@ impl ToolTable {
 
     /// The facts about a tool; `None` if no list had it yet.
     pub(crate) fn of(&self, tool: &str) -> Option<KnownTool> {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .tools
-            .get(tool)
-            .cloned()
+        self.known.lock().tools.get(tool).cloned()
     }
 
     /// Learns from the answer to `tools/list`, and removes tools that clients must not see.
@@ -156,7 +152,7 @@ impl ToolTable {
     }
 
     fn warn_once(&self, backend: &str, tool: &str, reason: &AnnotationError) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         let tool = excerpt(tool.as_bytes(), 80);
         if warned.len() < WARNINGS && warned.insert(tool.clone()) {
             let reason = excerpt(reason.to_string().as_bytes(), 200);
@@ -165,7 +161,7 @@ impl ToolTable {
     }
 
     fn remember(&self, learnt: Vec<(String, KnownTool)>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         for (name, tool) in learnt {
             let bytes = bytes_of(&name, &tool);
             if known.tools.len() >= CAPACITY || known.bytes.saturating_add(bytes) > self.max_bytes {
@@ -335,10 +331,10 @@ mod tests {
         };
         table.remember((0..CAPACITY).map(|n| (n.to_string(), known())).collect());
         table.remember(vec![("new".into(), known())]);
-        assert_eq!(table.known.lock().unwrap().tools.len(), 1);
+        assert_eq!(table.known.lock().tools.len(), 1);
         let large = |n: usize| ("x".repeat(BYTES / 4 - 1) + &n.to_string(), known());
         (0..9).for_each(|n| table.remember(vec![large(n), large(n)]));
-        let kept = table.known.lock().unwrap();
+        let kept = table.known.lock();
         assert!(kept.bytes <= BYTES && kept.tools.contains_key(&large(8).0));
         assert_eq!(
             kept.bytes,

@@ -1,12 +1,13 @@
 //! Facts about a call's tool. The server's tool list is read if no list has been seen yet.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::limit;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ListToolsResult;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -30,10 +31,6 @@ impl HintReadings {
             turn: Semaphore::new(1),
             last: Mutex::default(),
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,8 +110,8 @@ impl Connection {
         let reading = async {
             let _turn = self.hints.turn.acquire().await;
             // Another call may just have read the list, perhaps in vain or without this tool.
-            if known().is_none() && !self.hints.last().is_some_and(is_recent) {
-                *self.hints.last() = Some(Instant::now());
+            if known().is_none() && !self.hints.last.lock().is_some_and(is_recent) {
+                *self.hints.last.lock() = Some(Instant::now());
                 self.reload_tools().await;
             }
         };

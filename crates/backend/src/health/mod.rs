@@ -6,12 +6,13 @@
 
 mod circuit;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{BackendError, Peer, Plain};
 use fanlight_telemetry::metrics::BackendMetrics;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::settings::{HealthPolicy, RetryDelays};
@@ -57,7 +58,7 @@ impl Health {
     /// Lets a call through, unless the circuit is open.
     pub(crate) fn admit(&self, client: &Peer) -> Result<Admission, BackendError> {
         if self.is_troubled() {
-            self.circuit().admit(client)
+            self.circuit.lock().admit(client)
         } else {
             Ok(Admission::Closed)
         }
@@ -78,14 +79,14 @@ impl Health {
     /// Records a call that ended without a finding.
     pub(crate) fn call_abandoned(&self, client: &Peer, admission: Admission) {
         if admission != Admission::Closed {
-            self.circuit().abandoned(client, admission);
+            self.circuit.lock().abandoned(client, admission);
         }
     }
 
     /// The reason why calls are refused, and for how long; `None` if they are sent.
     pub(crate) fn left_alone(&self) -> Option<(BackendError, Duration)> {
         if self.is_troubled() {
-            self.circuit().error()
+            self.circuit.lock().error()
         } else {
             None
         }
@@ -94,7 +95,7 @@ impl Health {
     /// Whether a trial is due; `None` if all calls are sent.
     pub(crate) fn trial_is_due(&self) -> Option<bool> {
         if self.is_troubled() {
-            self.circuit().trial_is_due()
+            self.circuit.lock().trial_is_due()
         } else {
             None
         }
@@ -104,14 +105,10 @@ impl Health {
         self.is_troubled.load(Ordering::Acquire)
     }
 
-    fn circuit(&self) -> MutexGuard<'_, Circuit> {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the circuit, and logs the change for operators.
     fn note(&self, change: impl FnOnce(&mut Circuit) -> Option<News>) {
         let (news, pause) = {
-            let mut circuit = self.circuit();
+            let mut circuit = self.circuit.lock();
             let news = change(&mut circuit);
             self.is_troubled
                 .store(!circuit.is_untroubled(), Ordering::Release);

@@ -2,14 +2,13 @@
 //! needed, and `resources/subscribe` for each resource.
 
 use std::collections::{HashSet, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{Caller, Principal};
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
@@ -183,7 +182,7 @@ struct ResourceRequests<'a> {
     waiting: VecDeque<ResourceRequest>,
     /// The resources of waiting and running requests.
     busy: HashSet<Arc<str>>,
-    running: FuturesUnordered<Pin<Box<dyn Future<Output = Arc<str>> + Send + 'a>>>,
+    running: FuturesUnordered<BoxFuture<'a, Arc<str>>>,
 }
 
 /// A resource, and the client's `params` for subscribing, if any; `None` unsubscribes.

@@ -6,12 +6,10 @@
 
 mod calls;
 mod capabilities;
-mod dedicated;
 mod legacy;
 mod listeners;
 mod modern;
 mod resources;
-mod server_requests;
 mod subscription;
 mod worker;
 

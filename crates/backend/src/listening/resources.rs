@@ -5,13 +5,13 @@
 //! resources that the principal's clients listen to.
 
 use std::collections::HashSet;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::Principal;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method};
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 
 use crate::connection::Connection;
 use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
@@ -20,7 +20,7 @@ use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
 /// and the order of the rest does not matter.
 pub(super) const CONCURRENT: usize = 8;
 
-type Request<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type Request<'a> = BoxFuture<'a, ()>;
 
 /// Keeps up the subscriptions of `principal`'s listeners on one connection; returns only if there
 /// can be none.

@@ -1,12 +1,12 @@
 //! One `subscriptions/listen` request at a modern server, from its start to its end.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use fanlight_protocol::meta::TASKS_EXTENSION;
 use fanlight_protocol::{Json, Method, Notification, code};
+use futures_util::future::BoxFuture;
 
 use crate::connection::Connection;
 use crate::request::Reply;
@@ -18,7 +18,7 @@ use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMess
 /// Another limit applies to messages that wait for a client.
 const QUEUE: usize = 256;
 
-type Exchange = Pin<Box<dyn Future<Output = Result<Reply, BackendError>> + Send>>;
+type Exchange = BoxFuture<'static, Result<Reply, BackendError>>;
 
 /// A subscription at a modern server. Dropping it ends the subscription there.
 pub(super) struct BackendSubscription {

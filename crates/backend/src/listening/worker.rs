@@ -3,17 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_protocol::Era;
+use bytes::Bytes;
+use fanlight_canonical::{Caller, ServerMessage};
+use fanlight_protocol::{Era, Request};
+use fanlight_telemetry::ServerSpan;
 use futures_util::future::{join, join3};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::legacy;
 use super::modern::SharedSubscription;
-use super::server_requests::ServerRequests;
 use crate::connection::Connection;
 use crate::connection::supervisor::{Phase, State};
 use crate::request::TransportContext;
-use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequests};
+use crate::request::deadline::{PausableDeadline, Pause};
+use crate::request::server_request::{
+    OpenServerRequests, PendingServerRequest, ServerRequestLimits, cannot_ask_text,
+};
+use crate::settings::DELIVERY;
+use crate::subscriptions::{Origin, SubscriptionRegistry, UnsolicitedRequest, UnsolicitedRequests};
 
 /// Keeps up the subscriptions of one supervised connection. The base connection serves all
 /// listeners, a session's own connection only that session.
@@ -182,5 +191,81 @@ pub(super) async fn connected(
             Phase::Ready(_) | Phase::Connecting { .. } | Phase::Down { .. } => {}
         }
         state.changed().await.ok()?;
+    }
+}
+
+/// Forwards the server's requests on a connection that serves a single client.
+pub(super) struct ServerRequests<'a> {
+    pub(super) registry: &'a SubscriptionRegistry,
+    pub(super) connection: &'a Arc<Connection>,
+    /// The client's session, if it has one.
+    pub(super) session: Option<&'a Caller>,
+    pub(super) limits: ServerRequestLimits,
+    pub(super) tasks: &'a TaskTracker,
+}
+
+impl ServerRequests<'_> {
+    /// Forwards requests and answers; never returns.
+    pub(super) async fn forward(self, requests: &mut UnsolicitedRequests) {
+        let (mut open, deadline) = (
+            OpenServerRequests::default(),
+            Arc::<PausableDeadline>::default(),
+        );
+        loop {
+            tokio::select! {
+                biased;
+                reply = open.next() => self.send(reply.text, reply.pause),
+                request = requests.next() => match request {
+                    UnsolicitedRequest::Request(request) => match self.ask(&request, &deadline) {
+                        Ok(pending) => open.add(pending),
+                        Err(text) => self.send(text, None),
+                    },
+                    UnsolicitedRequest::Cancelled(id) => open.cancel(&id),
+                }
+            }
+        }
+    }
+
+    /// Asks the client. Returns the message for the server if that is impossible.
+    fn ask(
+        &self,
+        request: &Request,
+        outside: &Arc<PausableDeadline>,
+    ) -> Result<PendingServerRequest, Bytes> {
+        let listener = self
+            .session
+            .and_then(|session| self.registry.listener_of(session));
+        let (messages, deadline, number) = match listener {
+            // These requests keep no call alive, so their number does not matter.
+            Some(messages) => (messages, Arc::clone(outside), usize::MAX),
+            None => {
+                let why = "no call is running that the request could belong to, and the client does not listen";
+                let call = self
+                    .connection
+                    .oldest_call()
+                    .ok_or_else(|| cannot_ask_text(&request.id, why))?;
+                (call.0, call.1, self.limits.number)
+            }
+        };
+        let limits = ServerRequestLimits {
+            number,
+            ..self.limits
+        };
+        let (pending, for_client) =
+            PendingServerRequest::new(request, &deadline, limits, ServerSpan::off())?;
+        if !messages.try_send(ServerMessage::Request(for_client)) {
+            self.registry.warn_of_slow(1);
+            return Err(cannot_ask_text(&request.id, "it does not keep up"));
+        }
+        Ok(pending)
+    }
+
+    /// Sends a message to the server in a separate task. The request counts as open meanwhile.
+    fn send(&self, text: Bytes, pause: Option<Pause>) {
+        let connection = Arc::clone(self.connection);
+        self.tasks.spawn(async move {
+            let _: Result<_, _> = timeout(DELIVERY, connection.tell(text)).await;
+            drop(pause);
+        });
     }
 }

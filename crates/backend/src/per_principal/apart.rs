@@ -8,8 +8,7 @@
 //! separates its sessions.
 
 use std::collections::{HashMap, HashSet};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendStatus, Call, CallContext, Interest, Listen, Listening,
@@ -17,6 +16,8 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::result::{ServerDescription, is_private};
 use fanlight_protocol::{Method, Notification, Response, RpcError, code};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -70,7 +71,6 @@ impl BackendApart {
     /// principals have a process at the same time. `shutdown` ends all of them.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(
         settings: BackendSettings,
         known: Option<KnownServer>,
@@ -107,13 +107,11 @@ impl BackendApart {
     }
 
     /// The base, which serves lists.
-    #[must_use]
     pub fn base(&self) -> &Arc<Backend> {
         &self.base
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }
@@ -318,7 +316,7 @@ impl BackendClient for BackendApart {
     }
 
     /// Decides by the shared tool list.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         let is_told = call.method != Method::CallTool || !self.private.has(&Method::ListTools);
         Box::pin(async move { is_told && self.base.is_safe(call).await })
     }
@@ -353,10 +351,7 @@ impl BackendClient for BackendApart {
             .for_each(|server| server.client().end_session(session));
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         self.base.connection_made(since)
     }
 
@@ -384,11 +379,11 @@ impl BackendClient for BackendApart {
 
 impl PrivateLists {
     fn has(&self, method: &Method) -> bool {
-        self.lists().contains(method)
+        self.0.lock().contains(method)
     }
 
     fn add(&self, method: &Method) {
-        self.lists().insert(method.clone());
+        self.0.lock().insert(method.clone());
     }
 
     /// A sender for announcements of a principal's process. It drops changes of shared lists: those
@@ -411,16 +406,12 @@ impl PrivateLists {
             is_told.then_some(message)
         })
     }
-
-    fn lists(&self) -> MutexGuard<'_, HashSet<Method>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Waiting {
     /// Adds a client; returns its id.
     fn add(&self, waiter: Waiter) -> u64 {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.last += 1;
         let id = table.last;
         let principal = waiter.listen.context.caller.principal().clone();
@@ -434,22 +425,19 @@ impl Waiting {
 
     /// Applies `act` to each client of a principal.
     fn with(&self, principal: &Principal, act: impl FnMut(&mut Waiter)) {
-        self.table()
+        self.0
+            .lock()
             .listeners
             .get_mut(principal)
             .into_iter()
             .flatten()
             .for_each(act);
     }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for WaiterGuard {
     fn drop(&mut self) {
-        let mut table = self.waiting.table();
+        let mut table = self.waiting.0.lock();
         if let Some(listeners) = table.listeners.get_mut(&self.principal) {
             listeners.retain(|waiter| waiter.id != self.id);
             if listeners.is_empty() {

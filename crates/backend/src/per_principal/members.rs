@@ -2,13 +2,14 @@
 //! ends after it has been idle.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, CallContext, Interest, Listen, Principal, ServerMessage,
     ServerMessages,
 };
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -127,10 +128,7 @@ impl Members {
     /// Sends the headers in `settings` from the next message on, as `Backend::use_credentials`
     /// does.
     pub(crate) fn use_credentials(&self, settings: &BackendSettings) {
-        *self
-            .transport
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        *self.transport.lock() = settings.transport.clone();
         self.servers()
             .iter()
             .for_each(|server| server.use_credentials(settings));
@@ -138,7 +136,8 @@ impl Members {
 
     /// The source of a principal's credentials, if it has a server.
     pub(crate) fn source(&self, principal: &Principal) -> Option<Arc<dyn CredentialSource>> {
-        self.table()
+        self.table
+            .lock()
             .members
             .get(principal)
             .and_then(|member| member.own.source.clone())
@@ -150,7 +149,7 @@ impl Members {
         if self.shutdown.is_cancelled() {
             return Err(BackendError::ShuttingDown);
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(member) = table.members.get_mut(principal)
             && (member.own.environment == own.environment || !member.is_unused())
         {
@@ -188,17 +187,17 @@ impl Members {
 
     /// The server of a principal, if there is one.
     pub(crate) fn existing(&self, principal: &Principal) -> Option<Lease> {
-        self.table().members.get_mut(principal).map(Member::lease)
+        self.table
+            .lock()
+            .members
+            .get_mut(principal)
+            .map(Member::lease)
     }
 
     /// The settings for the server of one principal.
     fn settings_of(&self, own: &Own) -> BackendSettings {
         let mut settings = self.settings.clone();
-        settings.transport = self
-            .transport
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        settings.transport = self.transport.lock().clone();
         settings.credentials.clone_from(&own.source);
         if let TransportSettings::Stdio { env, .. } = &mut settings.transport {
             env.extend_from_slice(&own.environment);
@@ -273,7 +272,8 @@ impl Members {
     fn end_idle(&self, idle: Duration) {
         // Dropped after the lock is released.
         let ended: Vec<_> = self
-            .table()
+            .table
+            .lock()
             .members
             .extract_if(|_, member| member.is_idle(idle))
             .collect();
@@ -282,21 +282,18 @@ impl Members {
 
     /// Ends the server of a principal.
     pub(crate) fn forget(&self, principal: &Principal) {
-        let gone = self.table().members.remove(principal);
+        let gone = self.table.lock().members.remove(principal);
         drop(gone);
     }
 
     /// All running servers, for use without the lock.
     pub(crate) fn servers(&self) -> Vec<Server> {
-        self.table()
+        self.table
+            .lock()
             .members
             .values()
             .map(|member| member.server.clone())
             .collect()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,7 +313,7 @@ impl Table {
 
 impl Watchers {
     pub(crate) fn add(&self, watcher: ServerMessages) {
-        let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.0.lock();
         watchers.retain(ServerMessages::is_connected);
         watchers.push(watcher);
     }
@@ -327,11 +324,7 @@ impl Watchers {
         let ServerMessage::Notification(notification) = message else {
             return;
         };
-        let watchers = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let watchers = self.0.lock().clone();
         for watcher in watchers {
             let _ = watcher.try_send(ServerMessage::Notification(notification.clone()));
         }

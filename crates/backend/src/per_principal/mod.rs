@@ -8,29 +8,29 @@
 mod apart;
 mod members;
 
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
     BackendClient, BackendError, BackendState, BackendStatus, Call, CallContext, Caller, Interest,
     Listen, Listening, Outcome, Pending, Principal, ProcessOutput, RunningProcess, ServerMessage,
-    SessionKey,
+    ServerMessages, SessionKey,
 };
-use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
 use fanlight_protocol::{Json, Method, Notification, Response};
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::BackendLife;
-use crate::connect_tool;
 use crate::credentials::{NoCredentials, PrincipalCredentials};
 use crate::open_wishes::OpenWishes;
 use crate::process_log::ProcessLog;
 use crate::settings::{BackendSettings, TransportSettings, list_pages, process_log_kept};
-pub use apart::BackendApart;
 use members::{Lease, Members, Own};
+
+pub use apart::BackendApart;
 
 /// The assumed capabilities of a server before anybody has signed in. A client requests only lists
 /// that are promised.
@@ -65,7 +65,6 @@ impl BackendPerPrincipal {
     /// time. `shutdown` ends all of them as [`BackendLife::stop`] does, but without waiting.
     ///
     /// Needs a tokio runtime around it.
-    #[must_use]
     pub fn start(
         settings: BackendSettings,
         credentials: Arc<dyn PrincipalCredentials>,
@@ -101,7 +100,6 @@ impl BackendPerPrincipal {
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.members.life.clone()
     }
@@ -197,9 +195,9 @@ impl BackendPerPrincipal {
     /// Answers a call of the tool `connect`, or passes it on if the server itself lists that tool.
     async fn connect(&self, call: Call) -> Result<Response, BackendError> {
         self.once_signed_in(&call.context).await?;
-        match connect_tool::is_listed(self, &call.context, list_pages()).await? {
+        match is_listed(self, &call.context, list_pages()).await? {
             true => self.ask(call).await,
-            false => Ok(connect_tool::connected(&self.name)),
+            false => Ok(connected(&self.name)),
         }
     }
 
@@ -328,13 +326,13 @@ impl BackendClient for BackendPerPrincipal {
         let is_listed = has_connect_tool && call.method == Method::ListTools;
         Box::pin(async move {
             let context = Arc::clone(&call.context);
-            let answer = match has_connect_tool && connect_tool::is_called(&call) {
+            let answer = match has_connect_tool && is_called(&call) {
                 true => self.connect(call).await,
                 false => self.ask(call).await,
             };
             let wish = answer.as_ref().err().and_then(BackendError::sign_in);
             if is_listed && wish.is_some() {
-                return Ok(connect_tool::list(&self.name));
+                return Ok(list(&self.name));
             }
             wish.iter()
                 .for_each(|wish| self.wishes.given(&context, wish));
@@ -343,7 +341,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     /// False for a caller without credentials: nothing could be sent for it.
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             match self.of(&call.context.caller).await {
                 Ok(lease) => lease.backend.is_safe(call).await,
@@ -435,9 +433,7 @@ impl BackendClient for BackendPerPrincipal {
     }
 
     fn stand_in(&self) -> Option<&'static str> {
-        self.credentials
-            .has_connect_tool()
-            .then_some(connect_tool::NAME)
+        self.credentials.has_connect_tool().then_some(NAME)
     }
 
     /// The status of the connection in the best state. A user's refused credentials say nothing
@@ -490,4 +486,101 @@ fn lists_of(interest: &Interest) -> Interest {
         resources,
         ..Interest::default()
     }
+}
+
+pub(crate) const NAME: &str = "connect";
+
+/// The tool list of a server whose user has not signed in. It is private to that user (2026-07-28
+/// server/utilities/caching), as is the list that replaces it.
+pub(crate) fn list(server: &str) -> Response {
+    let mut tool = ObjectBuilder::new();
+    tool.string("name", NAME)
+        .string("title", &format!("Connect to {server}"))
+        .string(
+            "description",
+            &format!(
+                "Asks the user to sign in to {server:?}. Its tools are listed once the user has."
+            ),
+        )
+        .member(
+            "inputSchema",
+            &Json::literal(r#"{"type":"object","properties":{}}"#),
+        );
+    let mut result = ObjectBuilder::new();
+    result
+        .member("tools", &only(&tool.finish()))
+        .integer("ttlMs", 0)
+        .string("cacheScope", "private");
+    Response::from_result(&result.finish())
+}
+
+/// A list of one element.
+fn only(element: &Json) -> Json {
+    let mut list = ArrayBuilder::default();
+    list.push(element);
+    list.finish()
+}
+
+/// Whether a call is to this tool.
+pub(crate) fn is_called(call: &Call) -> bool {
+    call.method == Method::CallTool
+        && call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("name"))
+            .is_some_and(|name| name.is_str(NAME))
+}
+
+/// The answer to a call of a user who has already signed in.
+pub(crate) fn connected(server: &str) -> Response {
+    let mut text = ObjectBuilder::new();
+    text.string("type", "text").string(
+        "text",
+        &format!("Already connected to {server:?}: its tools can be used."),
+    );
+    let mut result = ObjectBuilder::new();
+    result.member("content", &only(&text.finish()));
+    Response::from_result(&result.finish())
+}
+
+/// Whether this user's server itself lists a tool with this name. Reads at most `pages` pages of
+/// its list.
+pub(crate) async fn is_listed(
+    server: &impl BackendClient,
+    context: &CallContext,
+    pages: usize,
+) -> Result<bool, BackendError> {
+    let capabilities = CallContext::list_capabilities();
+    let context =
+        CallContext::for_lists_of(context.caller.principal(), capabilities, &context.trace);
+    let mut params = None;
+    for _ in 0..pages {
+        let (method, context) = (Method::ListTools, Arc::clone(&context));
+        let asked = server
+            .request(Call {
+                method,
+                params,
+                context,
+                messages: ServerMessages::discard(),
+            })
+            .await?;
+        let Some(page) = asked.view::<ListToolsResult>() else {
+            return Ok(false);
+        };
+        if page.json().get("tools").is_some_and(|tools| has_it(&tools)) {
+            return Ok(true);
+        }
+        let Some(cursor) = page.next_cursor().filter(|cursor| !cursor.is_null()) else {
+            return Ok(false);
+        };
+        let mut next = ObjectBuilder::new();
+        next.member("cursor", &cursor);
+        params = Some(next.finish());
+    }
+    Ok(false)
+}
+
+fn has_it(tools: &Json) -> bool {
+    let mut named = tools.elements().map(|tool| tools.slice(tool).get("name"));
+    named.any(|name| name.is_some_and(|name| name.is_str(NAME)))
 }

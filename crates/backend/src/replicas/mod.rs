@@ -24,9 +24,8 @@ mod places;
 mod tending;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -37,6 +36,8 @@ use fanlight_canonical::{
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Method, Notification, Response, code};
 use fanlight_telemetry::BackendTelemetry;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -145,11 +146,7 @@ impl Replicas {
     /// Sends the headers in `settings` from the next message on, as
     /// [`crate::Backend::use_credentials`] does.
     pub fn use_credentials(&self, settings: &BackendSettings) {
-        *self
-            .group
-            .transport
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = settings.transport.clone();
+        *self.group.transport.lock() = settings.transport.clone();
         self.group
             .members
             .load()
@@ -158,7 +155,6 @@ impl Replicas {
     }
 
     /// A handle that can end the server but does not keep it alive.
-    #[must_use]
     pub fn life(&self) -> BackendLife {
         self.life.clone()
     }
@@ -499,7 +495,7 @@ impl BackendClient for Replicas {
         Box::pin(self.group.repeated(call))
     }
 
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         Box::pin(self.group.is_safe(call))
     }
 
@@ -540,10 +536,7 @@ impl BackendClient for Replicas {
             .for_each(|member| member.backend.end_session(session));
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         Box::pin(async move {
             let mut changes = self.group.changes.subscribe();
             loop {

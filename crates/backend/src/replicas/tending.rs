@@ -110,12 +110,7 @@ impl Group {
 
     fn start(&self, place: Place) -> Arc<Member> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let transport = self
-            .transport
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
-            .at(&place.url);
+        let transport = self.transport.lock().clone().at(&place.url);
         let replica = Replica {
             number,
             address: place.address,

@@ -1,13 +1,14 @@
 //! The spans of messages to a server and of its server requests.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fanlight_protocol::{Json, Method, Request, Response};
 use fanlight_telemetry::{
     Arrival, BackendTelemetry, Carriers, ClientSpan, Departure, ErrorType, Moment, Outcome, Parent,
     Propagation, ServerSpan, Subject,
 };
+use parking_lot::Mutex;
 
 use crate::request::deadline::PausableDeadline;
 use fanlight_canonical::ServerMessages;
@@ -111,7 +112,7 @@ impl RequestSpan {
         self.parent = self.parent();
         let span = Mutex::new(self.span.take());
         let messages = messages.mapped(move |message| {
-            if let Some(span) = span.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(span) = span.lock().take() {
                 span.finish(&Outcome::Finished);
             }
             Some(message)

@@ -4,10 +4,11 @@
 //! semantics. The first client that needs the legacy era shows whether it does. The finding is kept
 //! as long as the base connection.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_canonical::BackendError;
 use fanlight_protocol::result::ServerDescription;
+use parking_lot::Mutex;
 
 use crate::connection::Connection;
 
@@ -33,7 +34,7 @@ pub(super) enum Finding {
 impl LegacyEra {
     /// The finding during this base connection, if there is one.
     pub(super) fn finding(&self, base: &Arc<Connection>) -> Option<Finding> {
-        let known = self.lock();
+        let known = self.0.lock();
         known
             .as_ref()
             .filter(|known| known.is_of(base))
@@ -42,24 +43,21 @@ impl LegacyEra {
 
     /// Whether the server is known not to serve the legacy era.
     pub(super) fn is_refused(&self, base: &Arc<Connection>) -> bool {
-        self.lock()
+        self.0
+            .lock()
             .as_ref()
             .is_some_and(|known| known.is_of(base) && matches!(known.finding, Finding::NotServed))
     }
 
     /// Records the first finding during a base connection.
     pub(super) fn record(&self, base: &Arc<Connection>, finding: impl FnOnce() -> Finding) {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         if !known.as_ref().is_some_and(|known| known.is_of(base)) {
             *known = Some(Known {
                 base: Arc::downgrade(base),
                 finding: finding(),
             });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

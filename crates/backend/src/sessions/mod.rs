@@ -22,13 +22,14 @@ mod sharing;
 mod turns;
 mod watched_call;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Notification, Response};
 use fanlight_telemetry::{Parent, Subject};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
@@ -105,7 +106,11 @@ impl Drop for Release {
     fn drop(&mut self) {
         let limit = self.pool.settings.context.limits.sessions;
         let key = self.key.clone();
-        let is_spare = self.pool.connections().release(&self.owner, key, limit);
+        let is_spare = self
+            .pool
+            .connections
+            .lock()
+            .release(&self.owner, key, limit);
         self.pool.turns.used(is_spare.then(|| self.since.elapsed()));
     }
 }
@@ -408,7 +413,7 @@ impl SessionPool {
 
     /// Whether any client has a connection of its own.
     pub(crate) fn has_clients(&self) -> bool {
-        !self.connections().is_empty()
+        !self.connections.lock().is_empty()
     }
 
     /// The connection for a client's request, made first if necessary.
@@ -566,13 +571,13 @@ impl SessionPool {
 
     /// Closes the connections of a client's session.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        self.connections().end_session(session);
+        self.connections.lock().end_session(session);
         self.registry.end_session(session);
     }
 
     /// Closes the connections of a client's session that continues at another endpoint.
     pub(crate) fn leave_session(&self, session: SessionKey) {
-        self.connections().end_session(session);
+        self.connections.lock().end_session(session);
         self.registry.leave_session(session);
     }
 
@@ -583,7 +588,7 @@ impl SessionPool {
             return None;
         }
         let owner = self.owner(client)?;
-        self.connections().existing(&owner)
+        self.connections.lock().existing(&owner)
     }
 
     fn is_base_modern(&self) -> bool {
@@ -675,7 +680,7 @@ impl SessionPool {
     /// Ends a client's own connection.
     fn end_own(&self, client: &CallContext) {
         if let Some(owner) = self.owner(client) {
-            self.connections().end(&owner);
+            self.connections.lock().end(&owner);
         }
     }
 
@@ -842,7 +847,7 @@ impl SessionPool {
         client: &CallContext,
         for_client: ForClient,
     ) -> Result<InUse, BackendError> {
-        let mut connections = self.connections();
+        let mut connections = self.connections.lock();
         // Another request of the same client may have been first.
         if let Some(supervised) = connections.existing(&owner) {
             return Ok(supervised);
@@ -909,11 +914,11 @@ impl SessionPool {
                 () = tokio::time::sleep((unused / 4 / CROWDED).clamp(LOOK.0, LOOK.1)) => {}
                 // The sender lives as long as the process.
                 Ok(()) = shortages.changed() => {
-                    self.connections().end_spares();
+                    self.connections.lock().end_spares();
                     continue;
                 }
             }
-            let mut connections = self.connections();
+            let mut connections = self.connections.lock();
             // Processes take much memory, and connections do not.
             let is_crowded =
                 policy.is_some() && connections.all() > self.settings.context.limits.sessions / 2;
@@ -939,12 +944,6 @@ impl SessionPool {
                 },
             );
         }
-    }
-
-    fn connections(&self) -> MutexGuard<'_, ClientConnections> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

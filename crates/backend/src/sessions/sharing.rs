@@ -4,13 +4,14 @@
 //! contrary: the server has nothing to do with sessions, and all its tools declare that they change
 //! nothing. In doubt, each session gets its own process.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{BackendError, CallContext};
 use fanlight_protocol::annotations::is_read_only;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Era, Json, Method, Revision};
+use parking_lot::Mutex;
 
 use super::SessionPool;
 use crate::connection::Connection;
@@ -40,7 +41,7 @@ pub(super) type Verdict = Result<(), Arc<str>>;
 impl Sharing {
     /// The finding on this connection, or without a connection; `None` if there is none.
     pub(super) fn known(&self, base: Option<&Arc<Connection>>) -> Option<Verdict> {
-        let known = self.lock();
+        let known = self.0.lock();
         let is_current =
             |known: &&Known| base.is_none_or(|base| known.base.as_ptr() == Arc::as_ptr(base));
         known
@@ -55,15 +56,11 @@ impl Sharing {
             return verdict;
         }
         let verdict = judge(base).await.map_err(Arc::from);
-        *self.lock() = Some(Known {
+        *self.0.lock() = Some(Known {
             base: Arc::downgrade(base),
             verdict: verdict.clone(),
         });
         verdict
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

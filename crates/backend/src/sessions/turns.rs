@@ -8,10 +8,10 @@
 //! The wait takes at most one start's time. A start in progress is waited for as well, since
 //! another one would compete with it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::CallContext;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -66,7 +66,7 @@ pub(super) struct Starting<'a> {
 
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        self.pool.connections().end_start(&self.key);
+        self.pool.connections.lock().end_start(&self.key);
     }
 }
 
@@ -101,7 +101,7 @@ impl Turns {
     }
 
     fn enter<'a>(&'a self, key: &'a SpareKey) -> Turn<'a> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.last += 1;
         let number = queue.last;
         queue.waiting.push((number, key.clone()));
@@ -111,16 +111,12 @@ impl Turns {
             key,
         }
     }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Turn<'_> {
     /// The number of earlier requests that wait for the same processes.
     fn ahead(&self) -> usize {
-        let queue = self.turns.queue();
+        let queue = self.turns.queue.lock();
         queue
             .waiting
             .iter()
@@ -132,7 +128,8 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.turns
-            .queue()
+            .queue
+            .lock()
             .waiting
             .retain(|(number, _)| *number != self.number);
         // The requests behind it have moved up.
@@ -168,7 +165,7 @@ impl SessionPool {
             changed.mark_unchanged();
             let ahead = turn.ahead();
             let running = {
-                let mut connections = self.connections();
+                let mut connections = self.connections.lock();
                 if connections.spares(&key) > ahead
                     && let Some(free) = connections.claim(owner, &key)
                 {
@@ -193,7 +190,7 @@ impl SessionPool {
                 // The sender lives as long as the pool.
                 _ = changed.changed() => {}
                 () = sleep_until(until) => {
-                    self.connections().begin_start(&key);
+                    self.connections.lock().begin_start(&key);
                     return Place::Start(Some(Starting { pool: self, key: key.clone() }));
                 }
             }

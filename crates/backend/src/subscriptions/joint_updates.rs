@@ -9,12 +9,13 @@
 //! after the last merged announcement, so they read newer content than any of them announced.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Principal;
 use fanlight_protocol::Notification;
 use fanlight_protocol::uri::with_parents;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The maximum number of held updates. A constant: further ones are delivered at once, as with a
@@ -80,7 +81,7 @@ impl JointUpdates {
 
     /// A number for another process.
     pub(super) fn next_process(&self) -> ProcessNumber {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_process += 1;
         ProcessNumber(state.last_process)
     }
@@ -93,7 +94,7 @@ impl JointUpdates {
         principal: &Principal,
         uris: HashSet<Arc<str>>,
     ) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.processes.retain(|process| process.number != number);
         if !uris.is_empty() {
             state.processes.push(Process {
@@ -108,7 +109,8 @@ impl JointUpdates {
     pub(super) fn principals(&self, uri: &str) -> Vec<Principal> {
         let mut found = Vec::new();
         for process in self
-            .state()
+            .state
+            .lock()
             .processes
             .iter()
             .filter(|process| process.announces(uri))
@@ -129,7 +131,7 @@ impl JointUpdates {
         uri: &str,
         is_base_subscribed: bool,
     ) -> UpdateAdmission {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_same = |held: &Held| {
             held.principal == *principal && held.notification.text == notification.text
         };
@@ -172,7 +174,7 @@ impl JointUpdates {
     /// A held update that has waited long enough, with its principal; `None` if it has been
     /// delivered.
     pub(super) fn take_due(&self, number: u64) -> Option<(Principal, Notification)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let at = state.held.iter().position(|held| held.number == number)?;
         let Held {
             principal,
@@ -180,10 +182,6 @@ impl JointUpdates {
             ..
         } = state.held.swap_remove(at);
         Some((principal, notification))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

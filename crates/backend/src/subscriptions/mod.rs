@@ -5,46 +5,43 @@
 //! reads the demand here and subscribes to it at the server.
 
 mod agreement;
-mod coalescing;
 mod deliver;
 mod filter;
 mod joint_updates;
 mod listener;
 mod notifications;
-mod recorded;
 mod state;
 mod task_progress;
 mod unsolicited;
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
     CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::{Json, Method, Notification};
+use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use deliver::Audience;
+use joint_updates::{JointUpdates, UpdateAdmission};
+use listener::ListenerId;
+use state::State;
+use task_progress::ProgressTarget;
 
 pub(crate) use agreement::PendingChanges;
 pub(crate) use deliver::announce_to;
 pub(crate) use filter::{Filter, Lists};
 pub(crate) use joint_updates::ProcessNumber;
 pub(crate) use notifications::{subscription_id, without_subscription_id};
-pub(crate) use recorded::SessionSubscriptions;
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
-
-use coalescing::{Admission, Announcement, Coalescing};
-use deliver::Audience;
-use joint_updates::{JointUpdates, UpdateAdmission};
-use listener::ListenerId;
-use state::State;
-use task_progress::ProgressTarget;
 
 /// The connection on which a message arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +160,7 @@ impl SubscriptionRegistry {
     /// Waits for the part of an interest that the server accepts.
     pub(crate) async fn honoured(&self, interest: &Interest) -> Interest {
         let agreement = self.agreed(&interest.uris).await;
-        let (mut uris, tasks) = self.state().accepted(interest);
+        let (mut uris, tasks) = self.state.lock().accepted(interest);
         if !agreement.has_updates {
             uris.clear();
         }
@@ -186,10 +183,10 @@ impl SubscriptionRegistry {
     /// Waits until the server has answered to the current demand. Of resources it considers only
     /// `uris`, since the answer for another may take long.
     async fn agreed(&self, uris: &[Arc<str>]) -> Agreement {
-        let generation = self.state().generation;
+        let generation = self.state.lock().generation;
         let mut agreement = self.agreement.subscribe();
         let is_agreed = |agreement: &Agreement| {
-            agreement.generation >= generation && !self.state().any_pending(uris)
+            agreement.generation >= generation && !self.state.lock().any_pending(uris)
         };
         // The sender lives as long as `self`.
         agreement
@@ -211,7 +208,8 @@ impl SubscriptionRegistry {
         }
         self.agreed(std::slice::from_ref(uri)).await;
         let verdict = self
-            .state()
+            .state
+            .lock()
             .uris
             .get(uri)
             .map(|entry| entry.verdict.clone())
@@ -229,7 +227,7 @@ impl SubscriptionRegistry {
     /// Whether a session's subscriptions on the base connection match the record exactly.
     pub(crate) fn is_as_recorded(&self, session: &Caller) -> bool {
         let recorded = self.records.of(session);
-        let state = self.state();
+        let state = self.state.lock();
         state
             .subscribed(session)
             .map_or(recorded.is_empty(), |subscribed| {
@@ -259,13 +257,13 @@ impl SubscriptionRegistry {
 
     /// Whether a listener of `principal` has named a task.
     pub(crate) fn any_task(&self, principal: &Principal) -> bool {
-        self.state().any_task(principal)
+        self.state.lock().any_task(principal)
     }
 
     /// The resources that `principal`'s listeners without a session want, and the generation of
     /// that demand.
     pub(crate) fn resources_of(&self, principal: &Principal) -> (u64, HashSet<Arc<str>>) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.generation, state.resources_of(principal))
     }
 
@@ -286,7 +284,7 @@ impl SubscriptionRegistry {
     pub(crate) fn note_level(&self, context: &CallContext) {
         if self.shared
             && context.log_level.is_some()
-            && let Some(session) = self.state().session_mut(&context.caller)
+            && let Some(session) = self.state.lock().session_mut(&context.caller)
         {
             session.level = context.log_level;
         }
@@ -294,7 +292,7 @@ impl SubscriptionRegistry {
 
     /// The channel to a session's listener; to the newest if there are several.
     pub(crate) fn listener_of(&self, session: &Caller) -> Option<ServerMessages> {
-        let state = self.state();
+        let state = self.state.lock();
         let id = state.session(session)?.listeners.last()?;
         state
             .listeners
@@ -304,7 +302,8 @@ impl SubscriptionRegistry {
 
     /// Whether a session has listeners.
     pub(crate) fn is_listening(&self, session: &Caller) -> bool {
-        self.state()
+        self.state
+            .lock()
             .session(session)
             .is_some_and(|session| !session.listeners.is_empty())
     }
@@ -325,12 +324,12 @@ impl SubscriptionRegistry {
 
     /// Observes whether a session has listeners.
     pub(crate) fn presence(&self, session: &Caller) -> Option<watch::Receiver<bool>> {
-        self.state().presence(session)
+        self.state.lock().presence(session)
     }
 
     /// Handles the final end of a session's own connection.
     pub(crate) fn connection_ended(&self, session: &Caller) {
-        self.state().remove_if_unused(session);
+        self.state.lock().remove_if_unused(session);
     }
 
     /// Records whether list changes arrive on the session's own connection.
@@ -345,19 +344,19 @@ impl SubscriptionRegistry {
 
     /// The generation, which grows with every change of the demand on the base connection.
     pub(crate) fn generation(&self) -> u64 {
-        self.state().generation
+        self.state.lock().generation
     }
 
     /// The demand on the base connection, and its generation.
     pub(crate) fn demand(&self) -> (u64, Filter) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.generation, state.demand())
     }
 
     /// Whether the base connection of a legacy server needs a stream. The server announces changes
     /// of these lists, and of tasks if `tasks`.
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.lists().and(lists).any()
             || state.any_uri()
             || (tasks && !state.tasks.is_empty())
@@ -366,7 +365,7 @@ impl SubscriptionRegistry {
 
     /// Whether listeners on the base connection want more than changes of lists.
     pub(crate) fn needs_more_than_lists(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
     }
 
@@ -383,7 +382,7 @@ impl SubscriptionRegistry {
 
     /// The changes to request from a legacy server, except for resources in `busy`.
     pub(crate) fn take_changes(&self, busy: &HashSet<Arc<str>>) -> PendingChanges {
-        self.state().take_changes(busy)
+        self.state.lock().take_changes(busy)
     }
 
     /// Records a legacy server's answer.
@@ -402,7 +401,7 @@ impl SubscriptionRegistry {
         tasks: bool,
         has_stream: bool,
     ) {
-        self.state().set_tasks_accepted(tasks && has_stream);
+        self.state.lock().set_tasks_accepted(tasks && has_stream);
         let lists = if has_stream { lists } else { Lists::default() };
         self.agreement.send_replace(Agreement {
             generation,
@@ -424,7 +423,7 @@ impl SubscriptionRegistry {
 
     /// Records that a modern server accepts `honoured` of `asked`; the demand may be larger.
     pub(crate) fn acknowledge_part(&self, asked: &Filter, honoured: &Filter) {
-        self.state().acknowledge(asked, honoured);
+        self.state.lock().acknowledge(asked, honoured);
     }
 
     /// Delivers a notification to its listeners, except for a session that has already received it.
@@ -516,7 +515,7 @@ impl SubscriptionRegistry {
         let Some(uri) = deliver::updated_uri(notification) else {
             return;
         };
-        let is_base_subscribed = self.state().is_subscribed(&uri);
+        let is_base_subscribed = self.state.lock().is_subscribed(&uri);
         match self
             .joint_updates
             .admit((principal, process), notification, &uri, is_base_subscribed)
@@ -542,7 +541,7 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_update(&self, audience: Audience<'_>, notification: &Notification) {
-        let dropped = deliver::update(&self.state(), audience, notification);
+        let dropped = deliver::update(&self.state.lock(), audience, notification);
         self.warn_of_slow(dropped);
     }
 
@@ -610,8 +609,13 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
-        let dropped =
-            deliver::deliver(&mut self.state(), origin, self.shared, notification, except);
+        let dropped = deliver::deliver(
+            &mut self.state.lock(),
+            origin,
+            self.shared,
+            notification,
+            except,
+        );
         self.warn_of_slow(dropped);
     }
 
@@ -622,7 +626,7 @@ impl SubscriptionRegistry {
         } else {
             Vec::new()
         };
-        let dropped = deliver::announce(&mut self.state(), origin, lists, &recorded);
+        let dropped = deliver::announce(&mut self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
     }
 
@@ -645,7 +649,7 @@ impl SubscriptionRegistry {
 
     /// Changes the tables, and wakes the watchers if the demand has changed.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state.generation;
         let outcome = change(&mut state);
         let generation = state.generation;
@@ -654,10 +658,6 @@ impl SubscriptionRegistry {
             self.changed.send_replace(generation);
         }
         outcome
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -681,5 +681,270 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.registry.change(|state| state.remove(self.id));
+    }
+}
+
+/// Announcements by connection and list.
+struct Coalescing {
+    /// How long announcements are collected.
+    settle: Duration,
+    /// A list, since few connections announce changes at the same time.
+    windows: Mutex<Vec<Window>>,
+}
+
+/// The time after the delivery of an announcement.
+struct Window {
+    origin: Origin,
+    method: Method,
+    end: Instant,
+    waiting: Option<Announcement>,
+}
+
+/// An announcement, and the client that has already received it.
+#[derive(Debug)]
+struct Announcement {
+    notification: Notification,
+    except: Option<Caller>,
+}
+
+/// The handling of an announcement.
+#[derive(Debug)]
+enum Admission {
+    Deliver(Box<Announcement>),
+    /// It joins one that is already waiting.
+    Merged,
+    /// It waits: [`Coalescing::take_due`] must be called at this time.
+    Waits(Instant),
+}
+
+impl Coalescing {
+    fn new(settle: Duration) -> Self {
+        Self {
+            settle,
+            windows: Mutex::default(),
+        }
+    }
+
+    fn admit(&self, origin: &Origin, announcement: Announcement) -> Admission {
+        let (now, method) = (Instant::now(), announcement.notification.method.clone());
+        let mut windows = self.windows.lock();
+        windows.retain(|window| window.end > now || window.waiting.is_some());
+        match windows
+            .iter_mut()
+            .find(|window| window.method == method && window.origin == *origin)
+        {
+            None => {
+                windows.push(Window {
+                    origin: origin.clone(),
+                    method,
+                    end: now + self.settle,
+                    waiting: None,
+                });
+                Admission::Deliver(Box::new(announcement))
+            }
+            Some(Window {
+                waiting: Some(waiting),
+                ..
+            }) => {
+                // A client that has received all of them needs no more.
+                let is_same = waiting.except == announcement.except;
+                let Announcement {
+                    notification,
+                    except,
+                } = announcement;
+                *waiting = Announcement {
+                    notification,
+                    except: except.filter(|_| is_same),
+                };
+                Admission::Merged
+            }
+            Some(window) => {
+                window.waiting = Some(announcement);
+                Admission::Waits(window.end)
+            }
+        }
+    }
+
+    /// The announcement of this list that has waited long enough. The following ones wait again.
+    fn take_due(&self, origin: &Origin, method: &Method) -> Option<Announcement> {
+        let mut windows = self.windows.lock();
+        let window = windows
+            .iter_mut()
+            .find(|window| window.method == *method && window.origin == *origin)?;
+        window.end = Instant::now() + self.settle;
+        window.waiting.take()
+    }
+}
+
+#[cfg(test)]
+mod coalescing_tests {
+    use fanlight_canonical::{Principal, SessionKey};
+
+    use super::*;
+
+    const SETTLE: Duration = Duration::from_millis(100);
+
+    fn announcement(method: &Method) -> Announcement {
+        Announcement {
+            notification: Notification::new(method.clone(), None),
+            except: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn storm_becomes_two_announcements_for_each_interval_at_most() {
+        let coalescing = Coalescing::new(SETTLE);
+        let (mut delivered, mut waits) = (0, Vec::new());
+        for _ in 0..1000 {
+            match coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged)) {
+                Admission::Deliver(_) => delivered += 1,
+                Admission::Waits(until) => waits.push(until),
+                Admission::Merged => {}
+            }
+        }
+        assert_eq!((delivered, waits.len()), (1, 1));
+        sleep_until(waits[0]).await;
+        assert!(
+            coalescing
+                .take_due(&Origin::Base, &Method::ToolsChanged)
+                .is_some()
+        );
+        // Further announcements follow.
+        let next = coalescing.admit(&Origin::Base, announcement(&Method::ToolsChanged));
+        assert!(
+            matches!(next, Admission::Waits(until) if until == Instant::now() + SETTLE),
+            "{next:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn announcement_after_a_pause_and_those_of_others_are_delivered_at_once() {
+        let coalescing = Coalescing::new(SETTLE);
+        let is_delivered = |origin: &Origin, method| {
+            matches!(
+                coalescing.admit(origin, announcement(method)),
+                Admission::Deliver(_)
+            )
+        };
+        let session = Origin::Session(Caller::session_of(Principal::anonymous(), SessionKey(1)));
+        assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
+        assert!(is_delivered(&Origin::Base, &Method::PromptsChanged));
+        assert!(is_delivered(&session, &Method::ToolsChanged));
+        tokio::time::advance(SETTLE).await;
+        assert!(is_delivered(&Origin::Base, &Method::ToolsChanged));
+        assert_eq!(coalescing.windows.lock().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn merged_announcement_reaches_all_that_missed_one_of_them() {
+        let coalescing = Coalescing::new(SETTLE);
+        let client = |key| Some(Caller::session_of(Principal::anonymous(), SessionKey(key)));
+        for (second, left) in [(client(1), client(1)), (client(2), None), (None, None)] {
+            for except in [None, client(1), second] {
+                let announcement = Announcement {
+                    except,
+                    ..announcement(&Method::ToolsChanged)
+                };
+                let _ = coalescing.admit(&Origin::Base, announcement);
+            }
+            assert_eq!(
+                coalescing
+                    .take_due(&Origin::Base, &Method::ToolsChanged)
+                    .unwrap()
+                    .except,
+                left
+            );
+            tokio::time::advance(SETTLE).await;
+        }
+    }
+}
+
+/// The resources that each session has subscribed to. They are used to repeat the subscriptions on
+/// the session's next own connection to a legacy server, and at another endpoint.
+pub(crate) struct SessionSubscriptions {
+    /// The maximum number of resources per session.
+    limit: usize,
+    sessions: Mutex<Recorded>,
+}
+
+/// The caller and the resources of each session.
+type Recorded = HashMap<SessionKey, (Caller, HashSet<Arc<str>>)>;
+
+impl SessionSubscriptions {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            sessions: Mutex::default(),
+        }
+    }
+
+    /// Adds a subscription.
+    pub(crate) fn add(&self, session: &Caller, uri: &Arc<str>) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.sessions.lock();
+        let (owner, uris) = sessions
+            .entry(key)
+            .or_insert_with(|| (session.clone(), HashSet::new()));
+        if owner == session && uris.len() < self.limit {
+            uris.insert(Arc::clone(uri));
+        }
+    }
+
+    /// Removes a subscription.
+    pub(crate) fn remove(&self, session: &Caller, uri: &str) {
+        let Some(key) = session.session() else { return };
+        let mut sessions = self.sessions.lock();
+        if let Some((owner, uris)) = sessions.get_mut(&key)
+            && owner == session
+            && uris.remove(uri)
+            && uris.is_empty()
+        {
+            sessions.remove(&key);
+        }
+    }
+
+    /// The subscriptions of a session.
+    pub(crate) fn of(&self, session: &Caller) -> Vec<Arc<str>> {
+        let sessions = self.sessions.lock();
+        let recorded = session.session().and_then(|key| sessions.get(&key));
+        recorded
+            .into_iter()
+            .filter(|(owner, _)| owner == session)
+            .flat_map(|(_, uris)| uris)
+            .cloned()
+            .collect()
+    }
+
+    /// Removes all subscriptions of a session.
+    pub(crate) fn end(&self, session: SessionKey) {
+        self.sessions.lock().remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod recorded_tests {
+    use fanlight_canonical::Principal;
+
+    use super::*;
+
+    #[test]
+    fn subscriptions_are_recorded_for_one_caller_up_to_the_limit() {
+        let records = SessionSubscriptions::new(2);
+        let (key, uris) = (
+            SessionKey::fresh(),
+            ["a:1", "a:2", "a:3"].map(Arc::<str>::from),
+        );
+        let of = |name| Caller::session_of(Principal::named("issuer", name), key);
+        uris.iter().for_each(|uri| records.add(&of("ann"), uri));
+        records.add(&of("bob"), &uris[0]);
+        assert_eq!(
+            (records.of(&of("ann")).len(), records.of(&of("bob")).len()),
+            (2, 0)
+        );
+        records.remove(&of("bob"), "a:1");
+        records.remove(&of("ann"), "a:2");
+        assert_eq!(records.of(&of("ann")), [Arc::clone(&uris[0])]);
+        records.end(key);
+        assert!(records.of(&of("ann")).is_empty());
     }
 }

@@ -6,10 +6,10 @@
 //! stream, or else on the stream of its `tasks/result`, with its own token.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::{Caller, ServerMessages, SessionKey};
 use fanlight_protocol::Json;
+use parking_lot::Mutex;
 
 use super::ProcessNumber;
 
@@ -101,7 +101,7 @@ impl TaskProgress {
         if token.bytes().len() > MOST_BYTES {
             return None;
         }
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         while table.tasks.len() >= self.limit {
             let oldest = table
                 .tasks
@@ -137,7 +137,7 @@ impl TaskProgress {
         continues: Option<ServerToken>,
         messages: &ServerMessages,
     ) -> WaitGuard<'_> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.last_wait += 1;
         let number = table.last_wait;
         table.waits.insert(
@@ -157,20 +157,22 @@ impl TaskProgress {
 
     /// Removes a client's task that has ended.
     pub(crate) fn ended(&self, caller: &Caller, task: &str) {
-        self.lock()
+        self.table
+            .lock()
             .tasks
             .retain(|_, known| known.task.as_deref() != Some(task) || known.caller != *caller);
     }
 
     pub(super) fn end_session(&self, session: SessionKey) {
-        self.lock()
+        self.table
+            .lock()
             .tasks
             .retain(|_, known| known.caller.session() != Some(session));
     }
 
     /// The destination of progress with this token.
     pub(super) fn target(&self, token: ServerToken) -> Option<ProgressTarget> {
-        let table = self.lock();
+        let table = self.table.lock();
         if let Some(wait) = table
             .waits
             .values()
@@ -196,17 +198,13 @@ impl TaskProgress {
             waiting,
         })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ExpectedTask<'_> {
     /// Records the task that answered the call.
     pub(crate) fn made(mut self, task: &str) {
         if task.len() <= MOST_BYTES
-            && let Some(known) = self.progress.lock().tasks.get_mut(&self.token)
+            && let Some(known) = self.progress.table.lock().tasks.get_mut(&self.token)
         {
             known.task = Some(task.to_owned());
             self.is_made = true;
@@ -217,14 +215,14 @@ impl ExpectedTask<'_> {
 impl Drop for ExpectedTask<'_> {
     fn drop(&mut self) {
         if !self.is_made {
-            self.progress.lock().tasks.remove(&self.token);
+            self.progress.table.lock().tasks.remove(&self.token);
         }
     }
 }
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        self.progress.lock().waits.remove(&self.number);
+        self.progress.table.lock().waits.remove(&self.number);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Receives a server's messages outside of calls from a connection.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{Caller, Principal, ServerMessages};
 use fanlight_protocol::{Json, Method, Notification, Request};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Origin, ProcessNumber, SubscriptionRegistry, TaskProgress};
@@ -168,7 +169,7 @@ impl UnsolicitedRequests {
     /// Waits for the next request. Cancel safe.
     pub(crate) async fn next(&mut self) -> UnsolicitedRequest {
         loop {
-            let first = self.0.waiting().pop_front();
+            let first = self.0.waiting.lock().pop_front();
             match first {
                 Some(first) => return first,
                 // A request that is added from here on leaves a permit.
@@ -179,14 +180,14 @@ impl UnsolicitedRequests {
 
     /// Drops all waiting requests.
     pub(crate) fn clear(&mut self) {
-        self.0.waiting().clear();
+        self.0.waiting.lock().clear();
     }
 }
 
 impl RequestQueue {
     /// Adds a request; false if there are too many.
     fn add(&self, request: impl FnOnce() -> UnsolicitedRequest) -> bool {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.len() >= QUEUE {
             return false;
         }
@@ -194,10 +195,6 @@ impl RequestQueue {
         drop(waiting);
         self.added.notify_one();
         true
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<UnsolicitedRequest>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

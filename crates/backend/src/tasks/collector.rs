@@ -4,7 +4,7 @@
 //! the answers to `tasks/get`. It is cancelled once the client has not asked for as long as it may
 //! take to answer a server request.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
@@ -73,10 +73,7 @@ impl TaskTranslation {
         client: &CallContext,
     ) -> Result<Arc<InputCollector>, BackendError> {
         let declared = || Declared::by(client, false, self.max_description);
-        let _deciding = self
-            .collecting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _deciding = self.collecting.lock();
         if let Some(collector) = self.collectors.touch(&task.key(client))
             && collector.is_used_by(declared())
         {

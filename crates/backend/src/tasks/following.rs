@@ -6,13 +6,14 @@
 //! Fanlight itself names the tasks of a session while the session listens.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{
     BackendError, CallContext, Caller, Interest, Listen, ServerMessages, SessionKey, TaskDialect,
 };
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -74,6 +75,7 @@ impl FollowedTasks {
     pub(super) fn remove(&self, session: &Caller, task: &str) {
         let Some(key) = session.session() else { return };
         if let Some(session) = self
+            .sessions
             .lock()
             .by_key
             .get_mut(&key)
@@ -85,16 +87,12 @@ impl FollowedTasks {
     }
 
     pub(super) fn end_session(&self, session: SessionKey) {
-        if let Some(session) = self.lock().by_key.remove(&session) {
+        if let Some(session) = self.sessions.lock().by_key.remove(&session) {
             session
                 .listeners
                 .into_values()
                 .for_each(|(_, left)| left.cancel());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,7 +123,7 @@ impl TaskTranslation {
             return self.followed.remove(&client.caller, &id);
         }
         let mut follows = Vec::new();
-        if let Some(session) = self.followed.lock().session(&client.caller)
+        if let Some(session) = self.followed.sessions.lock().session(&client.caller)
             && !session.tasks.contains_key(&*id)
             && session.tasks.len() < self.followed.limit
             && id.len() <= MAX_ID
@@ -152,7 +150,7 @@ impl TaskTranslation {
         messages: &ServerMessages,
     ) -> Option<Following> {
         let (mut follows, left) = (Vec::new(), CancellationToken::new());
-        let mut sessions = self.followed.lock();
+        let mut sessions = self.followed.sessions.lock();
         sessions.next += 1;
         let id = sessions.next;
         let session = sessions.session(&client.caller)?;
@@ -221,7 +219,7 @@ async fn listen_until_dropped(calls: Arc<Dispatcher>, listen: Listen) {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let mut sessions = self.followed.lock();
+        let mut sessions = self.followed.sessions.lock();
         let Some(session) = sessions.by_key.get_mut(&self.session) else {
             return;
         };

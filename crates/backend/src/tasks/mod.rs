@@ -20,7 +20,6 @@
 mod collector;
 mod extension_client;
 mod following;
-mod immediate;
 mod notifications;
 pub(crate) mod owners;
 mod plain_client;
@@ -30,8 +29,8 @@ mod translate;
 mod wait;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
     BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey,
@@ -40,6 +39,7 @@ use fanlight_canonical::{
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,9 +48,10 @@ use crate::concurrency::OWNER;
 use crate::request::deadline::{CallProgress, PauseLimits};
 use crate::sessions::dispatcher::Dispatcher;
 use crate::settings::{BackendLimits, CLIENT_DESCRIPTION};
+use crate::tasks::translate::with_related_task;
+use crate::tasks::wait::milliseconds;
 use collector::InputCollector;
 use following::FollowedTasks;
-use immediate::ImmediateTask;
 use notifications::TaskNotifications;
 use owners::{AtEndpoint, TaskOwners};
 use table::{Table, TaskKey};
@@ -354,7 +355,7 @@ impl TaskTranslation {
     fn lifetime(&self, ttl: Option<Json>) -> Duration {
         let longest = self.calls.timeouts.task;
         ttl.as_ref()
-            .and_then(wait::milliseconds)
+            .and_then(milliseconds)
             .map_or(longest, |ttl| ttl.min(longest))
     }
 
@@ -488,4 +489,88 @@ fn has_ended(status: &str) -> Response {
         code::INVALID_PARAMS,
         format!("the task has ended already: it is {status}"),
     )
+}
+
+/// In milliseconds. Short, since the task has already ended.
+const POLL_INTERVAL: i64 = 50;
+
+/// A result in the form of a task.
+#[derive(Debug)]
+struct ImmediateTask {
+    id: String,
+    result: Json,
+    created: String,
+    ttl: Duration,
+}
+
+impl TaskTranslation {
+    /// Makes a task from the result of a call. Returns the response that creates the task; `None`
+    /// if the result is too large to be kept.
+    fn keep(&self, call: &Call, result: &Json) -> Option<Response> {
+        let ttl = call
+            .params
+            .as_ref()
+            .and_then(|params| params.get("task")?.get("ttl"));
+        let task = Arc::new(ImmediateTask {
+            id: self.handles.fresh_task(call.context.caller.holder())?,
+            result: result.detached(),
+            created: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            ttl: self
+                .lifetime(ttl.filter(|ttl| milliseconds(ttl).is_some_and(|ttl| !ttl.is_zero()))),
+        });
+        let bytes = result.bytes().len() + task.id.len();
+        let key = (call.context.caller.holder().clone(), task.id.clone());
+        if !self
+            .immediate
+            .insert(key, Arc::clone(&task), &call.context.peer, bytes, task.ttl)
+        {
+            return None;
+        }
+        let mut created = ObjectBuilder::new();
+        // A task begins as working (Task Status Lifecycle).
+        created.member("task", &task.to_json("working"));
+        Some(Response::from_result(&created.finish()))
+    }
+}
+
+impl ImmediateTask {
+    /// Answers a request about the task.
+    fn serve(&self, method: &Method) -> Response {
+        match method {
+            Method::GetTask => Response::from_result(&self.ended()),
+            Method::TaskResult => {
+                Response::from_result(&with_related_task(&self.result, &Json::string(&self.id)))
+            }
+            Method::CancelTask => has_ended(self.status()),
+            other => no_such_method(other),
+        }
+    }
+
+    /// The task as a `Task` object.
+    fn ended(&self) -> Json {
+        self.to_json(self.status())
+    }
+
+    /// The task's status. A tool's own error counts as the task's failure (Task Status).
+    fn status(&self) -> &'static str {
+        let is_error = self
+            .result
+            .get("isError")
+            .is_some_and(|is_error| is_error.is_true());
+        if is_error { "failed" } else { "completed" }
+    }
+
+    fn to_json(&self, status: &str) -> Json {
+        let mut task = ObjectBuilder::new();
+        task.string("taskId", &self.id)
+            .string("status", status)
+            .string("createdAt", &self.created)
+            .string("lastUpdatedAt", &self.created)
+            .integer(
+                "ttl",
+                i64::try_from(self.ttl.as_millis()).unwrap_or(i64::MAX),
+            )
+            .integer("pollInterval", POLL_INTERVAL);
+        task.finish()
+    }
 }

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{Holder, Peer};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A task of one principal at one endpoint. Servers may give the same id to different clients'
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
         if bytes > self.max_bytes || self.max_entries == 0 {
             return false;
         }
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.remove_expired();
         entries.remove(&key);
         loop {
@@ -99,7 +99,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     }
 
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        self.lock()
+        self.entries
+            .lock()
             .by_key
             .get(key)
             .filter(|entry| entry.is_live())
@@ -119,7 +120,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     /// Changes a value and restarts its lifetime; removes it if `change` returns false. Returns
     /// false if there is no value.
     pub(super) fn change(&self, key: &K, change: impl FnOnce(&mut V) -> bool) -> bool {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.by_key.get_mut(key).filter(|entry| entry.is_live()) else {
             return false;
         };
@@ -131,18 +132,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Table<K, V> {
     }
 
     pub(super) fn remove(&self, key: &K) -> Option<V> {
-        self.lock().remove(key)
+        self.entries.lock().remove(key)
     }
 
     pub(super) fn all(&self) -> Vec<(K, V)> {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let live = entries.by_key.iter().filter(|(_, entry)| entry.is_live());
         live.map(|(key, entry)| (key.clone(), entry.value.clone()))
             .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries<K, V>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -294,6 +291,6 @@ mod tests {
         );
         advance(SECOND).await;
         assert!(insert("k", 1, 100));
-        assert_eq!(table.lock().of_peers.len(), 1);
+        assert_eq!(table.entries.lock().of_peers.len(), 1);
     }
 }

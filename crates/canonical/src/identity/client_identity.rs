@@ -33,7 +33,6 @@ pub struct Identity {
 
 impl Identity {
     /// The identity of clients without authentication.
-    #[must_use]
     pub fn anonymous() -> Self {
         Self {
             principal: Principal::anonymous(),
@@ -48,7 +47,6 @@ impl Identity {
     }
 
     /// Whether the client may use the endpoint at `path`.
-    #[must_use]
     pub fn may_use(&self, path: &str) -> bool {
         self.endpoints
             .as_ref()
@@ -75,7 +73,6 @@ pub enum Source {
 
 impl Source {
     /// The source's name for operators.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Anonymous => "none",
@@ -105,7 +102,6 @@ pub enum Scopes {
 
 impl Scopes {
     /// Parses a space-separated list.
-    #[must_use]
     pub fn parse(list: &str) -> Self {
         list.split(' ').filter(|scope| !scope.is_empty()).collect()
     }

@@ -33,19 +33,16 @@ struct Name {
 
 impl Principal {
     /// Fanlight itself, for requests that no client has made.
-    #[must_use]
     pub const fn gateway() -> Self {
         Self(Kind::Gateway)
     }
 
     /// Every client without authentication.
-    #[must_use]
     pub const fn anonymous() -> Self {
         Self(Kind::Anonymous)
     }
 
     /// The client that `issuer` knows as `subject`.
-    #[must_use]
     pub fn named(issuer: &str, subject: &str) -> Self {
         Self(Kind::Named(Arc::new(Name {
             issuer: issuer.into(),
@@ -54,27 +51,23 @@ impl Principal {
     }
 
     /// Any operator, for calls from the operators' page.
-    #[must_use]
     pub const fn operator() -> Self {
         Self(Kind::Operator)
     }
 
     /// Whether it stands for every client without authentication. Then only sessions distinguish
     /// clients.
-    #[must_use]
     pub fn is_anonymous(&self) -> bool {
         matches!(self.0, Kind::Anonymous)
     }
 
     /// Whether this is an authenticated client. Private data are for such a client alone.
-    #[must_use]
     pub fn is_named(&self) -> bool {
         matches!(self.0, Kind::Named(_))
     }
 
     /// The issuer and the subject of an authenticated client; otherwise `None`. Fanlight's own
     /// issuers are `key`, `certificate`, `proxy` and `socket`.
-    #[must_use]
     pub fn issuer_and_subject(&self) -> Option<(&str, &str)> {
         match &self.0 {
             Kind::Named(name) => Some((
@@ -87,14 +80,12 @@ impl Principal {
 
     /// The name in policies and in the audit log: the issuer, `#`, and the subject. `None` unless
     /// it is an authenticated client.
-    #[must_use]
     pub fn id(&self) -> Option<String> {
         self.issuer_and_subject()
             .map(|(issuer, subject)| format!("{issuer}#{subject}"))
     }
 
     /// The principal with these [bytes](Self::to_bytes).
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         match (kind, rest) {
@@ -115,7 +106,6 @@ impl Principal {
     }
 
     /// A description for operators.
-    #[must_use]
     pub fn describe(&self) -> String {
         match &self.0 {
             Kind::Gateway => "Fanlight itself".to_owned(),
@@ -127,7 +117,6 @@ impl Principal {
 
     /// The principal's bytes, which differ for each principal and are equal in every process. Seals
     /// for a client are bound to them.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match &self.0 {
             Kind::Gateway => vec![0],

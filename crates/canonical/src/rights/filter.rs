@@ -19,7 +19,6 @@ pub struct ItemFilter {
 impl ItemFilter {
     /// A filter with these patterns, in a configuration with these servers. Without `allow`,
     /// everything is permitted that `deny` does not match.
-    #[must_use]
     pub fn new(
         servers: &Arc<Servers>,
         kind: ItemKind,
@@ -94,7 +93,6 @@ pub struct ItemRule {
 
 impl ItemRule {
     /// A rule for the tools that `pattern` may mean.
-    #[must_use]
     pub fn new(servers: &Arc<Servers>, pattern: &str) -> Self {
         Self {
             servers: Arc::clone(servers),
@@ -103,7 +101,6 @@ impl ItemRule {
     }
 
     /// Whether the rule applies to the item `name` of `server`.
-    #[must_use]
     pub fn is_about(&self, server: &str, name: &str) -> bool {
         self.pattern.may_mean(&self.servers, server, name)
     }

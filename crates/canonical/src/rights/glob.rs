@@ -1,7 +1,6 @@
 //! Patterns in which `*` stands for any characters.
 
 /// Whether a pattern with `*` matches a whole name. Takes at most the product of both lengths.
-#[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == name;

@@ -39,7 +39,6 @@ struct Spelling {
 impl Servers {
     /// The servers of a configuration in its order, with the separator and the greatest length of
     /// names.
-    #[must_use]
     pub fn new(servers: &[ServerNames], separator: &str, max_length: Option<usize>) -> Self {
         let mut labels: Vec<String> = Vec::with_capacity(servers.len());
         let mut all = BTreeMap::new();
@@ -142,7 +141,6 @@ impl Servers {
 }
 
 /// A server's name in the characters that common clients accept in tool names.
-#[must_use]
 pub fn label(name: &str) -> String {
     name.chars()
         .map(|c| {
@@ -170,7 +168,6 @@ fn unique_label(name: &str, before: &[String]) -> String {
 
 /// Shortens a name that is longer than `max` characters: its beginning and a hash of all of it,
 /// which is the same in each process.
-#[must_use]
 pub fn shortened(name: &str, max: usize) -> Option<String> {
     name.char_indices().nth(max)?;
     let kept: String = name.chars().take(max.saturating_sub(HASH_LENGTH)).collect();
@@ -178,7 +175,6 @@ pub fn shortened(name: &str, max: usize) -> Option<String> {
 }
 
 /// The 32-bit FNV-1a hash of `name`, which is the same in every process.
-#[must_use]
 pub fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

@@ -9,7 +9,6 @@ pub const URI_FORMS: usize = 3;
 /// The forms of a URI, all [`folded`], in which a rule that forbids also applies: the whole URI, its
 /// path alone, and that path without parameters and slashes at the end. For many servers these make
 /// no difference.
-#[must_use]
 pub fn uri_forms(uri: &str) -> [String; URI_FORMS] {
     let whole = folded(uri);
     let path = whole.split(['?', '#']).next().unwrap_or_default();
@@ -22,7 +21,6 @@ pub fn uri_forms(uri: &str) -> [String; URI_FORMS] {
 }
 
 /// A URI or a pattern for URIs, decoded and in lower case.
-#[must_use]
 pub fn folded(uri: &str) -> String {
     String::from_utf8_lossy(&decoded_bytes(uri)).to_lowercase()
 }
@@ -57,7 +55,6 @@ fn decoded_bytes(text: &str) -> Vec<u8> {
 /// case. A `file:` URI must have no host, because any host may mean this machine (RFC 8089, section
 /// 2). Some servers extend the path beyond `?` or cut it at `;`, so no part there may look like a
 /// dot segment either.
-#[must_use]
 pub fn is_plain(uri: &str) -> bool {
     let is_visible = uri
         .bytes()

@@ -19,7 +19,6 @@ pub struct WrittenPattern {
 impl WrittenPattern {
     /// A pattern in a configuration with these servers. With `opens` it permits something;
     /// otherwise it forbids or requires more.
-    #[must_use]
     pub fn new(servers: &Arc<Servers>, kind: ItemKind, text: &str, opens: bool) -> Self {
         Self {
             servers: Arc::clone(servers),
@@ -39,7 +38,6 @@ impl WrittenPattern {
     }
 
     /// The text.
-    #[must_use]
     pub fn text(&self) -> &str {
         self.pattern.text()
     }
@@ -54,13 +52,11 @@ impl WrittenPattern {
     }
 
     /// Whether the pattern names its server.
-    #[must_use]
     pub fn names_a_server(&self) -> bool {
         self.of.is_some() || self.pattern.names_a_server()
     }
 
     /// Whether the pattern matches the item `name` of `server`.
-    #[must_use]
     pub fn is_about(&self, server: &str, name: &str) -> bool {
         let is_own = self.of.as_deref() == Some(server) && matches(self.text(), name);
         let is_meant = match self.opens {

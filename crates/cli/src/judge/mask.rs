@@ -17,7 +17,6 @@ pub struct Mask(Vec<String>);
 impl Mask {
     /// Collects values of options and arguments after options with secret names. It takes the user,
     /// the password, query values and long path segments of a URL. Values of headers count too.
-    #[must_use]
     pub fn of(target: &Target) -> Self {
         let mut texts = Vec::new();
         match target {
@@ -54,7 +53,6 @@ impl Mask {
     }
 
     /// Replaces the secrets in a text.
-    #[must_use]
     pub fn hide(&self, text: &str) -> String {
         self.0
             .iter()

@@ -138,7 +138,6 @@ pub enum Severity {
 
 impl Severity {
     /// The severity as a word.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -227,13 +226,11 @@ impl Report {
     }
 
     /// Whether the server serves clients of either era.
-    #[must_use]
     pub fn is_served(&self) -> bool {
         self.eras.iter().any(|era| era.is_served)
     }
 
     /// The number of findings of this severity.
-    #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings
             .iter()

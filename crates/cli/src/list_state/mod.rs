@@ -19,7 +19,7 @@ pub use record::KeptServer;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fanlight_backend::{Backend, BackendLimits, KnownServer};
@@ -28,6 +28,7 @@ use fanlight_gateway::catalogue::ListKind;
 use fanlight_gateway::{ByteLimits, KeptList, ListLimits, ListStore};
 use fanlight_grants::{FILE, Folder, Owner, Store, StoreError};
 use fanlight_replicas::keys;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -252,7 +253,7 @@ impl ListState {
 impl ServerLists {
     /// The server's facts from an earlier run.
     pub fn known(&self) -> Option<KnownServer> {
-        self.lock().known.clone()
+        self.kept.lock().known.clone()
     }
 
     /// Takes the server's facts from `backend` from now on.
@@ -264,7 +265,7 @@ impl ServerLists {
         loop {
             let _ = self.state.end.run_until_cancelled(sleep(COLLECT)).await;
             let record = {
-                let mut kept = self.lock();
+                let mut kept = self.kept.lock();
                 if !std::mem::take(&mut kept.is_unwritten) {
                     kept.is_writing = false;
                     return;
@@ -283,7 +284,7 @@ impl ServerLists {
                 .put(&Owner::nobody(&self.server), &record)
                 .await;
             let failure = written.err().map(|error| error.to_string());
-            let had_failed = std::mem::replace(&mut self.lock().has_failed, failure.is_some());
+            let had_failed = std::mem::replace(&mut self.kept.lock().has_failed, failure.is_some());
             if let Some(error) = failure.filter(|_| !had_failed) {
                 warn!(
                     backend = self.server,
@@ -292,15 +293,11 @@ impl ServerLists {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ListStore for ServerLists {
     fn kept(&self, kind: ListKind) -> Option<KeptList> {
-        self.lock().lists.get(&kind).cloned()
+        self.kept.lock().lists.get(&kind).cloned()
     }
 
     fn keep(&self, kind: ListKind, list: Option<KeptList>) {
@@ -309,7 +306,7 @@ impl ListStore for ServerLists {
             .get()
             .and_then(Weak::upgrade)
             .and_then(|backend| backend.known());
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         let is_same_server = known.is_none() || known == kept.known;
         kept.known = known.or_else(|| kept.known.take());
         let is_same = |earlier: &KeptList, list: &KeptList| {

@@ -1,7 +1,6 @@
 //! The server of each task, kept beyond the end of the process: only its maker is given a task, and
 //! the next process has to know them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -89,11 +88,7 @@ impl CommonTaskOwners for KeptTasks {
     }
 }
 
-impl fmt::Debug for KeptTasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptTasks")
-    }
-}
+fanlight_protocol::opaque!(KeptTasks);
 
 fn known<T>(answer: Result<T, StoreError>) -> Option<T> {
     answer

@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Queued lines of the log. Clones share the queue.
@@ -66,7 +67,7 @@ impl LogQueue {
     /// Queues a line, or drops it if it does not fit.
     pub fn push(&self, line: &[u8]) {
         let limit = self.0.limit.load(Ordering::Relaxed);
-        let mut waiting = self.0.lock();
+        let mut waiting = self.0.waiting.lock();
         if waiting.bytes.saturating_add(line.len()) > limit {
             drop(waiting);
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
@@ -80,30 +81,24 @@ impl LogQueue {
 
     /// Waits until all lines have been written, at most for `limit`. Returns whether they were.
     pub fn flush(&self, limit: Duration) -> bool {
-        let waiting = self.0.lock();
-        let flushed = self
-            .0
-            .written
-            .wait_timeout_while(waiting, limit, |waiting| waiting.bytes > 0);
-        !flushed
-            .unwrap_or_else(PoisonError::into_inner)
-            .1
+        let mut waiting = self.0.waiting.lock();
+        let is_unwritten = |waiting: &mut Waiting| waiting.bytes > 0;
+        let written = &self.0.written;
+        !written
+            .wait_while_for(&mut waiting, is_unwritten, limit)
             .timed_out()
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_to(&self, mut out: impl Write, report: &impl Fn(u64)) {
         let mut reported = 0;
         loop {
-            let idle = self
-                .queued
-                .wait_while(self.lock(), |waiting| waiting.lines.is_empty());
-            let lines = std::mem::take(&mut idle.unwrap_or_else(PoisonError::into_inner).lines);
+            let mut waiting = self.waiting.lock();
+            self.queued
+                .wait_while(&mut waiting, |waiting| waiting.lines.is_empty());
+            let lines = std::mem::take(&mut waiting.lines);
+            drop(waiting);
             for line in lines {
                 // A line that cannot be written is lost: reporting it would also go to standard
                 // error.
@@ -111,7 +106,7 @@ impl Shared {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                     reported += 1;
                 }
-                let mut waiting = self.lock();
+                let mut waiting = self.waiting.lock();
                 waiting.bytes -= line.len();
                 if waiting.bytes == 0 {
                     self.written.notify_all();

@@ -2,7 +2,7 @@
 //! the browser brings the answer to the sign-in.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use url::Url;
@@ -69,9 +70,7 @@ impl CallbackListener {
                     .keep_alive(false)
                     .serve_connection(TokioIo::new(stream), service);
                 let _ = timeout(LONGEST_REQUEST, served).await;
-                if let Some(parameters) =
-                    found.lock().unwrap_or_else(PoisonError::into_inner).take()
-                {
+                if let Some(parameters) = found.lock().take() {
                     return Ok(parameters);
                 }
             }
@@ -106,7 +105,7 @@ impl CallbackListener {
             .filter(|parameters| is_here && begun.is_for(request.uri().path(), parameters));
         let (status, text) = match answer {
             Some(parameters) => {
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(parameters);
+                *found.lock() = Some(parameters);
                 (
                     StatusCode::OK,
                     "Go back to the terminal to see the result. You can close this page.",

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use fanlight_canonical::identity::{Identity, Principal, Scopes, Source};
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome,
+    CallContext, Caller, Endpoint, Holder, PolicyItem, PolicyKind, PolicyOutcome,
 };
 use fanlight_config::Config;
 use fanlight_policy::{Explanation, Policies};
-use fanlight_protocol::Json;
 use fanlight_protocol::json::{MAX_NESTING, ObjectBuilder};
+use fanlight_protocol::{Era, Json};
 
 use crate::rewriting::approval;
 
@@ -163,7 +163,7 @@ impl Question {
         let caller = Caller::request_of(holder).with_identity(Arc::new(identity));
         CallContext {
             caller,
-            era: ClientEra::Modern,
+            era: Era::Modern,
             ..(*CallContext::internal()).clone()
         }
     }

@@ -8,12 +8,13 @@ mod keyring;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use fanlight_config::{Secret, SecretReference};
 #[cfg(not(feature = "keyring"))]
 pub use fanlight_grants::NoKeyring as SystemKeyring;
+use parking_lot::Mutex;
 use tracing::warn;
 
 #[cfg(feature = "keyring")]
@@ -52,7 +53,7 @@ struct Entry {
 
 /// Begins a reading of the configuration: forgets secrets that the previous one did not refer to.
 pub fn begin_reading() {
-    let mut known = known();
+    let mut known = KNOWN.lock();
     let last = known.reading;
     known.entries.retain(|_, entry| entry.reading == last);
     known.reading += 1;
@@ -72,7 +73,7 @@ pub fn get(reference: &SecretReference) -> Result<String, String> {
             .map_err(Clone::clone)
     };
     let before = {
-        let mut known = known();
+        let mut known = KNOWN.lock();
         let reading = known.reading;
         known.entries.get_mut(reference).map(|entry| {
             // A program's output is valid for its stated lifetime, any other secret for one
@@ -98,7 +99,7 @@ pub fn get(reference: &SecretReference) -> Result<String, String> {
         (Err(why), _) => (Err(why), RETRY),
     };
     let result = exposed(&value);
-    let mut known = known();
+    let mut known = KNOWN.lock();
     let entry = Entry {
         value,
         due: Instant::now() + lasts,
@@ -111,7 +112,7 @@ pub fn get(reference: &SecretReference) -> Result<String, String> {
 /// Waits until a secret has to be read again; forever if there is none.
 pub async fn due() {
     let due = {
-        let known = known();
+        let known = KNOWN.lock();
         known
             .entries
             .values()
@@ -123,10 +124,6 @@ pub async fn due() {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,
     }
-}
-
-fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lasts(reference: &SecretReference) -> Duration {

@@ -55,7 +55,6 @@ impl Client {
     ];
 
     /// Its name on the command line.
-    #[must_use]
     pub fn id(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "claude-desktop",
@@ -76,7 +75,6 @@ impl Client {
     }
 
     /// Its name.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "Claude Desktop",
@@ -97,7 +95,6 @@ impl Client {
     }
 
     /// The client with this name; case, spaces, `-` and `_` do not count.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_', ' '], "").to_lowercase();
         let name = plain(name);
@@ -117,7 +114,6 @@ impl Client {
     }
 
     /// The files of a project in which the client looks for servers. It writes the first one.
-    #[must_use]
     pub fn project_files(self) -> &'static [&'static str] {
         match self {
             Self::ClaudeCode => &[".mcp.json"],
@@ -138,7 +134,6 @@ impl Client {
     }
 
     /// The place of the servers in its file.
-    #[must_use]
     pub fn section(self) -> &'static str {
         match self {
             Self::VsCode => "servers",
@@ -151,7 +146,6 @@ impl Client {
     }
 
     /// Whether its file can name a server by a URL.
-    #[must_use]
     pub fn speaks_http(self) -> bool {
         self != Self::ClaudeDesktop
     }

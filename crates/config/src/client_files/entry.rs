@@ -62,7 +62,6 @@ pub struct Snippet {
 
 impl Entry {
     /// The entry of a client; the client must support `reach`.
-    #[must_use]
     pub fn new(client: Client, name: &str, reach: Reach) -> Self {
         let value = match &reach {
             Reach::Http { url, credential } => of_url(client, name, url, credential),
@@ -77,7 +76,6 @@ impl Entry {
     }
 
     /// An entry from a file.
-    #[must_use]
     pub fn existing(client: Client, name: &str, value: Item) -> Self {
         Self {
             client,
@@ -88,13 +86,11 @@ impl Entry {
     }
 
     /// Whether the user must insert a token by hand, since the client reads no variables.
-    #[must_use]
     pub fn needs_token(&self) -> bool {
         self.wants_token() && variable(self.client).is_none()
     }
 
     /// The variable with the client's token.
-    #[must_use]
     pub fn variable(&self) -> Option<&'static str> {
         (self.wants_token() && variable(self.client).is_some()).then_some(VARIABLE)
     }
@@ -110,7 +106,6 @@ impl Entry {
     }
 
     /// The entry with its surroundings.
-    #[must_use]
     pub fn snippet(&self) -> Snippet {
         let Self {
             client,

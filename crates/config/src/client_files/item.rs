@@ -15,7 +15,6 @@ pub enum Language {
 
 impl Language {
     /// The notation's name in a fenced block of Markdown.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -64,7 +63,6 @@ impl Item {
     }
 
     /// The member of a mapping.
-    #[must_use]
     pub fn member(&self, key: &str) -> Option<&Self> {
         let Self::Map(members) = self else {
             return None;
@@ -77,7 +75,6 @@ impl Item {
 
     /// The value as JSON in several lines. Lines after the first begin with `indent`; each level
     /// adds `unit`.
-    #[must_use]
     pub fn to_json(&self, indent: &str, unit: &str) -> String {
         let inner = format!("{indent}{unit}");
         let block = |open: char, close: char, lines: Vec<String>| {
@@ -112,7 +109,6 @@ impl Item {
     }
 
     /// The value as JSON in one line, which is also YAML.
-    #[must_use]
     pub fn to_flow(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -130,7 +126,6 @@ impl Item {
 
     /// The members of a mapping as lines of YAML that begin with `indent`; any other value as one
     /// line.
-    #[must_use]
     pub fn to_yaml(&self, indent: &str) -> String {
         let Self::Map(members) = self else {
             return format!("{indent}{}\n", self.to_yaml_scalar());
@@ -161,7 +156,6 @@ impl Item {
     }
 
     /// A mapping as an entry of a YAML list, with its dash at `indent`.
-    #[must_use]
     pub fn to_yaml_item(&self, indent: &str) -> String {
         let lines = self.to_yaml(&format!("{indent}  "));
         format!("{indent}- {}", lines.trim_start())
@@ -177,7 +171,6 @@ impl Item {
 
     /// The members of a mapping as lines of a TOML table. Inner mappings are inline tables; null is
     /// left out.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         let Self::Map(members) = self else {
             return String::new();

@@ -24,7 +24,6 @@ impl ClientFile {
     /// The servers by name, for a configuration of Fanlight's own at any place, and a note about
     /// each member that is left out. `is_option` says which members of a server Fanlight knows.
     /// `path` is the client's file.
-    #[must_use]
     pub fn own_entries(
         &self,
         path: &Path,

@@ -17,7 +17,6 @@ pub enum System {
 
 impl System {
     /// The system for which this program was built.
-    #[must_use]
     pub fn current() -> Self {
         if cfg!(windows) {
             Self::Windows
@@ -43,7 +42,6 @@ pub struct Places {
 
 impl Places {
     /// The folders of the user with this environment; `None` without a home folder.
-    #[must_use]
     pub fn new(system: System, env: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let folder = |name: &str| {
             env(name)
@@ -73,13 +71,11 @@ impl Places {
     }
 
     /// The user's folder.
-    #[must_use]
     pub fn home(&self) -> &Path {
         &self.home
     }
 
     /// The client's files with a user's servers. The client now writes the first one.
-    #[must_use]
     pub fn of_user(&self, client: Client) -> Vec<PathBuf> {
         let in_home = |file: &str| vec![self.home.join(file)];
         let windows = self.system == System::Windows;
@@ -118,7 +114,6 @@ impl Places {
     }
 
     /// Files of programs that are no [`Client`]: the user's, and below `project` the project's.
-    #[must_use]
     pub fn of_others(&self, project: &Path) -> Vec<PathBuf> {
         let of_user = [
             self.config.join("crush/crush.json"),
@@ -151,7 +146,6 @@ impl Places {
     }
 
     /// A path with `~` for the home folder.
-    #[must_use]
     pub fn shown(&self, path: &Path) -> String {
         match path.strip_prefix(&self.home) {
             Ok(rest) => Path::new("~").join(rest).display().to_string(),

@@ -13,7 +13,6 @@ pub struct Span {
 
 impl Span {
     /// The range from `start` up to `end`, or an empty one.
-    #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
         Self {
             start,
@@ -46,7 +45,6 @@ pub enum Syntax {
 impl Syntax {
     /// Chooses YAML and TOML by file names. For other names, such as `mcp.conf`, the first
     /// character decides.
-    #[must_use]
     pub fn of(origin: &Path, text: &str) -> Self {
         let extension = origin.extension().and_then(|e| e.to_str()).unwrap_or("");
         if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
@@ -70,7 +68,6 @@ pub struct Source {
 
 impl Source {
     /// A text without its byte order mark.
-    #[must_use]
     pub fn new(text: &str) -> Self {
         // A byte order mark is not part of the text: no column counts it.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
@@ -81,19 +78,16 @@ impl Source {
     }
 
     /// The whole text.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The text of a span; empty if the span lies outside.
-    #[must_use]
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.start..span.end).unwrap_or_default()
     }
 
     /// The line and column of a byte.
-    #[must_use]
     pub fn position(&self, offset: usize) -> Position {
         let line = self.line_index(offset);
         let start = self.line_start(line);
@@ -105,7 +99,6 @@ impl Source {
     }
 
     /// The span of the line with `offset`, without its line break.
-    #[must_use]
     pub fn line_span(&self, offset: usize) -> Span {
         let line = self.line_index(offset);
         let start = self.line_start(line);
@@ -118,7 +111,6 @@ impl Source {
     }
 
     /// The span of `needle` within `within`, searched from byte `from` of the file.
-    #[must_use]
     pub fn find(&self, within: Span, from: usize, needle: &str) -> Option<Span> {
         let start = from.max(within.start);
         let at = start + self.text.get(start..within.end)?.find(needle)?;

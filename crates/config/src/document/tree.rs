@@ -45,7 +45,6 @@ pub struct Entry {
 
 impl Node {
     /// The kind of the value in messages.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "null",
@@ -58,7 +57,6 @@ impl Node {
     }
 
     /// The value of a key in a mapping. A duplicate key, which is an error, yields its last value.
-    #[must_use]
     pub fn field(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;
@@ -71,13 +69,11 @@ impl Node {
     }
 
     /// Whether the value is null.
-    #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
     /// The cost of a copy: one for each value and key, and one for every 64 bytes of text.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let of_text = |text: &str| 1 + text.len() / 64;
         match &self.value {
@@ -92,7 +88,6 @@ impl Node {
     }
 
     /// The levels of nesting; a scalar is one.
-    #[must_use]
     pub fn height(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::height).max().unwrap_or(0),

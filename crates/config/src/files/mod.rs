@@ -4,13 +4,9 @@
 //! one definition: the same name in two files is an error that names both.
 
 mod admin;
-mod include;
-mod key_file;
 mod tree;
 
 use std::path::{Path, PathBuf};
-
-use crate::settings::Transport;
 
 use crate::model::Config;
 use crate::model::auth::AuthChoice;
@@ -19,22 +15,21 @@ use crate::model::listener::Tls;
 use crate::model::policy::AllowedClients;
 use crate::model::server::Server;
 use crate::model::server_auth::ServerAuth;
-use crate::option::Options as _;
 use crate::option::fields::{Fields, is_for_anchors};
 use crate::option::reader::Reader;
-use crate::option::substitute;
+use crate::option::{Options as _, substitute};
 use crate::read::file;
 use crate::read::server::{self, Context};
 use crate::read::versions::WrongVersion;
 use crate::report::problem::{ConfigErrors, Problem, quoted};
+use crate::settings::Transport;
 use crate::syntax::{Node, Source, Value};
 use crate::text_file::fingerprint;
 use crate::variables::{Environment, Variables};
 use crate::{Loaded, MAX_FILE_SIZE, MAX_KEY_FILE_SIZE, env_file, keys, text_file};
-pub use admin::load_admin;
-use include::included;
-pub use key_file::key_file;
 use tree::Tree;
+
+pub use admin::load_admin;
 
 /// Options that a further file may have.
 const OF_FURTHER_FILES: [&str; 3] = ["mcpServers", "servers", "$schema"];
@@ -668,4 +663,95 @@ fn parse_further(
         warnings,
         files: secret_files(variables).collect(),
     })
+}
+
+/// The file with keys from the first of these config files. This checks the config file and does
+/// not read the keys.
+///
+/// # Errors
+///
+/// Every error of the config file.
+pub fn key_file(
+    paths: &[PathBuf],
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<PathBuf>, ConfigErrors> {
+    let Some(first) = paths.first() else {
+        return Ok(None);
+    };
+    let (text, _) = text_file::read(first, MAX_FILE_SIZE)?;
+    let environment = Environment::of_variables(env);
+    let kind = First {
+        has_further: true,
+        reads_files: true,
+        is_lenient: true,
+    };
+    let config = parse_first(&text, first, environment, kind, &mut Default::default())?.config;
+    let keys = config.auth.methods().and_then(|auth| auth.keys.as_ref());
+    Ok(keys.map(|keys| PathBuf::from(&keys.file)))
+}
+
+/// The most files of one configuration. Not an option, since it applies before options are known.
+const MAX_FILES: usize = 256;
+
+/// The files that the patterns of `option` match, in the order of the patterns and of their names,
+/// and their folders.
+fn included(
+    option: &str,
+    patterns: &[String],
+    first: &Path,
+) -> Result<(Vec<PathBuf>, Vec<PathBuf>), ConfigErrors> {
+    let folder = first.parent().unwrap_or(Path::new(""));
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for pattern in patterns {
+        let wrong = |message: String| {
+            ConfigErrors::of_file(
+                first,
+                message,
+                &format!("see `{option}` in docs/configuration.md"),
+            )
+        };
+        let whole = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(pattern);
+        let whole = if Path::new(pattern).is_absolute() {
+            PathBuf::from(pattern)
+        } else {
+            whole
+        };
+        let found = glob::glob(&whole.to_string_lossy()).map_err(|error| {
+            wrong(format!(
+                "`{option}` has the pattern {}: {}",
+                quoted(pattern),
+                error.msg
+            ))
+        })?;
+        let before = files.len();
+        for file in found {
+            let file =
+                file.map_err(|error| wrong(format!("`{option}` cannot read a folder: {error}")))?;
+            if file.is_file() && !files.contains(&file) && file != first {
+                files.push(file);
+            }
+        }
+        let is_pattern = pattern.contains(['*', '?', '[']);
+        if files.len() == before && !is_pattern {
+            return Err(wrong(format!(
+                "`{option}` names {}, and there is no such file",
+                quoted(pattern)
+            )));
+        }
+        if files.len() > MAX_FILES {
+            return Err(wrong(format!(
+                "`{option}` names more than {MAX_FILES} files"
+            )));
+        }
+        // New files may appear in the folder before the first `*`.
+        let plain = Path::new(pattern).components().take_while(|part| {
+            let text = part.as_os_str().to_string_lossy();
+            !text.contains(['*', '?', '['])
+        });
+        let plain = folder.join(plain.collect::<PathBuf>());
+        if is_pattern && plain.is_dir() && !folders.contains(&plain) {
+            folders.push(plain);
+        }
+    }
+    Ok((files, folders))
 }

@@ -107,13 +107,11 @@ pub fn without_keys(
 
 impl Key {
     /// The digest as hexadecimal digits.
-    #[must_use]
     pub fn digest(&self) -> String {
         hexadecimal(&self.sha256)
     }
 
     /// The key's entry in the file, as lines that begin with `indent`.
-    #[must_use]
     pub fn entry(&self, indent: &str) -> String {
         let Self {
             name,

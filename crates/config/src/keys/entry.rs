@@ -13,7 +13,6 @@ use crate::option::several::OneOrMany;
 
 options! {
     /// The file with keys.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyList: "keyList", "at the top level";
     options {}
     keys {
@@ -24,7 +23,6 @@ options! {
 
 options! {
     /// An entry of the file.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Entry: "keyEntry", "in an entry of `keys`";
     options {
         /// The name of the clients with this key: their principal. While a key is being replaced,

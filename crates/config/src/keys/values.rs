@@ -91,7 +91,6 @@ fn moment(text: &str) -> Option<SystemTime> {
 }
 
 /// Parses a time or a day in UTC, such as `2027-01-31`, or a duration after `now`, such as `90d`.
-#[must_use]
 pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
     let after =
         || now.checked_add(parse_duration(text).filter(|_| text.ends_with(char::is_alphabetic))?);
@@ -101,7 +100,6 @@ pub fn parse_moment(text: &str, now: SystemTime) -> Option<SystemTime> {
 }
 
 /// A time in the notation of the file with keys, to the second.
-#[must_use]
 pub fn written(moment: SystemTime) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }

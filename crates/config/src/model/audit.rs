@@ -12,7 +12,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 options! {
     /// The audit log: who called what, in files that reveal changes.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AuditOptions: "audit", "in `audit`";
     options {
         /// The file, relative to the folder of this file. Earlier files, the checkpoints and their

@@ -119,7 +119,6 @@ const POLICY: Share = Share {
 
 impl Limits {
     /// The shares of `memory`, or of `available` bytes if the file does not set it.
-    #[must_use]
     pub fn budgets(&self, available: usize) -> Budgets {
         let memory = self.memory.unwrap_or(available);
         Budgets {

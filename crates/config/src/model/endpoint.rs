@@ -1,13 +1,14 @@
 //! One endpoint: a view of the servers for some clients.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
 use super::auth::scopes::ScopeRules;
 use super::policy::{AllowedClients, WHO};
 use super::tools::EntryFilter;
-use crate::definition::{Form, Visible};
+use super::values::ANY;
+use crate::definition::Form;
 use crate::option::fields::Fields;
-use crate::option::kind::{Each, Kind, Maybe, Nested, Parsed};
+use crate::option::kind::{Each, Kind, Maybe, Nested};
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
 use crate::report::problem::quoted;
@@ -15,11 +16,10 @@ use crate::syntax::{Entry, Value};
 
 options! {
     /// One endpoint. For its clients, everything that it hides does not exist.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Endpoint: "endpoint", "in an endpoint";
     options {
         /// The servers that it shows, by name. Default: all.
-        "servers" => servers: Option<Vec<String>> = None, Maybe(NAMES), example "[files, git, search]";
+        "servers" => servers: Option<Vec<String>> = None, Maybe(Each(ANY)), example "[files, git, search]";
         /// The tools that it shows.
         "tools" => tools: EntryFilter = EntryFilter::default(), Nested::<EntryFilter>::KIND;
         /// The prompts that it shows.
@@ -32,7 +32,7 @@ options! {
         /// Default: everybody. It shows nothing to others.
         "allow" => allow: Option<Vec<AllowedClients>> = None, Maybe(WHO), example "[\"group:dev\"]";
         /// The instructions for its clients, instead of the servers' instructions.
-        "instructions" => instructions: Option<String> = None, Maybe(TEXT), example "Read only.";
+        "instructions" => instructions: Option<String> = None, Maybe(ANY), example "Read only.";
     }
 }
 
@@ -41,18 +41,6 @@ impl Default for Endpoint {
         Self::defaults()
     }
 }
-
-const NAMES: Each<String> = Each(Parsed {
-    visible: Visible::All,
-    parse: |_, text| Some(text.value),
-    show: |name| json!(name),
-});
-
-const TEXT: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |_, text| Some(text.value),
-    show: |text| json!(text),
-};
 
 /// Endpoints by path, in the order of the file.
 pub(crate) struct Endpoints;

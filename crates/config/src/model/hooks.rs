@@ -17,7 +17,6 @@ use crate::settings::Secret;
 
 options! {
     /// A program that decides over HTTP whether calls of tools may continue.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HookOptions: "hook", "in an entry of `hooks`";
     options {
         /// Its URL, which gets a `POST` with a JSON object.

@@ -6,7 +6,7 @@ use crate::settings::{Landlock, SYSTEM_FOLDERS, Sandbox};
 use serde_json::json;
 
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Each, Maybe, Nested, Parsed, count, size};
+use crate::option::kind::{Choice, Each, Maybe, Nested, Parsed, checked, count, size};
 use crate::option::options;
 
 const MIB: usize = 1 << 20;
@@ -28,7 +28,6 @@ options! {
     /// Restrictions for the process of a server and everything that it starts. With any of them it
     /// has no capabilities, can never gain privileges, for example by `sudo`, and can neither
     /// signal nor limit processes of Fanlight.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SandboxOptions: "sandbox", "in `sandbox` of a server";
     options {
         /// Files and TCP ports that it can access. Default: those that its user can access.
@@ -50,7 +49,6 @@ options! {
     /// Files and TCP ports that a process can access, enforced by the kernel (Landlock, Linux 6.2;
     /// ports: 6.7). Paths are files, or folders with everything in them, relative to the folder of
     /// this file.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LandlockOptions: "landlock", "in `landlock` of a sandbox";
     options {
         /// Files that can be read and executed. A list replaces the default. System folders do not
@@ -107,21 +105,11 @@ impl SandboxOptions {
     }
 }
 
-const USER: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        if text.value.is_empty() || text.value.contains(['\0', ':', '/']) {
-            reader.error(
-                text.span,
-                format!("{} is not a user", text.shown()),
-                "write the name or the number of a user",
-            );
-            return None;
-        }
-        Some(text.value)
-    },
-    show: |user| json!(user),
-};
+const USER: Parsed<String> = checked!(
+    |text| !text.is_empty() && !text.contains(['\0', ':', '/']),
+    "is not a user",
+    "write the name or the number of a user"
+);
 
 pub(crate) const FOLDER: Parsed<String> = Parsed {
     visible: Visible::All,
@@ -146,18 +134,10 @@ pub(crate) const FOLDER: Parsed<String> = Parsed {
     show: |path| json!(path),
 };
 
-const PORT: Parsed<u16> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let port = text.value.parse().ok();
-        if port.is_none() {
-            reader.error(
-                text.span,
-                format!("{} is not a port", text.shown()),
-                "write a number from 0 to 65535",
-            );
-        }
-        port
-    },
-    show: |port| json!(port.to_string()),
-};
+const PORT: Parsed<u16> = checked!(
+    Visible::All,
+    |text| text.parse().ok(),
+    "is not a port",
+    "write a number from 0 to 65535",
+    |port: &u16| json!(port.to_string())
+);

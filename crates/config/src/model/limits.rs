@@ -19,7 +19,6 @@ const fn seconds(seconds: u64) -> Duration {
 
 options! {
     /// Limits on size and number.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Limits: "limits", "in `limits`";
     options {
         /// Bytes for the messages of clients and servers: requests and answers in transit, stored
@@ -60,7 +59,6 @@ impl Default for Limits {
 
 options! {
     /// Limits on time.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Timeouts: "timeouts", "in `timeouts`";
     options {
         /// A call's wait for an operator's approval; then its client must send it again.

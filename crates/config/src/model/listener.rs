@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::life::FOLDER;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Parsed};
+use crate::option::kind::{Choice, Maybe, Parsed, checked};
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::syntax::Node;
@@ -15,7 +15,6 @@ use crate::syntax::Node;
 options! {
     /// TLS of a listener over TCP. The files are read again when they change, without ending a
     /// connection.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tls: "tls", "in `tls`";
     options {
         /// The file with the certificate, followed by intermediate certificates, in PEM form.
@@ -111,20 +110,11 @@ pub(crate) fn check_tls(reader: &mut Reader<'_>, node: &Node, tls: &Tls) {
 }
 
 /// The address of a listener.
-pub(crate) const ADDRESS: Parsed<ListenAddress> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let parsed = text.value.parse().ok();
-        if parsed.is_none() {
-            let help = "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, a port of \
-                        this machine, such as `:8080`, or a Unix socket, such as `unix:/run/fanlight.sock`";
-            reader.error(
-                text.span,
-                format!("{} is not an address with a port", text.shown()),
-                help,
-            );
-        }
-        parsed
-    },
-    show: |address| json!(address.to_string()),
-};
+pub(crate) const ADDRESS: Parsed<ListenAddress> = checked!(
+    Visible::All,
+    |text| text.parse().ok(),
+    "is not an address with a port",
+    "write an IP address and a port, such as `127.0.0.1:8080`, `0.0.0.0:8080` or `[::1]:8080`, a port of \
+     this machine, such as `:8080`, or a Unix socket, such as `unix:/run/fanlight.sock`",
+    |address: &ListenAddress| json!(address.to_string())
+);

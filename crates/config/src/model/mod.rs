@@ -56,7 +56,6 @@ pub(crate) const DEFAULT_PATH: &str = "/mcp";
 
 options! {
     /// The configuration of one Fanlight process.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config: "config", "at the top level";
     options {
         /// Address and port for clients over HTTP, or a Unix socket: `unix:/run/fanlight.sock`. An

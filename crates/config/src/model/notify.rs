@@ -12,7 +12,6 @@ use crate::settings::Secret;
 
 options! {
     /// A webhook that tells what waits for somebody.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct NotifyOptions: "notify", "in an entry of `notify`";
     options {
         /// Its URL, which gets a `POST` with a JSON object.

@@ -8,13 +8,12 @@ use serde_json::json;
 use super::listener::{ADDRESS, Tls};
 use super::values::{TOKEN, loopback, url_without_secrets};
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed};
+use crate::option::kind::{Choice, Maybe, Nested, OrOff, Parsed, checked};
 use crate::option::options;
 use access::{AdminRoles, PUBLIC_URL};
 
 options! {
     /// The admin listener, which serves `/healthz`, `/readyz`, `/metrics`, `/api` and `/ui`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Admin: "admin", "in `admin`";
     options {
         /// Address and port, or a Unix socket; null or `off` disables the admin listener. `fanlight
@@ -57,7 +56,6 @@ impl Admin {
 
 options! {
     /// Recorded data about requests, and its destination.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Telemetry: "telemetry", "in `telemetry`";
     options {
         /// Base URL of an OTLP collector; overrides the `OTEL_*` variables. Default: as set by
@@ -87,20 +85,12 @@ const TRUST: Choice<TrustChoice> = Choice(&[
     ("ignore", TrustChoice::Ignore),
 ]);
 
-const COLLECTOR: Parsed<String> = Parsed {
-    visible: Visible::Authority,
-    parse: |reader, text| {
-        let is_url = url::Url::parse(&text.value)
-            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        if !is_url {
-            let message = "the endpoint of the collector is not an http or https URL";
-            reader.error(
-                text.span,
-                message,
-                "write its base URL, such as `http://127.0.0.1:4318`",
-            );
-        }
-        is_url.then_some(text.value)
-    },
-    show: |url| json!(url_without_secrets(url)),
-};
+const COLLECTOR: Parsed<String> = checked!(
+    Visible::Authority,
+    |text| url::Url::parse(text)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+        .then(|| text.to_owned()),
+    "the endpoint of the collector is not an http or https URL",
+    "write its base URL, such as `http://127.0.0.1:4318`",
+    |url| json!(url_without_secrets(url))
+);

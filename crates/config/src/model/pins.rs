@@ -7,7 +7,6 @@ use crate::option::options;
 options! {
     /// The treatment of definitions of tools, prompts and templates that differ from those approved
     /// by `fanlight pin`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PinOptions: "pins", "in `pins`";
     options {
         /// `warn` reports changed and new definitions of pinned servers; `hold` also hides them

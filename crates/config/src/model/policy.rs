@@ -6,13 +6,12 @@ use serde_json::json;
 
 use super::values::PATTERN;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Each, Maybe, Parsed};
+use crate::option::kind::{Choice, Each, Maybe, checked};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 
 options! {
     /// The rights of clients, by policies in the language Cedar.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct PolicyOptions: "policy", "in `policy`";
     options {
         /// Files with policies, or with template links if their names end with `.json`, relative to
@@ -82,36 +81,26 @@ impl fmt::Display for AllowedClients {
 }
 
 /// One or several kinds of permitted clients.
-pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let who = AllowedClients::parse(&text.value);
-        if who.is_none() {
-            let help = "write `group:dev`, `user:key#ci` for the key `ci`, `user:https://idp.example.com#ann` for a subject of an \
-                        issuer, `scope:files`, or `*`";
-            reader.error(text.span, format!("{} says nobody", text.shown()), help);
-        }
-        who
-    },
-    show: |who| json!(who.to_string()),
-});
+pub(crate) const WHO: OneOrMany<AllowedClients> = OneOrMany(checked!(
+    Visible::All,
+    AllowedClients::parse,
+    "says nobody",
+    "write `group:dev`, `user:key#ci` for the key `ci`, `user:https://idp.example.com#ann` for a subject of an \
+     issuer, `scope:files`, or `*`",
+    |who: &AllowedClients| json!(who.to_string())
+));
 
 /// One or several members of a role: groups and users. `*` and scopes give no role, because they
 /// are for calls.
-pub(crate) const MEMBERS: OneOrMany<AllowedClients> = OneOrMany(Parsed {
-    parse: |reader, text| {
-        let member = AllowedClients::parse(&text.value)
-            .filter(|who| matches!(who, AllowedClients::Group(_) | AllowedClients::User(_)));
-        if member.is_none() {
-            let help = "write `group:platform`, `user:key#ci` for the key `ci`, or `user:https://idp.example.com#ann` for a subject \
-                        of an issuer";
-            let message = format!("{} cannot have a role", text.shown());
-            reader.error(text.span, message, help);
-        }
-        member
-    },
-    ..WHO.0
-});
+pub(crate) const MEMBERS: OneOrMany<AllowedClients> = OneOrMany(checked!(
+    Visible::All,
+    |text| AllowedClients::parse(text)
+        .filter(|who| matches!(who, AllowedClients::Group(_) | AllowedClients::User(_))),
+    "cannot have a role",
+    "write `group:platform`, `user:key#ci` for the key `ci`, or `user:https://idp.example.com#ann` for a subject \
+     of an issuer",
+    WHO.0.show
+));
 
 impl Default for PolicyOptions {
     fn default() -> Self {

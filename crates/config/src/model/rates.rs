@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::tools::check_pattern;
+use super::values::ANY;
 use crate::definition::Visible;
-use crate::option::kind::{Choice, Maybe, Nested, Parsed, count, time};
+use crate::option::kind::{Choice, Maybe, Nested, Parsed, checked, count, time};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::report::problem::quoted;
@@ -15,7 +16,6 @@ use crate::report::problem::quoted;
 options! {
     /// A rate limit. A request counts against every limit that covers it; a refused request counts
     /// against none.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateRule: "rate", "in an entry of `rates`";
     options {
         /// The separate counters: one or several of `principal`, `endpoint`, `server` and `tool`.
@@ -42,16 +42,15 @@ options! {
 options! {
     /// The requests that a limit covers or a hook judges: calls of these tools, calls at these
     /// servers, requests to these endpoints.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RateMatch: "match", "in `match` of a rate or hook";
     options {
         /// Tools, as `server/name` or `name` with the server's own name for it; `*` stands for any
         /// characters.
         "tool" => tools: Vec<String> = Vec::new(), OneOrMany(TOOL), example "[\"search/*\"]";
         /// Servers, by name.
-        "server" => servers: Vec<String> = Vec::new(), OneOrMany(NAME), example "[billing]";
+        "server" => servers: Vec<String> = Vec::new(), OneOrMany(ANY), example "[billing]";
         /// Endpoints, by path.
-        "endpoint" => endpoints: Vec<String> = Vec::new(), OneOrMany(NAME), example "[/mcp]";
+        "endpoint" => endpoints: Vec<String> = Vec::new(), OneOrMany(ANY), example "[/mcp]";
     }
 }
 
@@ -123,7 +122,6 @@ const DIMENSION: Parsed<RateDimension> = Parsed {
 
 impl RateDimension {
     /// The dimension in the configuration's notation.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         DIMENSIONS
             .iter()
@@ -145,36 +143,23 @@ impl fmt::Display for Frequency {
 
 const UNITS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
 
-const FREQUENCY: Parsed<Frequency> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let parts = text
-            .value
-            .split_once('/')
-            .map(|(most, unit)| (most.trim(), unit.trim()));
-        let frequency = parts.and_then(|(most, unit)| {
-            let most = most
-                .parse()
-                .ok()
-                .filter(|most| (1..=1_000_000).contains(most))?;
-            let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit)?;
-            Some(Frequency {
-                most,
-                per: Duration::from_secs(*seconds),
-            })
-        });
-        if frequency.is_none() {
-            let message = format!("{} is not a rate", quoted(&text.value));
-            reader.error(
-                text.span,
-                message,
-                "write a number up to 1000000 and a time, such as `50/s`, `600/m` or `1000/h`",
-            );
-        }
-        frequency
-    },
-    show: |frequency| json!(frequency.to_string()),
-};
+fn frequency(text: &str) -> Option<Frequency> {
+    let (most, unit) = text.split_once('/')?;
+    let most = most.trim().parse().ok();
+    let (_, seconds) = UNITS.iter().find(|(known, _)| *known == unit.trim())?;
+    Some(Frequency {
+        most: most.filter(|most| (1..=1_000_000).contains(most))?,
+        per: Duration::from_secs(*seconds),
+    })
+}
+
+const FREQUENCY: Parsed<Frequency> = checked!(
+    Visible::All,
+    frequency,
+    "is not a rate",
+    "write a number up to 1000000 and a time, such as `50/s`, `600/m` or `1000/h`",
+    |frequency| json!(frequency.to_string())
+);
 
 const TOOL: Parsed<String> = Parsed {
     visible: Visible::All,
@@ -183,10 +168,4 @@ const TOOL: Parsed<String> = Parsed {
         Some(text.value)
     },
     show: |pattern| json!(pattern),
-};
-
-const NAME: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |_, text| Some(text.value),
-    show: |name| json!(name),
 };

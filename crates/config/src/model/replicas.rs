@@ -9,7 +9,7 @@ use serde_json::json;
 use super::life::FOLDER;
 use super::listener::{ClientAuthChoice, Tls};
 use crate::definition::Visible;
-use crate::option::kind::{Maybe, Nested, Parsed};
+use crate::option::kind::{Maybe, Nested, Parsed, checked};
 use crate::option::options;
 use crate::option::reader::Reader;
 use crate::syntax::Node;
@@ -17,7 +17,6 @@ use crate::syntax::Node;
 options! {
     /// Several processes of Fanlight that act as one for clients. They have the same configuration,
     /// and share the state that none of them can know alone through Valkey (docs/replicas.md).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReplicaOptions: "replicas", "in `replicas`";
     options {
         /// The URL of Valkey: `valkey://user:password@host:6379/0`, `valkeys` for TLS,
@@ -91,58 +90,33 @@ pub(crate) fn check_replicas(
     }
 }
 
-const VALKEY: Parsed<ValkeyUrl> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        let parsed = ValkeyUrl::parse(&text.value).ok();
-        if parsed.is_none() {
-            let help = "write `valkey://host:6379`, `valkeys://user:password@host`, `valkeys+cluster://host1,host2` or \
-                        `valkeys+sentinel://host1,host2/name`";
-            // The message does not repeat the URL, which may hold a password.
-            reader.error(text.span, "this is not the URL of a Valkey", help);
-        }
-        parsed
-    },
-    show: |url| json!(url.to_string()),
-};
+const VALKEY: Parsed<ValkeyUrl> = checked!(
+    Visible::Nothing,
+    |text| ValkeyUrl::parse(text).ok(),
+    // The message does not repeat the URL, which may hold a password.
+    "this is not the URL of a Valkey",
+    "write `valkey://host:6379`, `valkeys://user:password@host`, `valkeys+cluster://host1,host2` or \
+     `valkeys+sentinel://host1,host2/name`",
+    |url| json!(url.to_string())
+);
 
-const GROUP: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-        let is_name = (1..=64).contains(&text.value.len()) && text.value.bytes().all(fits);
-        if !is_name {
-            let help =
-                "write 1 to 64 ASCII letters, digits and `-_.:`, such as `fanlight-production`";
-            reader.error(
-                text.span,
-                format!("{} cannot be the name of a group", text.shown()),
-                help,
-            );
-        }
-        is_name.then_some(text.value)
-    },
-    show: |name| json!(name),
-};
+const GROUP: Parsed<String> = checked!(
+    |text| (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte)),
+    "cannot be the name of a group",
+    "write 1 to 64 ASCII letters, digits and `-_.:`, such as `fanlight-production`"
+);
 
 /// An address that other machines can reach.
-const REACHED_AT: Parsed<SocketAddr> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let parsed: Option<SocketAddr> = text
-            .value
-            .parse()
-            .ok()
-            .filter(|at: &SocketAddr| !at.ip().is_unspecified());
-        if parsed.is_none() {
-            let help = "write the address of this replica itself and a port, such as `10.0.0.7:8443` or `${POD_IP}:8443`";
-            reader.error(
-                text.span,
-                format!("{} is not an address that others could reach", text.shown()),
-                help,
-            );
-        }
-        parsed
-    },
-    show: |address| json!(address.to_string()),
-};
+const REACHED_AT: Parsed<SocketAddr> = checked!(
+    Visible::All,
+    |text| text
+        .parse()
+        .ok()
+        .filter(|at: &SocketAddr| !at.ip().is_unspecified()),
+    "is not an address that others could reach",
+    "write the address of this replica itself and a port, such as `10.0.0.7:8443` or `${POD_IP}:8443`",
+    |address| json!(address.to_string())
+);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::{Form, Visible};
 use crate::option::fields::Fields;
-use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, count};
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Parsed, Range, checked, count};
 use crate::option::map::JsonText;
 use crate::option::reader::Reader;
 use crate::option::{Options as _, options};
@@ -24,7 +24,6 @@ const REPLACED_OBJECT: JsonText = JsonText {
 
 options! {
     /// The naming of tools and prompts, made from the servers' own names.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Naming: "naming", "in `naming`";
     options {
         /// `auto` puts the server's name in front if there are several servers. `always` also does
@@ -41,7 +40,6 @@ options! {
 options! {
     /// Members of a tool's definition that clients get instead of the server's. Null removes the
     /// server's.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ToolOverride: "override", "in `override`, below the name of a tool";
     options {
         /// The title.
@@ -55,7 +53,6 @@ options! {
 
 options! {
     /// The treatment of an argument; only one of these options.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ArgumentOptions: "argument", "in `arguments`, below the names of a tool and of an argument";
     options {
         /// The value in every call. Clients do not see the argument and may not send it.
@@ -94,39 +91,22 @@ const STYLE: Choice<NamingStyle> =
 /// The range of the length: a shorter name would be little more than a hash.
 const LENGTH: Range<usize> = count(16, 1024);
 
-const SEPARATOR: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        // The characters that tool names may have (2025-11-25 server/tools, Tool Names).
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
-        if text.value.is_empty() || text.value.len() > 8 || !text.value.chars().all(fits) {
-            let message = format!("{} cannot stand between the parts of a name", text.shown());
-            reader.error(
-                text.span,
-                message,
-                "write one to eight letters, digits, `_`, `-`, `.` or `/`",
-            );
-            return None;
-        }
-        Some(text.value)
-    },
-    show: |separator| json!(separator),
-};
+const SEPARATOR: Parsed<String> = checked!(
+    // The characters that tool names may have (2025-11-25 server/tools, Tool Names).
+    |text| (1..=8).contains(&text.len())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')),
+    "cannot stand between the parts of a name",
+    "write one to eight letters, digits, `_`, `-`, `.` or `/`"
+);
 
 /// A name that clients see.
-pub(crate) const NEW_NAME: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_bad = |c: char| c.is_control() || c.is_whitespace();
-        if text.value.is_empty() || text.value.chars().any(is_bad) {
-            let message = format!("{} cannot be the name of a tool or prompt", text.shown());
-            reader.error(text.span, message, "write letters, digits, `_` and `-`");
-            return None;
-        }
-        Some(text.value)
-    },
-    show: |name| json!(name),
-};
+pub(crate) const NEW_NAME: Parsed<String> = checked!(
+    |text| !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace()),
+    "cannot be the name of a tool or prompt",
+    "write letters, digits, `_` and `-`"
+);
 
 /// The kind of [`Argument`].
 pub(crate) struct ArgumentKind;

@@ -19,7 +19,7 @@ use super::tools::{Approval, EntryFilter, PatternMap};
 use super::versions::{CanaryOptions, MirrorOptions};
 use crate::definition::{Form, Visible};
 use crate::option::kind::{
-    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, count, time,
+    Choice, Each, Flag, LONG_TIME, Maybe, Nested, OrOff, Parsed, Range, TIME, checked, count, time,
 };
 use crate::option::map::NameMap;
 use crate::option::several::{AllOrEach, OneOrMany};
@@ -30,7 +30,6 @@ pub(crate) const MAX_NAME: usize = 64;
 
 options! {
     /// One server.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Server: "server", "in a server";
     options {
         /// Whether the server is used.
@@ -177,7 +176,6 @@ options! {
 impl Server {
     /// Whether each principal has its own process of a modern server. A process with variables of
     /// its user is separate in any case.
-    #[must_use]
     pub fn keeps_principals_apart(&self) -> bool {
         matches!(self.transport, Transport::Stdio { .. })
             && self.session != SessionPolicy::Shared
@@ -255,23 +253,8 @@ const VARIABLE: Parsed<String> = Parsed {
     show: |name| json!(name),
 };
 
-const PREFIX: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        if text
-            .value
-            .chars()
-            .any(|c| c.is_control() || c.is_whitespace())
-        {
-            let message = format!("{} cannot start the name of a tool", text.shown());
-            reader.error(
-                text.span,
-                message,
-                "write letters, digits, `_` and `-` only, or nothing: `\"\"`",
-            );
-            return None;
-        }
-        Some(text.value)
-    },
-    show: |prefix| json!(prefix),
-};
+const PREFIX: Parsed<String> = checked!(
+    |text| !text.chars().any(|c| c.is_control() || c.is_whitespace()),
+    "cannot start the name of a tool",
+    "write letters, digits, `_` and `-` only, or nothing: `\"\"`"
+);

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::auth::values::{CLIENT_SECRET, FILE, ISSUER, SCOPE, TEXT, URI};
 use crate::definition::{Form, Visible};
-use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed};
+use crate::option::kind::{Choice, Flag, Kind, Maybe, Nested, Parsed, checked};
 use crate::option::reader::Reader;
 use crate::option::several::OneOrMany;
 use crate::option::{Options as _, options};
@@ -64,7 +64,6 @@ options! {
     /// The credentials for an HTTP server. Fanlight asks the server for its authorization server,
     /// unless `issuer` or `tokenEndpoint` names it
     /// ([server-credentials.md](server-credentials.md)).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerAuth: "serverAuth", "in `auth` of a server";
     options {
         /// The owner of the credentials: with `bearer`, `basic`, `clientCredentials` and
@@ -123,7 +122,6 @@ options! {
 
 options! {
     /// An enterprise's identity provider, and Fanlight's registration there.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct IdentityProvider: "identityProvider", "in `idp` of a server's `auth`";
     options {
         /// The issuer's identifier.
@@ -137,7 +135,6 @@ options! {
 
 impl ServerAuthKind {
     /// Whether another token is exchanged for this one.
-    #[must_use]
     pub fn is_exchange(self) -> bool {
         matches!(self, Self::Exchange | Self::Enterprise)
     }
@@ -181,7 +178,6 @@ impl ServerAuthKind {
 
 impl ServerAuth {
     /// Credentials of this kind with every option at its default.
-    #[must_use]
     pub fn new(kind: ServerAuthKind) -> Self {
         Self {
             kind,
@@ -190,7 +186,6 @@ impl ServerAuth {
     }
 
     /// The settings without secrets, which may be rotated.
-    #[must_use]
     pub fn without_secrets(&self) -> Self {
         let idp = self.idp.clone().map(|idp| IdentityProvider {
             client_secret: None,
@@ -207,7 +202,6 @@ impl ServerAuth {
     }
 
     /// Whether each user has credentials of their own.
-    #[must_use]
     pub fn is_of_users(&self) -> bool {
         let is_own = matches!(self.kind, ServerAuthKind::User | ServerAuthKind::UserKey);
         is_own || (self.kind.is_exchange() && self.token_file.is_none())
@@ -381,61 +375,23 @@ const SUBJECT: Choice<SubjectTokenType> = Choice(&[
 ]);
 
 /// A user name of HTTP's Basic scheme, which cannot have a colon (RFC 7617, 2).
-const USERNAME: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_name = !text.value.is_empty()
-            && !text.value.contains(':')
-            && !text.value.chars().any(char::is_control);
-        if !is_name {
-            let help = "write it without a colon and control characters";
-            reader.error(
-                text.span,
-                format!("{} is not a user name", text.shown()),
-                help,
-            );
-        }
-        is_name.then_some(text.value)
-    },
-    show: |name| json!(name),
-};
+const USERNAME: Parsed<String> = checked!(
+    |text| !text.is_empty() && !text.contains(':') && !text.chars().any(char::is_control),
+    "is not a user name",
+    "write it without a colon and control characters"
+);
 
-const KEY_HEADER: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_name = HeaderName::from_bytes(text.value.as_bytes())
-            .is_ok_and(|name| name != HOST && !is_of_transport(name.as_str()));
-        if !is_name {
-            let help = "write the header in which the server wants its keys, such as `X-API-Key`";
-            reader.error(
-                text.span,
-                format!("{} cannot be used as such a header", text.shown()),
-                help,
-            );
-        }
-        is_name.then_some(text.value)
-    },
-    show: |name| json!(name),
-};
+const KEY_HEADER: Parsed<String> = checked!(
+    |text| HeaderName::from_bytes(text.as_bytes())
+        .is_ok_and(|name| name != HOST && !is_of_transport(name.as_str())),
+    "cannot be used as such a header",
+    "write the header in which the server wants its keys, such as `X-API-Key`"
+);
 
-const KEY_PREFIX: Parsed<String> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        let is_prefix = HeaderValue::from_str(&text.value).is_ok();
-        if !is_prefix {
-            reader.error(
-                text.span,
-                "this cannot be sent in a header",
-                "remove control characters",
-            );
-        }
-        is_prefix.then_some(text.value)
-    },
-    show: |prefix| {
-        if prefix.is_empty() {
-            json!("")
-        } else {
-            json!(HIDDEN)
-        }
-    },
-};
+const KEY_PREFIX: Parsed<String> = checked!(
+    Visible::Nothing,
+    |text| HeaderValue::from_str(text).is_ok().then(|| text.to_owned()),
+    "this cannot be sent in a header",
+    "remove control characters",
+    |prefix| json!(if prefix.is_empty() { "" } else { HIDDEN })
+);

@@ -13,7 +13,6 @@ use crate::syntax::{Entry, Span, Value};
 options! {
     /// Calls of a server's tools that need an approval. Patterns match the server's own names; `*`
     /// stands for any characters.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Approval: "approval", "in `approval` of a server";
     options {
         /// The tools whose calls need approval.
@@ -127,7 +126,6 @@ options! {
     /// Patterns of a server match its own names; patterns of an endpoint match a server and its own
     /// name or URI: `git/log_*`, `log_*` for every server, or `git__log_*` with the server's
     /// prefix.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct EntryFilter: "filter", "in `tools`, `prompts` or `resources`";
     options {
         /// The shown items. Default: all.

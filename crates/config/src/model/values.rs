@@ -12,8 +12,7 @@ use url::Url;
 
 use super::secret::SealKey;
 use crate::definition::Visible;
-use crate::option::kind::Parsed;
-use crate::option::reader::{Reader, Text};
+use crate::option::kind::{Parsed, checked};
 use crate::report::mask::HIDDEN;
 
 /// The minimum length of a token, since shorter ones can be guessed.
@@ -23,128 +22,98 @@ pub(crate) const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// The path of an endpoint.
-pub(crate) const PATH: Parsed<String> = Parsed {
+/// Any text.
+pub(crate) const ANY: Parsed<String> = Parsed {
     visible: Visible::All,
-    parse: |reader, text| {
-        let allowed = |c: char| c.is_ascii_graphic() && !"?#%\"<>\\^`{|}".contains(c);
-        let is_path = text.value.starts_with('/') && text.value.chars().all(allowed);
-        let help =
-            "write a path that starts with `/`, such as `/mcp`, without query, spaces or `%`";
-        or_error(
-            is_path.then(|| text.value.clone()),
-            reader,
-            &text,
-            "is not the path of an endpoint",
-            help,
-        )
-    },
-    show: |path| json!(path),
+    parse: |_, text| Some(text.value),
+    show: |text| json!(text),
 };
 
+/// The path of an endpoint.
+pub(crate) const PATH: Parsed<String> = checked!(
+    |text| text.starts_with('/')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"?#%\"<>\\^`{|}".contains(c)),
+    "is not the path of an endpoint",
+    "write a path that starts with `/`, such as `/mcp`, without query, spaces or `%`"
+);
+
 /// The path of a file, with `*`.
-pub(crate) const PATTERN: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_path = !text.value.is_empty() && !text.value.contains('\0');
-        let help = "write the path of a file, such as `conf.d/*.yaml`";
-        or_error(
-            is_path.then(|| text.value.clone()),
-            reader,
-            &text,
-            "is not the path of a file",
-            help,
-        )
-    },
-    show: |path| json!(path),
-};
+pub(crate) const PATTERN: Parsed<String> = checked!(
+    is_path,
+    "is not the path of a file",
+    "write the path of a file, such as `conf.d/*.yaml`"
+);
 
 /// A value of `Origin`: `scheme://host[:port]` in lower case without a default port,
 /// `http://localhost:*`, or `*`.
-pub(crate) const ORIGIN: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let origin = if text.value == "*" {
-            Some("*".to_owned())
-        } else {
-            origin(&text.value)
-        };
-        let help = "write scheme and host without a path, such as `https://app.example.com`, `http://localhost:*` for pages of \
-                    this machine, or `*` for any";
-        or_error(origin, reader, &text, "is not an origin", help)
+pub(crate) const ORIGIN: Parsed<String> = checked!(
+    Visible::All,
+    |text| if text == "*" {
+        Some("*".to_owned())
+    } else {
+        origin(text)
     },
-    show: |origin| json!(origin),
-};
+    "is not an origin",
+    "write scheme and host without a path, such as `https://app.example.com`, `http://localhost:*` for pages of \
+     this machine, or `*` for any",
+    |origin| json!(origin)
+);
 
 /// A value of `Host`: `host` (any port) or `host:port` in lower case, or `*`.
-pub(crate) const HOST: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let lower = text.value.to_ascii_lowercase();
+pub(crate) const HOST: Parsed<String> = checked!(
+    Visible::All,
+    |text| {
+        let lower = text.to_ascii_lowercase();
         let is_host = !lower.contains(['/', '?', '#', '@', '\\'])
             && !lower.ends_with(':')
             && Url::parse(&format!("http://{lower}")).is_ok_and(|url| url.has_host());
-        let help = "write a host with or without a port, such as `mcp.example.com` or `mcp.example.com:8080`, or `*` for any";
-        or_error(
-            (lower == "*" || is_host).then_some(lower),
-            reader,
-            &text,
-            "is not a host",
-            help,
-        )
+        (lower == "*" || is_host).then_some(lower)
     },
-    show: |host| json!(host),
-};
+    "is not a host",
+    "write a host with or without a port, such as `mcp.example.com` or `mcp.example.com:8080`, or `*` for any",
+    |host| json!(host)
+);
 
 /// The URL of a listener without a path: `scheme://host[:port]` in lower case, without a default
 /// port.
-pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
-    visible: Visible::Authority,
-    parse: |reader, text| {
+pub(crate) const PUBLIC_URL: Parsed<String> = checked!(
+    Visible::Authority,
+    |text| {
         let is_url = |url: &String| {
             (url.starts_with("http://") || url.starts_with("https://")) && !url.ends_with(":*")
         };
-        let parts = split_path(&text.value);
-        let url = parts.and_then(|(own, path)| Some(origin(own).filter(is_url)? + path));
-        if url.is_none() {
-            let help = "write scheme and host, a port if clients need it, and the prefix of a proxy if it removes one, such as \
-                        `https://example.com/mcp-gateway`: no query or user name";
-            // The message does not repeat the text, which may hold a password in the wrong place.
-            reader.error(text.span, "this is not the URL of a listener", help);
-        }
-        url
+        let parts = split_path(text);
+        parts.and_then(|(own, path)| Some(origin(own).filter(is_url)? + path))
     },
-    show: |url| json!(url),
-};
+    // The message does not repeat the text, which may hold a password in the wrong place.
+    "this is not the URL of a listener",
+    "write scheme and host, a port if clients need it, and the prefix of a proxy if it removes one, such as \
+     `https://example.com/mcp-gateway`: no query or user name",
+    |url| json!(url)
+);
 
 /// A key of 32 bytes.
-pub(crate) const KEY: Parsed<SealKey> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        let key = decode_key(&text.value);
-        if key.is_none() {
-            let help = "write 32 bytes as base64 or as 64 hexadecimal digits; `openssl rand -base64 32` makes a key";
-            reader.error(text.span, "this is not a key of 32 bytes", help);
-        }
-        key.map(SealKey::new)
-    },
-    show: |_| json!(HIDDEN),
-};
+pub(crate) const KEY: Parsed<SealKey> = checked!(
+    Visible::Nothing,
+    |text| decode_key(text).map(SealKey::new),
+    "this is not a key of 32 bytes",
+    "write 32 bytes as base64 or as 64 hexadecimal digits; `openssl rand -base64 32` makes a key",
+    |_| json!(HIDDEN)
+);
 
 /// A bearer token.
-pub(crate) const TOKEN: Parsed<Secret> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        if text.value.len() >= MIN_TOKEN && text.value.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Some(Secret::new(text.value));
-        }
-        let help =
-            "write 16 visible ASCII characters or more; `openssl rand -hex 32` makes a token";
-        reader.error(text.span, "this token is too easy to guess", help);
-        None
+pub(crate) const TOKEN: Parsed<Secret> = checked!(
+    Visible::Nothing,
+    |text| {
+        let is_strong = text.len() >= MIN_TOKEN && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_strong.then(|| Secret::new(text))
     },
-    show: |_| json!(HIDDEN),
-};
+    "this token is too easy to guess",
+    "write 16 visible ASCII characters or more; `openssl rand -hex 32` makes a token",
+    |_| json!(HIDDEN)
+);
 
 /// The scheme and authority of a URL without user information; paths and queries of MCP endpoints
 /// often hold tokens.
@@ -155,17 +124,9 @@ pub(crate) fn url_without_secrets(url: &str) -> String {
     }
 }
 
-fn or_error<T>(
-    value: Option<T>,
-    reader: &mut Reader<'_>,
-    text: &Text,
-    message: &str,
-    help: &str,
-) -> Option<T> {
-    if value.is_none() {
-        reader.error(text.span, format!("{} {message}", text.shown()), help);
-    }
-    value
+/// Whether a text can be the path of a file.
+pub(crate) fn is_path(text: &str) -> bool {
+    !text.is_empty() && !text.contains('\0')
 }
 
 fn origin(text: &str) -> Option<String> {

@@ -46,7 +46,6 @@ options! {
     /// The version of a server that serves a share of its clients: another entry of `mcpServers`,
     /// which clients do not see. A principal stays at one version, and without authentication a
     /// session does.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CanaryOptions: "canary", "in `canary` of a server";
     options {
         /// The canary's entry in `mcpServers`.
@@ -60,7 +59,6 @@ options! {
 options! {
     /// The server that gets copies of safe requests: another entry of `mcpServers`, which clients
     /// do not see. Its answers are compared and discarded.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MirrorOptions: "mirror", "in `mirror` of a server";
     options {
         /// The mirror's entry in `mcpServers`.

@@ -266,6 +266,40 @@ impl<T> Kind for Parsed<T> {
     }
 }
 
+/// Defines a [`Parsed`] by a condition, or by a function that converts the text:
+/// `fn(&str) -> Option<T>`, between its visibility and how it is shown. The two texts are the message
+/// about another text, as [`Reader::refuse`] writes it, and its help.
+macro_rules! checked {
+    ($is_good:expr, $fault:expr, $help:expr) => {
+        crate::option::kind::checked!(
+            crate::definition::Visible::All,
+            |text| {
+                let is_good: fn(&str) -> bool = $is_good;
+                is_good(text).then(|| text.to_owned())
+            },
+            $fault,
+            $help,
+            |text| serde_json::json!(text)
+        )
+    };
+    ($visible:expr, $parse:expr, $fault:expr, $help:expr, $show:expr) => {
+        crate::option::kind::Parsed {
+            visible: $visible,
+            parse: |reader, text| {
+                let parse: fn(&str) -> Option<_> = $parse;
+                let value = parse(&text.value);
+                if value.is_none() {
+                    reader.refuse(&text, $fault, $help);
+                }
+                value
+            },
+            show: $show,
+        }
+    };
+}
+
+pub(crate) use checked;
+
 /// A list of such texts.
 pub(crate) struct Each<T>(pub(crate) Parsed<T>);
 

@@ -56,7 +56,6 @@ pub(crate) const fn is_live(marks: &[&str]) -> bool {
 macro_rules! options {
     (
         $(#[doc = $about:literal])+
-        #[derive($($derive:ident),+)]
         pub struct $name:ident: $section:literal, $location:literal;
         options { $(
             $(#[doc = $option_about:literal])+
@@ -78,7 +77,7 @@ macro_rules! options {
         $(foreign { $($foreign:literal),* $(,)? })?
     ) => {
         $(#[doc = $about])+
-        #[derive($($derive),+)]
+        #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name {
             $($($(#[doc = $plain_about])+ pub $plain: $plain_type,)*)?
             $($(#[doc = $option_about])+ #[doc = concat!(" `", $key, "`.")] pub $field: $type,)*

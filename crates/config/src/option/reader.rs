@@ -63,6 +63,16 @@ impl Reader<'_> {
         self.findings.push(Finding::error(span, message).help(help));
     }
 
+    /// Reports what is wrong with a text. The message begins with the text, unless the `fault` has a
+    /// subject of its own: `this` or `the`.
+    pub(crate) fn refuse(&mut self, text: &Text, fault: &str, help: &str) {
+        let message = match fault.split_once(' ') {
+            Some(("this" | "the", _)) => fault.to_owned(),
+            _ => format!("{} {fault}", text.shown()),
+        };
+        self.error(text.span, message, help);
+    }
+
     pub(crate) fn warn(&mut self, span: Span, message: impl Into<String>, help: &str) {
         self.findings
             .push(Finding::warning(span, message).help(help));

@@ -33,7 +33,6 @@ impl Server {
 impl Config {
     /// The server whose canary or mirror is the entry `name`, and the naming option. Clients do not
     /// see such an entry.
-    #[must_use]
     pub fn version_of(&self, name: &str) -> Option<(&'static str, &Server)> {
         self.servers.iter().find_map(|server| {
             let (option, _) = server.versions().find(|(_, version)| *version == name)?;

@@ -39,7 +39,6 @@ impl Algorithm {
     ];
 
     /// The `alg` names, sorted.
-    #[must_use]
     pub fn names() -> [&'static str; 9] {
         let mut names = Self::NAMES.map(|(name, _)| name);
         names.sort_unstable();
@@ -47,7 +46,6 @@ impl Algorithm {
     }
 
     /// The algorithm with this `alg` name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         // RFC 9864 deprecates the name `EdDSA` in favour of this one.
         let name = if name == "Ed25519" { "EdDSA" } else { name };

@@ -23,7 +23,6 @@ pub struct NotAnAddress;
 
 impl ListenAddress {
     /// The TCP address and port.
-    #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
@@ -32,7 +31,6 @@ impl ListenAddress {
     }
 
     /// Whether only processes of this machine can reach it.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Ip(address) => address.ip().to_canonical().is_loopback(),

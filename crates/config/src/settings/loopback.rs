@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 /// Whether a URL's host means this machine, whoever resolves it.
-#[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host
         .trim_start_matches('[')

@@ -2,7 +2,6 @@
 
 /// Whether a variable is Fanlight's own, or has its credentials for the collector. No server's
 /// process gets it.
-#[must_use]
 pub fn is_own_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     name.starts_with("FANLIGHT_")

@@ -38,7 +38,6 @@ pub const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin"
 
 impl Sandbox {
     /// Whether nothing is restricted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -24,7 +24,6 @@ impl Eq for Secret {}
 
 impl Secret {
     /// Hides a text.
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: Zeroizing::new(text.into()),
@@ -33,7 +32,6 @@ impl Secret {
     }
 
     /// Hides the value of a reference to variables.
-    #[must_use]
     pub fn referred_to(reference: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             reference: Some(Zeroizing::new(reference.into())),
@@ -43,7 +41,6 @@ impl Secret {
 
     /// Whether the configuration has the same text for both, although a reference may mean another
     /// value now.
-    #[must_use]
     pub fn is_written_as(&self, other: &Self) -> bool {
         match (&self.reference, &other.reference) {
             (Some(reference), Some(other)) => reference == other,
@@ -54,13 +51,11 @@ impl Secret {
 
     /// The configuration's text for it, which must be hidden as well, since it may be the secret
     /// itself.
-    #[must_use]
     pub fn as_written(&self) -> &str {
         self.reference.as_ref().unwrap_or(&self.text)
     }
 
     /// The text, for its one use.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
     }

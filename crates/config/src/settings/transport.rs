@@ -52,7 +52,6 @@ pub enum Transport {
 impl Transport {
     /// Whether both transports lead to the same server, although the secrets in headers may have
     /// been rotated.
-    #[must_use]
     pub fn is_same_server(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -99,7 +98,6 @@ impl Transport {
     }
 
     /// The headers of each request, if the transport uses HTTP.
-    #[must_use]
     pub fn headers(&self) -> Option<&[(String, Secret)]> {
         match self {
             Self::Http { headers, .. } | Self::Sse { headers, .. } => Some(headers),
@@ -142,7 +140,6 @@ impl fmt::Debug for Transport {
 }
 
 /// The scheme, host and port of a URL; user information, path and query may contain secrets.
-#[must_use]
 pub fn origin_of(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) if url.has_host() => url.origin().ascii_serialization(),

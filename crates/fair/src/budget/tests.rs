@@ -19,7 +19,7 @@ fn share_leaves_as_much_as_it_holds() {
     assert_eq!(budget.held(), 60);
     drop(first);
     assert_eq!(budget.held(), 0);
-    assert!(budget.lock().shares.is_empty());
+    assert!(budget.0.state.lock().shares.is_empty());
 }
 
 #[test]
@@ -76,6 +76,6 @@ proptest! {
             prop_assert_eq!(budget.held(), held.iter().map(|one| one.amount).sum::<usize>());
         }
         drop(held);
-        prop_assert!(budget.held() == 0 && budget.lock().shares.is_empty());
+        prop_assert!(budget.held() == 0 && budget.0.state.lock().shares.is_empty());
     }
 }

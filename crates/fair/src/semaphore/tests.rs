@@ -154,7 +154,7 @@ proptest! {
                 held.extend(permit);
                 false
             }));
-            prop_assert_eq!(held.len() + semaphore.lock().free, permits);
+            prop_assert_eq!(held.len() + semaphore.0.state.lock().free, permits);
         }
         // Every waiting request gets a permit in the end.
         while !waiting.is_empty() {

@@ -15,6 +15,7 @@ use fanlight_canonical::{
 use fanlight_gateway::{Gateway, Operation};
 use fanlight_protocol::{Response, RpcError};
 use fanlight_telemetry::Parent;
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::detached::Ends;
@@ -28,7 +29,7 @@ use crate::validity::{Ended, RequestValidity, request_ended};
 
 type Item = ResponseItem<ServerMessage, Response>;
 
-type PendingAnswer = Pin<Box<dyn Future<Output = Response> + Send>>;
+type PendingAnswer = BoxFuture<'static, Response>;
 
 #[derive(Debug)]
 pub(crate) struct CoreRequest {
@@ -112,7 +113,7 @@ impl CoreCall {
 
     /// Like [`start`](Self::start), but the request waits for `first` before it reaches the core.
     pub(crate) fn start_after(
-        first: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+        first: Option<BoxFuture<'static, ()>>,
         core: &Arc<Gateway>,
         request: CoreRequest,
     ) -> Self {

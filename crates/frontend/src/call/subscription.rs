@@ -21,6 +21,7 @@ use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrit
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
 use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
+use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -38,7 +39,7 @@ const RESOURCES: &str = "resourcesListChanged";
 const URIS: &str = "resourceSubscriptions";
 const TASKS: &str = "taskIds";
 
-type Opening = Pin<Box<dyn Future<Output = Result<Listening, RpcError>> + Send>>;
+type Opening = BoxFuture<'static, Result<Listening, RpcError>>;
 type Item = ResponseItem<Chunks, Response>;
 
 /// The subscriptions of a listener or connection.

@@ -1,20 +1,23 @@
 //! One client on one channel. Messages are read one by one; each request is a task.
 
-use fanlight_gateway::Gateway;
 use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
+use fanlight_gateway::Gateway;
+use fanlight_protocol::json::on_one_line;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::sender::ClientSender;
 use super::{ChannelOptions, Outbound, RunningHook};
 use crate::call::{Answer, ResponseItem};
+use crate::eras::fault;
 use crate::error::FrontendError;
 use crate::ingress::{
     Ingress, Origin, Reason, Received, Refusal, RequestKind, StartedRequest, Transport,
@@ -22,6 +25,7 @@ use crate::ingress::{
 use crate::session::RunningRequests;
 use crate::settings::FrontendSettings;
 use crate::streams::{ActiveSession, SessionStreams};
+use crate::trace::Ending;
 
 /// A client on a channel.
 pub(crate) struct ChannelConnection {
@@ -152,17 +156,11 @@ impl ChannelConnection {
 
     /// The session of the last `initialize`.
     pub(super) fn current_session(&self) -> Option<Arc<SessionStreams>> {
-        self.session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.session.lock().clone()
     }
 
     fn replace_session(&self, session: Option<Arc<SessionStreams>>) -> Option<Arc<SessionStreams>> {
-        std::mem::replace(
-            &mut *self.session.lock().unwrap_or_else(PoisonError::into_inner),
-            session,
-        )
+        std::mem::replace(&mut *self.session.lock(), session)
     }
 
     /// Runs a request and sends its results. `initialize` opens a session at once, so that messages
@@ -276,7 +274,7 @@ impl Transport for Arc<ChannelConnection> {
         &self,
         core: &Arc<Gateway>,
         session: &ActiveSession,
-    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    ) -> Option<BoxFuture<'static, ()>> {
         if self.closing.is_cancelled() {
             return None;
         }
@@ -295,5 +293,49 @@ impl Transport for Arc<ChannelConnection> {
         Some(Box::pin(async move {
             tokio::select! { _ = timeout(limit, opened.cancelled()) => {} () = closing.cancelled() => {} }
         }))
+    }
+}
+
+/// Sends messages to a client; waits while its queue is full.
+pub(super) struct ClientSender {
+    queue: mpsc::Sender<Outbound>,
+    /// The longest wait; `None` for no limit.
+    timeout: Option<Duration>,
+    /// Cancelled when the client does not read its messages in time.
+    cut: CancellationToken,
+}
+
+impl ClientSender {
+    pub(super) fn new(
+        queue: mpsc::Sender<Outbound>,
+        timeout: Option<Duration>,
+        cut: CancellationToken,
+    ) -> Self {
+        Self {
+            queue,
+            timeout,
+            cut,
+        }
+    }
+
+    pub(super) async fn refuse(&self, refusal: Refusal) {
+        let text = fault::message(refusal.id.as_ref(), &refusal.error).into_bytes();
+        self.send(text, refusal.ending).await;
+    }
+
+    pub(super) async fn send(&self, message: Bytes, ending: Option<Box<Ending>>) {
+        let sent = self.queue.send(Outbound {
+            text: on_one_line(&message),
+            ending,
+        });
+        // An error means that the client is gone.
+        match self.timeout {
+            None => drop(sent.await),
+            Some(limit) if timeout(limit, sent).await.is_err() => {
+                tracing::debug!(?limit, "client disconnected: it does not read its messages");
+                self.cut.cancel();
+            }
+            Some(_) => {}
+        }
     }
 }

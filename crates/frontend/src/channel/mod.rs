@@ -2,8 +2,6 @@
 //! transport of 2024-11-05.
 
 mod connection;
-mod line_memory;
-mod sender;
 pub(crate) mod stdio;
 mod view;
 

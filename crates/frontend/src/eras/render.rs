@@ -2,12 +2,12 @@
 //! codes that a revision forbids, and server descriptions.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use fanlight_protocol::json::{Chunks, Edits, ObjectBuilder};
 use fanlight_protocol::{Era, Json, Method, Response, Revision, code, meta, param_header};
 use memchr::memmem;
+use parking_lot::Mutex;
 
 use super::{description, structured};
 
@@ -148,7 +148,7 @@ fn is_news(tool: &str) -> bool {
     /// The maximum number of tools to warn about.
     const WARNINGS: usize = 100;
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut warned = WARNED.lock();
     warned.len() < WARNINGS && warned.insert(tool.to_owned())
 }
 

@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use fanlight_canonical::ProcessRun;
 use fanlight_protocol::seal::{KeyError, Keys, Seal};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ForwardedRequest;
@@ -121,7 +120,6 @@ impl Envelopes {
     }
 
     /// Seals a request to `to`; `None` if the cipher fails, for which there is no reason.
-    #[must_use]
     pub fn seal(
         &self,
         to: ProcessRun,
@@ -187,8 +185,7 @@ impl Envelopes {
 
     /// Whether this is the first use of a sender's number.
     fn use_up(&self, from: ProcessRun, number: u64, now: SystemTime) -> bool {
-        // No code under this lock can panic.
-        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut senders = self.senders.lock();
         if !senders.contains_key(&from) && senders.len() >= MOST_SENDERS {
             // The last envelopes of these senders are out of date by now.
             let is_recent = |seen| {
@@ -236,13 +233,7 @@ impl Envelope<'_> {
     }
 }
 
-impl fmt::Debug for Envelopes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envelopes")
-            .field("run", &self.run)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Envelopes);
 
 fn digest_of(body: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut bytes = [0; SHA256_OUTPUT_LEN];

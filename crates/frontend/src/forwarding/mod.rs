@@ -16,11 +16,10 @@ mod window;
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 use bytes::Bytes;
 use fanlight_canonical::ProcessRun;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 
@@ -59,8 +58,7 @@ pub struct ForwardedRequest {
 pub type ForwardedBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
 /// The future of an answer. Dropping it cancels the request at the other replica.
-pub type Forwarding<'a> =
-    Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, ForwardError>> + Send + 'a>>;
+pub type Forwarding<'a> = BoxFuture<'a, Result<Response<ForwardedBody>, ForwardError>>;
 
 /// The reason why another replica did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

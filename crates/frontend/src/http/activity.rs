@@ -10,10 +10,11 @@
 //! therefore be noticed late, by at most the head timeout.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_http::{Usage, UsageKind};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -155,7 +156,7 @@ impl Activity {
 
     /// Records the arrival of a request. The request ends when the result is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>, is_multiplexed: bool) -> ActiveRequest {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.requests += 1;
         state.has_served = true;
         state.is_head_arriving = false;
@@ -168,7 +169,7 @@ impl Activity {
 
     /// The current use of the connection.
     pub(super) fn usage(&self) -> Usage {
-        let state = self.state();
+        let state = self.state.lock();
         let waiting = state.receiving.count + state.listening.count;
         let (kind, since) = match (state.requests, state.not_taken_since()) {
             // hyper already has the whole answer.
@@ -185,17 +186,17 @@ impl Activity {
 
     /// Whether a request has arrived on the connection.
     pub(super) fn has_served(&self) -> bool {
-        self.state().has_served
+        self.state.lock().has_served
     }
 
     /// Whether a write waits for the client to read.
     pub(super) fn is_write_blocked(&self) -> bool {
-        self.state().blocked_since.is_some()
+        self.state.lock().blocked_since.is_some()
     }
 
     /// Records that bytes have been read.
     pub(super) fn record_read(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.requests == 0 && !state.is_multiplexed && !state.is_head_arriving {
             state.is_head_arriving = true;
             state.since = Instant::now();
@@ -204,7 +205,7 @@ impl Activity {
 
     /// Records the number of bytes that a write took; `None` if it has to wait.
     pub(super) fn record_write(&self, taken: Option<usize>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match (taken, state.blocked_since) {
             (Some(_), None) | (None, Some(_)) => {}
             (Some(taken), Some(since)) => {
@@ -225,7 +226,7 @@ impl Activity {
     /// Records a pending piece of an HTTP/2 response. Dropping the result records that it is
     /// written.
     pub(super) fn begin_piece(self: &Arc<Self>) -> UnsentPiece {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = state.next_piece;
         state.next_piece += 1;
         state.unsent.insert(number, Instant::now());
@@ -248,7 +249,7 @@ impl Activity {
 
     /// The timeout that would expire next, and the time left until then.
     fn next_expiry(&self) -> (Expired, Duration) {
-        let state = self.state();
+        let state = self.state.lock();
         let left = |since: Instant, limit: Duration| limit.saturating_sub(since.elapsed());
         // The stream of a piece should be reset before that, if possible.
         let longest = self.write_timeout + self.header_timeout;
@@ -276,11 +277,6 @@ impl Activity {
             (Expired::Idle, left(state.since, self.idle_timeout))
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A piece of an HTTP/2 response that is not written yet.
@@ -292,7 +288,7 @@ pub(crate) struct UnsentPiece {
 
 impl Drop for UnsentPiece {
     fn drop(&mut self) {
-        self.activity.state().unsent.remove(&self.number);
+        self.activity.state.lock().unsent.remove(&self.number);
     }
 }
 
@@ -321,7 +317,7 @@ pub(crate) struct ActiveRequest {
 impl ActiveRequest {
     /// Marks the body as incomplete while the result exists.
     pub(crate) fn receive(&self) -> Receiving<'_> {
-        self.activity.state().receiving.add();
+        self.activity.state.lock().receiving.add();
         Receiving(&self.activity)
     }
 
@@ -329,7 +325,7 @@ impl ActiveRequest {
     pub(crate) fn background(&self) -> impl Fn() -> BackgroundRequest + Send + Sync + use<> {
         let activity = Arc::clone(&self.activity);
         move || {
-            activity.state().background += 1;
+            activity.state.lock().background += 1;
             BackgroundRequest(Arc::clone(&activity))
         }
     }
@@ -337,7 +333,7 @@ impl ActiveRequest {
     /// Marks the client as only listening from now on.
     pub(crate) fn listen(&mut self) {
         if !std::mem::replace(&mut self.listens, true) {
-            self.activity.state().listening.add();
+            self.activity.state.lock().listening.add();
         }
     }
 }
@@ -345,7 +341,7 @@ impl ActiveRequest {
 impl ActiveRequest {
     /// Counts the request as one of an unknown sender; too many end the connection at once.
     pub(super) fn count_stranger(&self) {
-        let mut state = self.activity.state();
+        let mut state = self.activity.state.lock();
         state.strangers += 1;
         if state.strangers > STRANGERS {
             self.activity.cut.cancel();
@@ -361,7 +357,7 @@ impl ActiveRequest {
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let mut state = self.activity.state();
+        let mut state = self.activity.state.lock();
         state.requests -= 1;
         state.listening.count -= usize::from(self.listens);
         state.since = Instant::now();
@@ -374,7 +370,7 @@ pub(crate) struct BackgroundRequest(Arc<Activity>);
 
 impl Drop for BackgroundRequest {
     fn drop(&mut self) {
-        self.0.state().background -= 1;
+        self.0.state.lock().background -= 1;
     }
 }
 
@@ -384,7 +380,7 @@ pub(crate) struct Receiving<'a>(&'a Activity);
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        self.0.state().receiving.count -= 1;
+        self.0.state.lock().receiving.count -= 1;
     }
 }
 

@@ -6,13 +6,14 @@
 //! task, which resets the stream.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper_util::rt::TokioTimer;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 use super::activity::{Activity, UnsentPiece};
@@ -67,7 +68,7 @@ impl StreamExecutor {
     /// Prepares the stream that hyper executes next.
     pub(crate) fn begin(&self, activity: &Arc<Activity>) -> StreamWrites {
         let waiting = Arc::<Waiting>::default();
-        *lock(&self.begun) = Some(Arc::clone(&waiting));
+        *self.begun.lock() = Some(Arc::clone(&waiting));
         StreamWrites {
             waiting,
             activity: Arc::clone(activity),
@@ -77,7 +78,7 @@ impl StreamExecutor {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        let (waiting, limit) = (lock(&self.begun).take(), self.limit);
+        let (waiting, limit) = (self.begun.lock().take(), self.limit);
         tokio::spawn(async move {
             let Some(waiting) = waiting else {
                 return stream.await;
@@ -97,7 +98,7 @@ impl Waiting {
     async fn longer_than(&self, limit: Duration) {
         loop {
             let now = Instant::now();
-            let since = lock(&self.0).unwrap_or(now);
+            let since = self.0.lock().unwrap_or(now);
             if now - since >= limit {
                 return;
             }
@@ -109,12 +110,12 @@ impl Waiting {
 impl StreamWrites {
     /// Records that hyper asks for more: the client's window had room for the piece before.
     pub(crate) fn asked_for_more(&self) {
-        *lock(&self.waiting.0) = None;
+        *self.waiting.0.lock() = None;
     }
 
     /// Wraps a piece for hyper.
     pub(crate) fn give(&self, piece: Bytes) -> Bytes {
-        *lock(&self.waiting.0) = Some(Instant::now());
+        *self.waiting.0.lock() = Some(Instant::now());
         Bytes::from_owner(Given {
             piece,
             _unsent: self.activity.begin_piece(),
@@ -132,9 +133,4 @@ impl AsRef<[u8]> for Given {
     fn as_ref(&self) -> &[u8] {
         &self.piece
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code under these locks can panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

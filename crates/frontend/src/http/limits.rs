@@ -107,7 +107,6 @@ pub struct LiveLimits {
 
 impl LiveLimits {
     /// The limits in `settings`.
-    #[must_use]
     pub fn new(settings: &FrontendSettings) -> Arc<Self> {
         Self::with(settings.into(), settings)
     }

@@ -16,7 +16,6 @@ mod listener;
 mod mcp;
 mod negotiate;
 mod page;
-mod passed_on;
 mod reply;
 mod serve;
 mod sse_transport;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use fanlight_canonical::{
-    AuditFacts, CallContext, Caller, ClientEra, Decidable, Detail, LONGEST_URI, ServerMessages,
+    AuditFacts, CallContext, Caller, Decidable, Detail, LONGEST_URI, ServerMessages,
     ServerSessions, SessionRequest, Unresolved,
 };
 use fanlight_gateway::Operation;
@@ -146,7 +146,7 @@ impl Ingress {
         span.set_revision(revision);
         span.set_client(|| client_name(None, &origin.identity));
         let client = CallContext {
-            era: ClientEra::Legacy,
+            era: Era::Legacy,
             tasks: legacy::tasks(revision),
             trace: span.parent(),
             noted: self.noted(),
@@ -363,7 +363,7 @@ impl Ingress {
             caller: caller.clone(),
             peer: origin.peer(),
             address: origin.facts.client_address(),
-            era: ClientEra::Modern,
+            era: Era::Modern,
             client_info: sender.client_info.as_ref().map(Json::detached),
             tasks: sender.tasks(),
             capabilities: sender.capabilities.detached(),
@@ -439,7 +439,7 @@ impl Ingress {
             caller: caller_of(origin),
             peer: origin.peer(),
             address: origin.facts.client_address(),
-            era: ClientEra::Modern,
+            era: Era::Modern,
             client_info: sender.client_info.map(kept),
             capabilities: kept(sender.capabilities),
             log_level: sender.log_level,
@@ -979,7 +979,7 @@ fn client_of(origin: &Origin<'_>, client_info: Option<&Json>) -> CallContext {
         caller: caller_of(origin),
         peer: origin.peer(),
         address: origin.facts.client_address(),
-        era: ClientEra::Modern,
+        era: Era::Modern,
         client_info: client_info.cloned(),
         ..(*CallContext::internal()).clone()
     }

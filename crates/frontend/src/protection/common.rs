@@ -1,11 +1,11 @@
 //! Rate limits that several processes count together.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_fair::{Quota, Rate, TooMany};
+use futures_util::future::BoxFuture;
 
 use super::turn::{Counts, Key, Turn};
 
@@ -50,10 +50,7 @@ pub trait CommonLimits: fmt::Debug + Send + Sync {
     /// Counts a request against all of these limits, or against none; returns the time until its
     /// turn. Limits that count clients separately are all of one client. Takes a bounded time in
     /// any case.
-    fn take(
-        &self,
-        limits: Vec<CommonLimit>,
-    ) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>>;
+    fn take(&self, limits: Vec<CommonLimit>) -> BoxFuture<'_, Result<Duration, NotTaken>>;
 
     /// The last known number of processes.
     fn processes(&self) -> usize;

@@ -65,13 +65,11 @@ struct Live {
 
 impl LiveProtection {
     /// The protection in `settings`.
-    #[must_use]
     pub fn new(settings: ProtectionSettings) -> Self {
         Self::sharing(settings, None)
     }
 
     /// The protection in `settings`, with shared limits.
-    #[must_use]
     pub fn sharing(settings: ProtectionSettings, common: Option<Arc<dyn CommonLimits>>) -> Self {
         let current = ArcSwap::from_pointee(Protection::new(settings, &Rates::default()));
         Self(Arc::new(Live {
@@ -94,7 +92,6 @@ impl LiveProtection {
     }
 
     /// The current limits for operators, each with its `keys` heaviest users.
-    #[must_use]
     pub fn limits(&self, keys: usize) -> Vec<RateState> {
         self.load().rates.states(keys)
     }

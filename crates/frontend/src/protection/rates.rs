@@ -1,7 +1,6 @@
 //! Rate limits. A request is counted against all limits that apply before it runs, or against none.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -69,11 +68,7 @@ impl RequestMatch {
     }
 }
 
-impl fmt::Debug for RequestMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RequestMatch")
-    }
-}
+fanlight_protocol::opaque!(RequestMatch);
 
 /// The dimensions that a limit counts separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,14 +83,7 @@ pub struct RateDimensions {
     pub tool: bool,
 }
 
-impl fmt::Debug for RateRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateRule")
-            .field("id", &self.id)
-            .field("of", &self.of)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(RateRule);
 
 /// The current limits.
 #[derive(Debug, Default)]

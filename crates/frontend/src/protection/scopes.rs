@@ -5,7 +5,6 @@
 //! RFC 6749, 3.3.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::identity::Scopes;
@@ -35,14 +34,6 @@ pub struct ToolScopes {
     pub scopes: Vec<String>,
 }
 
-impl fmt::Debug for ToolScopes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolScopes")
-            .field("scopes", &self.scopes)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The rules of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScopePolicy {
@@ -57,13 +48,7 @@ struct ToolRule {
     scopes: Vec<Arc<str>>,
 }
 
-impl fmt::Debug for ToolRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolRule")
-            .field("scopes", &self.scopes)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(ToolRule, ToolScopes);
 
 /// A message's effect, as far as scopes matter.
 #[derive(Clone, Debug, PartialEq, Eq)]

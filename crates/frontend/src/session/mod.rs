@@ -8,18 +8,19 @@ pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use fanlight_canonical::identity::{Identity, Source};
 use fanlight_canonical::{
-    CallContext, Caller, ClientEra, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
+    CallContext, Caller, Endpoint, Holder, KEPT_PARAMS, Keeping, Peer, ServerRequest,
     ServerSessions, SessionKeeper, SessionKey,
 };
 use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::MissingCapability;
 use fanlight_protocol::meta::LogLevel;
-use fanlight_protocol::{Json, Response, Revision};
+use fanlight_protocol::{Era, Json, Response, Revision};
 use fanlight_telemetry::{Network, Parent, Telemetry};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::archive::{ArchivedSession, OnRecord};
@@ -157,7 +158,7 @@ impl Session {
 
     /// Keeps a record of the session until its end.
     pub(crate) fn put_on_record(self: &Arc<Self>, on_record: OnRecord) {
-        *lock(&self.on_record) = Some(on_record);
+        *self.on_record.lock() = Some(on_record);
         if let Some(server_sessions) = &self.server_sessions {
             let keeper: Weak<Self> = Arc::downgrade(self);
             server_sessions.put_on_record(keeper);
@@ -168,7 +169,7 @@ impl Session {
     /// state; a failed write is repeated with the next request. One write runs at a time for all
     /// callers that wait for it, so an older state never replaces a newer one.
     pub(crate) async fn write_record(&self) -> bool {
-        let Some(writes) = lock(&self.on_record).as_ref().map(OnRecord::writes) else {
+        let Some(writes) = self.on_record.lock().as_ref().map(OnRecord::writes) else {
             return false;
         };
         match writes.turn().await {
@@ -183,14 +184,16 @@ impl Session {
 
     async fn write_record_now(&self) -> bool {
         let changes = self.server_session_changes();
-        let written = lock(&self.on_record)
+        let written = self
+            .on_record
+            .lock()
             .as_ref()
             .and_then(|on_record| on_record.written(self));
         let Some((archive, name, record)) = written else {
             return false;
         };
         let is_written = archive.records.write(&name, &record).await;
-        let is_move_unknown = match &mut *lock(&self.on_record) {
+        let is_move_unknown = match &mut *self.on_record.lock() {
             Some(on_record) if is_written => {
                 on_record.has_changes(changes);
                 false
@@ -235,7 +238,8 @@ impl Session {
 
     /// Whether another replica may have taken over the session, or its record may be missing.
     pub(crate) fn is_doubtful(&self) -> bool {
-        lock(&self.on_record)
+        self.on_record
+            .lock()
             .as_ref()
             .is_some_and(|on_record| on_record.doubtful().is_some())
     }
@@ -251,7 +255,7 @@ impl Session {
     /// over while this one was disconnected. Writes the record if it may be missing.
     pub(crate) async fn is_kept(&self) -> bool {
         let (doubtful, is_outdated) = {
-            let on_record = lock(&self.on_record);
+            let on_record = self.on_record.lock();
             let is_outdated =
                 |on_record: &OnRecord| on_record.is_outdated(self.server_session_changes());
             (
@@ -267,7 +271,8 @@ impl Session {
         };
         match archive.records.is_kept(&name).await {
             Some(true) => {
-                lock(&self.on_record)
+                self.on_record
+                    .lock()
                     .iter_mut()
                     .for_each(|on_record| on_record.confirm(mark));
                 self.write_record().await;
@@ -290,7 +295,7 @@ impl Session {
 
     /// Drops the record: other replicas may now use the server sessions.
     fn no_longer_on_record(&self) -> Option<OnRecord> {
-        let on_record = lock(&self.on_record).take()?;
+        let on_record = self.on_record.lock().take()?;
         self.server_sessions
             .iter()
             .for_each(|sessions| sessions.leave());
@@ -299,7 +304,7 @@ impl Session {
 
     /// Extends the record's lifetime.
     pub(crate) fn prolong_record(&self) {
-        lock(&self.on_record).iter_mut().for_each(OnRecord::prolong);
+        self.on_record.lock().iter_mut().for_each(OnRecord::prolong);
     }
 
     /// Releases the record once; from then on other replicas may claim the session.
@@ -338,25 +343,27 @@ impl Session {
     pub(crate) fn note_subscription(&self, uri: &str, params: usize) -> Result<bool, Spent> {
         let bytes = SUBSCRIPTION + 4 * uri.len() + 2 * params.min(KEPT_PARAMS);
         let memory = self.memory.another(bytes)?;
-        Ok(lock(&self.subscriptions)
+        Ok(self
+            .subscriptions
+            .lock()
             .insert(uri.to_owned(), memory)
             .is_none())
     }
 
     /// Notes that the client is not subscribed to a resource.
     pub(crate) fn forget_subscription(&self, uri: &str) {
-        lock(&self.subscriptions).remove(uri);
+        self.subscriptions.lock().remove(uri);
     }
 
     /// Whether a subscription of the client to this resource is noted.
     pub(crate) fn has_subscription(&self, uri: &str) -> bool {
-        lock(&self.subscriptions).contains_key(uri)
+        self.subscriptions.lock().contains_key(uri)
     }
 
     /// The resources that the client has subscribed to, as far as a record has room for them.
     pub(crate) fn subscriptions(&self) -> Vec<String> {
         let mut room = MOST_SUBSCRIBED;
-        let subscriptions = lock(&self.subscriptions);
+        let subscriptions = self.subscriptions.lock();
         let uris = subscriptions.keys();
         let fitting = uris.take_while(|uri| {
             let rest = room.checked_sub(uri.len());
@@ -373,7 +380,7 @@ impl Session {
 
     /// Counts the session in the metrics until it ends.
     pub(crate) fn count(&self, telemetry: &Telemetry, network: Network) {
-        *lock(&self.counted) = Some(SessionCount::new(telemetry, self.revision(), network));
+        *self.counted.lock() = Some(SessionCount::new(telemetry, self.revision(), network));
     }
 
     /// The principal that opened the session, at its endpoint.
@@ -423,11 +430,11 @@ impl Session {
 
     /// The level set with `logging/setLevel`, if any.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
-        *lock(&self.log_level)
+        *self.log_level.lock()
     }
 
     pub(crate) fn set_log_level(&self, level: Option<LogLevel>) {
-        *lock(&self.log_level) = level;
+        *self.log_level.lock() = level;
     }
 
     /// Adds a server's request; returns its number and the message to send. `None` if the client
@@ -452,14 +459,14 @@ impl Session {
 
     /// Cancels all running requests. Some may still finish after this.
     pub(crate) fn end(&self) {
-        drop(lock(&self.counted).take());
-        if let Some(on_record) = lock(&self.on_record).take() {
+        drop(self.counted.lock().take());
+        if let Some(on_record) = self.on_record.lock().take() {
             let is_ours = on_record.forget();
             self.server_sessions
                 .iter()
                 .for_each(|sessions| sessions.end(is_ours.clone()));
         }
-        lock(&self.subscriptions).clear();
+        self.subscriptions.lock().clear();
         self.running.cancel_all();
     }
 
@@ -477,7 +484,7 @@ impl Session {
                 .with_server_sessions(self.server_sessions.clone()),
             peer: peer.clone(),
             address: None,
-            era: ClientEra::Legacy,
+            era: Era::Legacy,
             client_info: initialize.client_info.clone(),
             capabilities: initialize.capabilities.clone(),
             log_level: self.log_level(),
@@ -493,13 +500,13 @@ impl Session {
 
     /// The time since which the session has no request; `None` if it has one now.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let usage = lock(&self.usage);
+        let usage = self.usage.lock();
         (usage.guards == 0).then_some(usage.last)
     }
 
     /// The time at which the session last had no request.
     pub(crate) fn last_unused(&self) -> Instant {
-        lock(&self.usage).last
+        self.usage.lock().last
     }
 }
 
@@ -511,7 +518,7 @@ impl SessionKeeper for Session {
     }
 
     fn keeps(&self) -> Keeping<'_, bool> {
-        let asked = lock(&self.on_record).as_ref().map(OnRecord::named);
+        let asked = self.on_record.lock().as_ref().map(OnRecord::named);
         Box::pin(async move {
             match asked {
                 Some((archive, name)) => archive.records.is_kept(&name).await == Some(true),
@@ -532,7 +539,7 @@ pub(crate) struct SessionGuard(Arc<Session>);
 
 impl SessionGuard {
     pub(crate) fn new(session: &Arc<Session>) -> Self {
-        lock(&session.usage).guards += 1;
+        session.usage.lock().guards += 1;
         Self(Arc::clone(session))
     }
 }
@@ -553,17 +560,12 @@ impl std::ops::Deref for SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let mut usage = lock(&self.0.usage);
+        let mut usage = self.0.usage.lock();
         usage.guards = usage.guards.saturating_sub(1);
         if usage.guards == 0 {
             usage.last = Instant::now();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code under these locks can panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -609,9 +611,9 @@ mod tests {
         for opened in opened {
             opened.await;
         }
-        assert_eq!(*lock(&records.written), 2);
+        assert_eq!(*records.written.lock(), 2);
         assert!(session.is_kept().await);
-        assert_eq!(*lock(&records.written), 2, "all of them are on record");
+        assert_eq!(*records.written.lock(), 2, "all of them are on record");
     }
 
     #[tokio::test]
@@ -627,7 +629,7 @@ mod tests {
         drop(writes);
         drop(closed);
         waits.await;
-        assert_eq!(*lock(&records.written), 1);
+        assert_eq!(*records.written.lock(), 1);
     }
 
     /// The next replica would repeat this one's request numbers in server sessions whose record
@@ -642,7 +644,7 @@ mod tests {
             };
             let session = Arc::new(ListenCore::refusing().session().continuing(archived));
             session.put_on_record(archive(&records).of("id"));
-            *lock(&records.is_away) = is_away;
+            *records.is_away.lock() = is_away;
             assert!(at(&session, "server").is_waiting());
             assert!(session.is_kept().await);
             assert_eq!(at(&session, "server").is_waiting(), !is_away);
@@ -660,10 +662,10 @@ mod tests {
         let records = Arc::new(Records::default());
         let (session, at) = at_a_server(&records).await;
         assert!(session.is_kept().await);
-        assert_eq!(*lock(&records.written), 1);
+        assert_eq!(*records.written.lock(), 1);
         at.ended("s");
         assert!(session.is_kept().await && session.is_kept().await);
-        assert_eq!(*lock(&records.written), 2);
+        assert_eq!(*records.written.lock(), 2);
         at.ended("s");
         assert!(
             session.leave_record().unwrap().record.is_none(),
@@ -678,12 +680,12 @@ mod tests {
             let records = Arc::new(Records::default());
             let (session, at) = at_a_server(&records).await;
             assert!(at.may_end().await);
-            *lock(&records.is_taken) = is_taken;
+            *records.is_taken.lock() = is_taken;
             assert_eq!(at.may_end().await, !is_taken);
             session.end();
             assert_eq!(at.may_end().await, !is_taken);
             let (session, at) = at_a_server(&records).await;
-            *lock(&records.is_taken) = !is_taken;
+            *records.is_taken.lock() = !is_taken;
             assert_eq!(
                 (session.is_kept().await, session.is_kept().await),
                 (is_taken, is_taken)

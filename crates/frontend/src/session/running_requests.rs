@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_canonical::SessionRequest;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::Kind;
+use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::oneshot;
 
@@ -62,7 +63,7 @@ impl RunningRequests {
 
     fn enter(self: &Arc<Self>, id: &Json, request: Option<Arc<SessionRequest>>) -> Cancellation {
         let (cancel, cancelled) = oneshot::channel();
-        let key = self.lock().insert(Entry {
+        let key = self.0.lock().insert(Entry {
             id: id.clone(),
             request,
             cancel: Some(cancel),
@@ -76,7 +77,7 @@ impl RunningRequests {
 
     /// The number of requests.
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     /// Cancels the request with this id. An unknown id is no error, since the request may just have
@@ -107,7 +108,7 @@ impl RunningRequests {
                 own.is_some_and(|own| RequestId::of(own) == RequestId::of(given))
             })
         };
-        let requests = self.lock();
+        let requests = self.0.lock();
         let mut found = requests.iter().filter_map(|(_, entry)| {
             let request = entry.request.as_ref()?;
             (is_same(Some(&entry.id), id) && is_same(request.progress_token(), token))
@@ -123,15 +124,11 @@ impl RunningRequests {
     }
 
     fn cancel_where(&self, is_meant: impl Fn(&Entry) -> bool) {
-        let mut requests = self.lock();
+        let mut requests = self.0.lock();
         for (_, entry) in requests.iter_mut().filter(|(_, entry)| is_meant(entry)) {
             // An error means that the request has just ended.
             entry.cancel.take().map(|cancel| cancel.send(()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slab<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,7 +153,7 @@ impl Future for Cancellation {
 impl Drop for Cancellation {
     fn drop(&mut self) {
         // The entry is dropped without the lock.
-        let _entry = self.requests.lock().try_remove(self.key);
+        let _entry = self.requests.0.lock().try_remove(self.key);
     }
 }
 

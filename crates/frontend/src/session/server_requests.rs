@@ -4,7 +4,6 @@
 //! to another.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use fanlight_canonical::{ClientNotices, ServerRequest};
@@ -12,6 +11,7 @@ use fanlight_protocol::json::{Edits, ObjectBuilder};
 use fanlight_protocol::message::{notification_text, request_text};
 use fanlight_protocol::{Json, Method, Notification, Response, meta};
 use fanlight_telemetry::{ClientSpan, Departure, Target};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 const PREFIX: &str = "fanlight-";
@@ -49,7 +49,7 @@ impl ServerRequests {
     /// Adds a request; returns its number and the message to send. `None` at the limit; the server
     /// then gets the error that the client cannot be asked.
     pub(crate) fn open(&self, request: ServerRequest) -> Option<(u64, Json)> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.open.len() >= self.limit {
             // Drop requests whose calls have ended; their servers no longer wait.
             table.open.retain(|_, open| !open.answer.is_closed());
@@ -98,12 +98,12 @@ impl ServerRequests {
 
     /// The number of open requests.
     pub(crate) fn count(&self) -> usize {
-        self.lock().open.len()
+        self.table.lock().open.len()
     }
 
     /// Redirects the answer to a request that is still open.
     pub(crate) fn pass_to(&self, number: u64, answer: oneshot::Sender<Response>) {
-        if let Some(open) = self.lock().open.get_mut(&number) {
+        if let Some(open) = self.table.lock().open.get_mut(&number) {
             open.answer = answer;
         }
     }
@@ -111,7 +111,8 @@ impl ServerRequests {
     /// Passes a client's answer to the waiting server. An answer without an open request is
     /// ignored, since the request may just have been withdrawn.
     pub(crate) fn answer(&self, response: Response) {
-        let answered = number(&response.id()).and_then(|number| self.lock().open.remove(&number));
+        let answered =
+            number(&response.id()).and_then(|number| self.table.lock().open.remove(&number));
         match answered {
             Some(Open {
                 answer,
@@ -129,7 +130,7 @@ impl ServerRequests {
     /// Passes a client's notification to the server whose open request it names. `id` is also the
     /// request's progress token. A notification without a matching request is dropped.
     pub(crate) fn notify(&self, id: &Json, notification: &Notification) {
-        let table = self.lock();
+        let table = self.table.lock();
         let notices = number(id).and_then(|number| table.open.get(&number)?.notices.as_ref());
         if notices.is_none_or(|notices| notices.try_send(Box::new(notification.clone())).is_err()) {
             tracing::debug!(method = %notification.method, "notification of a client dropped: its request takes none");
@@ -145,7 +146,7 @@ impl ServerRequests {
     /// waiting. The error means that the server no longer waits: it is the notification that
     /// withdraws the request.
     pub(crate) fn poll_open(&self, number: u64, cx: &mut Context<'_>) -> Result<bool, Json> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(open) = table.open.get_mut(&number) else {
             return Ok(false);
         };
@@ -158,11 +159,11 @@ impl ServerRequests {
 
     /// Withdraws a request; returns the notification for the client if it was still open.
     pub(crate) fn withdraw(&self, number: u64) -> Option<Json> {
-        self.lock().open.remove(&number).map(|_| cancelled(number))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table
+            .lock()
+            .open
+            .remove(&number)
+            .map(|_| cancelled(number))
     }
 }
 

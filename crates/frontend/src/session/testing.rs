@@ -2,8 +2,9 @@
 //! and counts ended sessions; the records need no store.
 
 use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+
 use std::time::Duration;
 
 use fanlight_canonical::identity::{Identity, Scopes};
@@ -15,10 +16,11 @@ use fanlight_gateway::Gateway;
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::seal::Keys;
 use fanlight_protocol::{Json, Response, Revision, RpcError};
+use parking_lot::Mutex;
 use tokio::sync::{RwLock, watch};
 
 use super::archive::SessionArchive;
-use super::{Session, SessionRecord, lock};
+use super::{Session, SessionRecord};
 use crate::eras::legacy::InitializeParams;
 use crate::memory::ByteBudget;
 use crate::session_records::{Claimed, Mark, Recorded, Released, SessionRecords};
@@ -173,8 +175,8 @@ impl SessionRecords for Records {
     fn write<'a>(&'a self, _: &'a str, _: &'a str) -> Recorded<'a, bool> {
         Box::pin(async move {
             drop(self.gate.read().await);
-            *lock(&self.written) += 1;
-            !*lock(&self.is_away)
+            *self.written.lock() += 1;
+            !*self.is_away.lock()
         })
     }
     fn claim<'a>(&'a self, _: &'a str, _: ProcessRun, _: bool) -> Recorded<'a, Claimed> {
@@ -182,7 +184,7 @@ impl SessionRecords for Records {
     }
     fn is_kept<'a>(&'a self, _: &'a str) -> Recorded<'a, Option<bool>> {
         Box::pin(ready(
-            Some(!*lock(&self.is_taken)).filter(|_| !*lock(&self.is_away)),
+            Some(!*self.is_taken.lock()).filter(|_| !*self.is_away.lock()),
         ))
     }
     fn release(&self, _: Vec<Released>) -> Recorded<'_, ()> {
@@ -193,10 +195,10 @@ impl SessionRecords for Records {
         Duration::MAX
     }
     fn forget(&self, _: &str) -> watch::Receiver<Option<bool>> {
-        watch::channel(Some(!*lock(&self.is_taken))).1
+        watch::channel(Some(!*self.is_taken.lock())).1
     }
     fn mark(&self) -> Option<Mark> {
-        Some((1, u64::from(*lock(&self.is_taken))))
+        Some((1, u64::from(*self.is_taken.lock())))
     }
 }
 

@@ -2,13 +2,14 @@
 //! other keeps messages outside of calls while no stream carries them.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::replay::{ReplayLimits, to_event};
-use super::{Calls, SessionStreams, StreamPolicy, lock, no_calls};
+use super::{Calls, SessionStreams, StreamPolicy, no_calls};
 use crate::call::{Answer, ResponseItem};
 
 /// Polls the calls on stream `number` and keeps their events, until the client resumes the stream
@@ -46,15 +47,15 @@ fn poll_drive(
     calls: &Mutex<Box<Calls>>,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    let mut calls = lock(calls);
+    let mut calls = calls.lock();
     loop {
-        match streams.state().streams.get_mut(&number) {
+        match streams.state.lock().streams.get_mut(&number) {
             Some(stream) if stream.reader == 0 => stream.waker = Some(cx.waker().clone()),
             // The client has resumed the stream, or the session has ended.
             _ => return Poll::Ready(()),
         }
         let item = ready!(calls.poll_next(cx));
-        let mut state = streams.state();
+        let mut state = streams.state.lock();
         let (text, ending) = match item {
             None => {
                 state.finish(number);
@@ -77,8 +78,8 @@ fn poll_drive(
 }
 
 fn abandon(streams: &SessionStreams, number: u64, calls: &Mutex<Box<Calls>>) {
-    let mut calls = lock(calls);
-    let mut state = streams.state();
+    let mut calls = calls.lock();
+    let mut state = streams.state.lock();
     if state
         .streams
         .get(&number)
@@ -95,7 +96,7 @@ fn abandon(streams: &SessionStreams, number: u64, calls: &Mutex<Box<Calls>>) {
 
 /// Reads messages outside of calls into the mailbox until a stream carries them.
 pub(super) fn keep_notifications(streams: &Arc<SessionStreams>, policy: &StreamPolicy) {
-    let mut state = streams.state();
+    let mut state = streams.state.lock();
     if state.is_kept || state.ended || state.hung_up || !state.listeners.is_empty() {
         return;
     }
@@ -111,8 +112,8 @@ pub(super) fn keep_notifications(streams: &Arc<SessionStreams>, policy: &StreamP
 }
 
 fn poll_keep(streams: &SessionStreams, cx: &mut Context<'_>) -> Poll<()> {
-    let mut notifications = streams.notifications();
-    let mut state = streams.state();
+    let mut notifications = streams.notifications.lock();
+    let mut state = streams.state.lock();
     if state.ended || state.hung_up || !state.listeners.is_empty() {
         state.is_kept = false;
         return Poll::Ready(());

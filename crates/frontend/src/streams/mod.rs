@@ -20,7 +20,7 @@ mod sessions;
 
 use fanlight_gateway::Gateway;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use fanlight_canonical::StreamSignal;
 use fanlight_protocol::seal::Tag;
 use fanlight_protocol::{Json, Revision};
 use fanlight_telemetry::clients::SessionView;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -150,15 +151,15 @@ impl SessionStreams {
 
     /// Sets the tag of the session's event ids; called before the first event.
     fn set_event_tag(&self, tag: Tag) {
-        self.state().tag = tag;
+        self.state.lock().tag = tag;
     }
 
     /// Begins to listen to messages outside of calls, if not done yet. The result is cancelled once
     /// the core has answered. The caller must ensure that the messages are read.
     pub(crate) fn begin_listening(&self, core: &Arc<Gateway>) -> Option<CancellationToken> {
-        let mut notifications = self.notifications();
+        let mut notifications = self.notifications.lock();
         // Checked under the lock that `end` takes after setting `ended`.
-        if self.state().ended {
+        if self.state.lock().ended {
             None
         } else {
             notifications.begin(core, &self.session, &self.settings)
@@ -172,7 +173,7 @@ impl SessionStreams {
         core: &Arc<Gateway>,
         policy: &StreamPolicy,
     ) -> Option<CancellationToken> {
-        if self.state().hung_up {
+        if self.state.lock().hung_up {
             return None;
         }
         let opened = self.begin_listening(core)?;
@@ -182,15 +183,15 @@ impl SessionStreams {
 
     /// Makes the caller the reader of messages outside of calls; false if there is another.
     pub(crate) fn claim_notifications(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         !state.ended && !std::mem::replace(&mut state.is_kept, true)
     }
 
     /// The next message outside of calls, for the connection that reads them; `None` after the
     /// session's end.
     pub(crate) fn poll_notification(&self, cx: &mut Context<'_>) -> Poll<Option<Json>> {
-        let mut notifications = self.notifications();
-        let mut state = self.state();
+        let mut notifications = self.notifications.lock();
+        let mut state = self.state.lock();
         if state.ended {
             return Poll::Ready(None);
         }
@@ -201,7 +202,7 @@ impl SessionStreams {
 
     /// Ends all streams and listening. Some requests may still finish after this.
     pub(crate) fn end_streams(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.ended = true;
         let streams = std::mem::take(&mut state.streams);
         let replay = std::mem::take(&mut state.replay);
@@ -213,7 +214,7 @@ impl SessionStreams {
             .chain(keeper)
             .for_each(Waker::wake);
         drop(replay);
-        self.notifications().end(&self.session);
+        self.notifications.lock().end(&self.session);
     }
 
     /// Ends the session: cancels its requests and ends its streams.
@@ -224,7 +225,7 @@ impl SessionStreams {
 
     /// Ends the GET streams.
     pub(crate) fn hang_up(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.hung_up = true;
         let get_streams = state
             .streams
@@ -240,7 +241,7 @@ impl SessionStreams {
 
     /// Removes streams without a reader for `resume` and without a running call.
     fn sweep(&self, resume: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State {
             streams, replay, ..
         } = &mut *state;
@@ -255,7 +256,8 @@ impl SessionStreams {
 
     /// The number of streams with a reader. Streams that the client may still resume do not count.
     fn open_count(&self) -> usize {
-        self.state()
+        self.state
+            .lock()
             .streams
             .values()
             .filter(|stream| stream.reader != 0)
@@ -277,17 +279,6 @@ impl SessionStreams {
             streams: self.open_count(),
             idle: None,
         }
-    }
-
-    fn notifications(&self) -> MutexGuard<'_, NotificationStream> {
-        self.notifications
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code under this lock can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -389,10 +380,6 @@ impl State {
 /// An empty set of calls.
 fn no_calls() -> Box<Calls> {
     Box::new(Responses::default())
-}
-
-fn lock(calls: &Mutex<Box<Calls>>) -> MutexGuard<'_, Box<Calls>> {
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

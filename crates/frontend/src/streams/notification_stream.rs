@@ -5,8 +5,6 @@
 //! mailbox.
 //!
 //! Source: 2025-11-25 basic/transports, Listening for Messages from the Server.
-
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -17,6 +15,7 @@ use fanlight_canonical::{
 use fanlight_gateway::Gateway;
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
+use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +27,7 @@ use crate::eras::notifications::{self, LogGate};
 use crate::session::Session;
 use crate::settings::FrontendSettings;
 
-type Opening = Pin<Box<dyn Future<Output = Listening> + Send>>;
+type Opening = BoxFuture<'static, Listening>;
 
 /// The messages to one client outside of calls.
 #[derive(Default)]

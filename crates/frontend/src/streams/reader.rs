@@ -1,19 +1,20 @@
 //! One reader of a stream.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use fanlight_canonical::StreamSignal;
 use fanlight_protocol::Revision;
 use fanlight_protocol::seal::Tag;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::replay::{Event, to_event};
 use super::{
     ActiveSession, Calls, Content, EventId, State, StreamPolicy, background, is_pausable,
-    is_resumable, lock,
+    is_resumable,
 };
 use crate::call::{Answer, ResponseItem};
 use crate::trace::Ending;
@@ -68,7 +69,7 @@ impl StreamReader {
     }
 
     fn open(session: ActiveSession, policy: &Arc<StreamPolicy>, content: Content) -> Self {
-        let mut state = session.state();
+        let mut state = session.state.lock();
         let (stream, tag) = (state.open(content.clone(), policy.replay.events), state.tag);
         drop(state);
         Self {
@@ -89,7 +90,7 @@ impl StreamReader {
         policy: &Arc<StreamPolicy>,
         id: EventId,
     ) -> Option<Self> {
-        let (reader, content) = session.state().resume(id)?;
+        let (reader, content) = session.state.lock().resume(id)?;
         let EventId {
             stream,
             position,
@@ -134,7 +135,7 @@ impl StreamReader {
         match &self.content {
             Content::Calls(calls) => {
                 let calls = Arc::clone(calls);
-                let mut calls = lock(&calls);
+                let mut calls = calls.lock();
                 self.poll_calls(&mut **calls, cx)
             }
             Content::Notifications => self.poll_notifications(cx),
@@ -155,11 +156,11 @@ impl StreamReader {
             }
             match ready!(calls.poll_next(cx)) {
                 None => {
-                    self.session.state().finish(self.stream);
+                    self.session.state.lock().finish(self.stream);
                     return Poll::Ready(None);
                 }
                 Some(ResponseItem::Stream(signal)) => {
-                    self.session.state().paused(self.stream, &signal);
+                    self.session.state.lock().paused(self.stream, &signal);
                     if matches!(signal, StreamSignal::Paused { .. }) && is_pausable(self.revision())
                     {
                         return Poll::Ready(Some(ResponseItem::Stream(signal)));
@@ -185,7 +186,7 @@ impl StreamReader {
         cx: &mut Context<'_>,
     ) -> Poll<Option<ResponseItem<Read, Read>>> {
         let streams = Arc::clone(&self.session);
-        let mut notifications = streams.notifications();
+        let mut notifications = streams.notifications.lock();
         match self.look_up(cx.waker()) {
             Next::End => Poll::Ready(None),
             Next::Replay(event) => Poll::Ready(Some(self.replayed(event))),
@@ -211,7 +212,7 @@ impl StreamReader {
 
     /// Finds the next step. Registers `waker` if the reader has to wait.
     fn look_up(&self, waker: &Waker) -> Next {
-        let mut state = self.session.state();
+        let mut state = self.session.state.lock();
         let State {
             replay,
             streams,
@@ -269,7 +270,7 @@ impl StreamReader {
                 ending,
             });
         }
-        let mut state = self.session.state();
+        let mut state = self.session.state.lock();
         let is_read = state
             .streams
             .get(&self.stream)
@@ -306,7 +307,7 @@ impl StreamReader {
 impl Drop for StreamReader {
     fn drop(&mut self) {
         let streams = Arc::clone(&self.session);
-        let mut state = streams.state();
+        let mut state = streams.state.lock();
         let Some(stream) = state
             .streams
             .get_mut(&self.stream)

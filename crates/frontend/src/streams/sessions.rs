@@ -3,12 +3,13 @@
 //! A session ends by DELETE, after too long without a request, to make room for a new one, or with
 //! its listener. There is no task per session: the listener sweeps.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{HandleKind, HandleSeal, Holder, Keeper, Peer};
 use fanlight_fair::{Candidate, Rule};
 use fanlight_telemetry::clients::SessionView;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::SessionStreams;
@@ -108,7 +109,7 @@ impl Sessions {
             self.handles
                 .tag(HandleKind::Event, &of, session.session.holder()),
         );
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let mut ended = Vec::new();
         if table.len() >= self.limit {
             ended = make_space(&mut table, self.limit, self.idle, session.session.peer())?;
@@ -130,7 +131,7 @@ impl Sessions {
 
     /// Removes a session that another run has taken over, unless this run has taken it back since.
     pub(crate) fn lose(&self, id: &str, session: &Arc<SessionStreams>) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let is_it = table
             .get(id)
             .is_some_and(|entry| Arc::ptr_eq(&entry.0, session));
@@ -141,7 +142,7 @@ impl Sessions {
 
     /// The sessions with server sessions that other runs may have taken over.
     pub(crate) fn doubtful_at_servers(&self) -> Vec<(Box<str>, Arc<SessionStreams>)> {
-        let table = self.lock();
+        let table = self.table.lock();
         let is_asked_about = |session: &Session| session.is_at_servers() && session.is_doubtful();
         let doubtful = table
             .iter()
@@ -163,7 +164,7 @@ impl Sessions {
     /// The session of `holder` with this id, or its keeper if that is not this process. The session
     /// does not expire while the result lives.
     pub(crate) fn enter(&self, id: &str, holder: &Holder) -> Result<ActiveSession, Keeper> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let entry = table
             .get(id)
             .filter(|entry| entry.0.session.belongs_to(holder));
@@ -181,7 +182,7 @@ impl Sessions {
 
     /// Ends the session of `holder` with this id and cancels its requests.
     pub(crate) fn end(&self, id: &str, holder: &Holder) -> Result<(), Keeper> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let belongs = table
             .get(id)
             .is_some_and(|entry| entry.0.session.belongs_to(holder));
@@ -196,7 +197,7 @@ impl Sessions {
     /// Ends the session with this digest, as shown to operators, and cancels its requests. Returns
     /// whether it existed.
     pub(crate) fn end_shown(&self, digest: &str) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let id = table
             .iter()
             .map(|(id, _)| id)
@@ -210,6 +211,7 @@ impl Sessions {
     /// Ends expired sessions. In the others, removes streams without a reader for `resume`.
     pub(crate) fn sweep(&self, resume: Duration) {
         let ended = self
+            .table
             .lock()
             .remove_if(|_, entry| entry.is_expired(self.idle));
         drop(ended);
@@ -221,7 +223,7 @@ impl Sessions {
 
     /// Ends every session.
     pub(crate) fn end_all(&self) {
-        let ended: Vec<_> = self.lock().take_all().collect();
+        let ended: Vec<_> = self.table.lock().take_all().collect();
         drop(ended);
     }
 
@@ -244,6 +246,7 @@ impl Sessions {
     /// All sessions, for operators.
     pub(crate) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> = self
+            .table
             .lock()
             .iter()
             .map(|(id, entry)| (id.clone(), Arc::clone(&entry.0)))
@@ -256,15 +259,11 @@ impl Sessions {
     }
 
     fn all(&self) -> Vec<Arc<SessionStreams>> {
-        self.lock()
+        self.table
+            .lock()
             .values()
             .map(|entry| Arc::clone(&entry.0))
             .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // No code under this lock can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

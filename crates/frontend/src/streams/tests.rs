@@ -66,22 +66,22 @@ async fn stream_without_a_reader_is_forgotten_in_time() {
     let streams = SessionStreams::new(core.session(), &Arc::default());
     let limits = ReplayLimits::new(10, 100, 100);
     let leave = |number: u64, over: bool| {
-        let mut state = streams.state();
+        let mut state = streams.state.lock();
         append(&mut state, number, &limits);
         let stream = state.streams.get_mut(&number).unwrap();
         (stream.reader, stream.over, stream.left) = (0, over, Instant::now());
     };
     let [read, running, over, get] = [calls(), calls(), calls(), Content::Notifications]
-        .map(|content| streams.state().open(content, 10));
+        .map(|content| streams.state.lock().open(content, 10));
     leave(running, false);
     leave(over, true);
     leave(get, false);
     streams.sweep(RESUME);
     assert_eq!(streams.open_count(), 1);
-    assert_eq!(streams.state().streams.len(), 4);
+    assert_eq!(streams.state.lock().streams.len(), 4);
     tokio::time::advance(RESUME).await;
     streams.sweep(RESUME);
-    let state = streams.state();
+    let state = streams.state.lock();
     assert_eq!(
         state.streams.keys().copied().collect::<Vec<_>>(),
         [read, running]
@@ -123,8 +123,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
         ListenCore::new(move |listen| {
             // While the first reader waits for a message, its client resumes the stream elsewhere.
             let session = session.get().unwrap().clone();
-            *successor.lock().unwrap() =
-                StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
+            *successor.lock() = StreamReader::resume(session, &policy(SMALL), id(true, 1, 0));
             let _ = listen
                 .messages
                 .try_send(ServerMessage::Notification(Notification::new(
@@ -139,7 +138,7 @@ async fn event_read_by_a_replaced_reader_goes_to_the_new_one() {
     let mut first = StreamReader::notifications(active.clone(), &policy(SMALL));
     active.begin_listening(&core).unwrap();
     assert!(poll_fn(|cx| first.poll_next(cx)).await.is_none());
-    let mut second = successor.lock().unwrap().take().unwrap();
+    let mut second = successor.lock().take().unwrap();
     match poll_fn(|cx| second.poll_next(cx)).await {
         Some(ResponseItem::Message(Read {
             id: Some(at),

@@ -1,11 +1,10 @@
 //! The entries of suspended calls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use fanlight_canonical::Peer;
 use fanlight_fair::{Rule, Table};
 use fanlight_protocol::{RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::request_state::SuspendedId;
@@ -48,11 +47,6 @@ impl SuspendedEntries {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table<Peer, SuspendedId, Entry>> {
-        // No code under this lock can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an entry for a call of `peer`; returns the call that lost its entry to make room, if
     /// any. At the limit, ends the longest suspended call of the peer with the most, unless that is the
     /// new call's peer.
@@ -61,7 +55,7 @@ impl SuspendedEntries {
         id: SuspendedId,
         peer: &Peer,
     ) -> Result<Option<SuspendedId>, TooMany> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let is_full = table.len() >= self.limit;
         let mut fits = self.per_peer == 0 || table.count(peer) < self.per_peer;
         let mut ended = None;
@@ -93,7 +87,7 @@ impl SuspendedEntries {
     /// Marks the call as suspended; returns how often it has been so far. `None` if it has no
     /// entry.
     pub(super) fn suspend(&self, id: &SuspendedId, new: Waiting) -> Option<u32> {
-        self.lock().get_mut(id).map(|entry| {
+        self.table.lock().get_mut(id).map(|entry| {
             entry.round += 1;
             entry.waiting = Some(new);
             entry.round
@@ -102,7 +96,7 @@ impl SuspendedEntries {
 
     /// Marks the call as resumed from its suspension number `round`. This succeeds once per round.
     pub(super) fn resume(&self, id: &SuspendedId, round: u32) -> Result<(), RpcError> {
-        match self.lock().get_mut(id) {
+        match self.table.lock().get_mut(id) {
             Some(entry) if entry.round == round => {
                 entry.waiting.take().map(drop).ok_or_else(replayed)
             }
@@ -113,17 +107,18 @@ impl SuspendedEntries {
 
     /// Whether the call has an entry, so it has not ended.
     pub(super) fn has(&self, id: &SuspendedId) -> bool {
-        self.lock().get(id).is_some()
+        self.table.lock().get(id).is_some()
     }
 
     /// Removes a call's entry after its end.
     pub(super) fn remove(&self, id: &SuspendedId) {
-        self.lock().remove(id);
+        self.table.lock().remove(id);
     }
 
     /// The number of suspended calls.
     pub(super) fn count(&self) -> usize {
-        self.lock()
+        self.table
+            .lock()
             .values()
             .filter(|entry| entry.waiting.is_some())
             .count()
@@ -143,7 +138,7 @@ impl SuspendedEntries {
                 left: waiting.until.saturating_duration_since(now),
             })
         };
-        self.lock().values().filter_map(view).collect()
+        self.table.lock().values().filter_map(view).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_canonical::{Holder, Peer, ProcessRun};
@@ -17,6 +17,7 @@ use fanlight_protocol::input::{self, InputRequired, REQUEST_STATE};
 use fanlight_protocol::seal::KeyError;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use fanlight_telemetry::clients::SuspendedCallView;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -162,7 +163,10 @@ impl SuspendedCalls {
             return Err(call);
         };
         // Inserted before the call counts as suspended, so that whoever takes its entry can end it.
-        let before = self.waiting().insert(id, Resumable { hand_over, decided });
+        let before = self
+            .waiting
+            .lock()
+            .insert(id, Resumable { hand_over, decided });
         drop(before);
         let deadline = call.deadline(Instant::now() + self.settings.input_timeout);
         let (method, name, requests) = call.view();
@@ -244,7 +248,8 @@ impl SuspendedCalls {
         self.check(retry, &state.digest, state.expires)?;
         let answers = answers(retry.responses)?;
         let known = self
-            .waiting()
+            .waiting
+            .lock()
             .get(&state.id)
             .map(|waiting| Arc::clone(&waiting.decided));
         let Some(decided) = known else {
@@ -265,7 +270,8 @@ impl SuspendedCalls {
     ) -> Result<Box<SuspendedCall>, RpcError> {
         let WaitingCall { state, answers, .. } = waiting;
         self.store.resume(&state.id, state.round)?;
-        let Resumable { hand_over, .. } = self.waiting().remove(&state.id).ok_or_else(expired)?;
+        let Resumable { hand_over, .. } =
+            self.waiting.lock().remove(&state.id).ok_or_else(expired)?;
         let (call, handed_over) = oneshot::channel();
         hand_over.send(call).map_err(|_| expired())?;
         let mut call = handed_over.await.map_err(|_| expired())?;
@@ -382,14 +388,9 @@ impl SuspendedCalls {
 
     /// Ends the call with this id if it waits in this process.
     fn forget(&self, id: &SuspendedId) {
-        let waiting = self.waiting().remove(id);
+        let waiting = self.waiting.lock().remove(id);
         // Dropped without the lock.
         drop(waiting);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<SuspendedId, Resumable>> {
-        // No code under this lock can panic.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds since the Unix epoch, by the clock of tokio's timers.

@@ -1,9 +1,8 @@
 //! Approved calls whose servers have asked for input. The next round belongs to the same call and
 //! needs no new approval.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use fanlight_protocol::Json;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::approvals::answer::ApprovalLimits;
@@ -70,7 +69,7 @@ impl Rounds {
     /// The rounds that have not expired.
     fn lock(&self) -> MutexGuard<'_, Vec<Round>> {
         // Nothing that can panic runs under this lock.
-        let mut rounds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rounds = self.0.lock();
         let now = Instant::now();
         rounds.retain(|round| now < round.expires);
         rounds

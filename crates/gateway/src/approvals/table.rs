@@ -1,11 +1,12 @@
 //! The calls that wait for approval, and the answers of approvers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fanlight_protocol::Json;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -324,11 +325,7 @@ impl Approvals {
     /// The entries that have not expired.
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         // Nothing that can panic runs under this lock.
-        let mut entries = self
-            .0
-            .entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.entries.lock();
         let now = Instant::now();
         entries.retain(|_, entry| now < entry.expires);
         entries

@@ -1,13 +1,14 @@
 //! Notifies clients that a merged list has changed, at a limited rate.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
     CallContext, Endpoint, Interest, Listen, ServerMessage, ServerMessages, SessionKey,
 };
 use fanlight_protocol::Notification;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -300,7 +301,7 @@ impl Announcer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -5,9 +5,9 @@
 //! of the server has no lifetime (`ttlMs`; 2026-07-28 server/utilities/caching).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -48,10 +48,7 @@ impl Demand {
 
     /// Forgets the servers for which `is_there` is false.
     pub(super) fn retain(&self, is_there: impl Fn(BackendId) -> bool) {
-        self.untimed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|backend, _| is_there(*backend));
+        self.untimed.lock().retain(|backend, _| is_there(*backend));
     }
 
     /// Waits until Fanlight has to listen to the server.
@@ -85,12 +82,7 @@ impl Demand {
     }
 
     fn of(&self, backend: BackendId) -> Untimed {
-        self.untimed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(backend)
-            .or_default()
-            .clone()
+        self.untimed.lock().entry(backend).or_default().clone()
     }
 }
 

@@ -5,11 +5,11 @@
 //! lists.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fanlight_canonical::CallContext;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ObjectBuilder, union};
+use parking_lot::Mutex;
 
 /// The longest extension identifier, in bytes. No option: an identifier is a domain and a word.
 const LONGEST: usize = 128;
@@ -36,7 +36,7 @@ impl Default for ListCapabilities {
 impl ListCapabilities {
     /// The `ClientCapabilities` object.
     pub(super) fn current(&self) -> Json {
-        self.lock().capabilities.clone()
+        self.0.lock().capabilities.clone()
     }
 
     /// Adds the extensions of a client with these capabilities; returns whether any is new.
@@ -47,7 +47,7 @@ impl ListCapabilities {
         let Some(extensions) = client.get("extensions").filter(Json::is_object) else {
             return false;
         };
-        let mut declared = self.lock();
+        let mut declared = self.0.lock();
         let known = declared
             .capabilities
             .get("extensions")
@@ -72,10 +72,6 @@ impl ListCapabilities {
         added.member("extensions", &new.finish());
         declared.capabilities = union(&declared.capabilities, &added.finish());
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Declared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -40,14 +40,7 @@ enum Memory {
     },
 }
 
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ForAll(_) => "ForAll",
-            Self::ForOne { .. } => "ForOne",
-        })
-    }
-}
+fanlight_protocol::opaque!(Memory);
 
 /// The limit that a list exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,11 +35,12 @@ mod view;
 mod watch;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient, BackendState};
 use fanlight_protocol::Json;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub(crate) use describe::{all as describe_all, as_shown, only as describe_only};
@@ -242,7 +243,7 @@ impl Catalogue {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.state.lock())
     }
 }
 

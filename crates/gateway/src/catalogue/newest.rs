@@ -1,7 +1,7 @@
 //! Makes the newest snapshot of a list from its parts, keeps it if it has something new, and
 //! announces it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Endpoint;
@@ -66,7 +66,7 @@ impl Catalogue {
     /// [`Catalogue::merge`] of the catalogue's own parts. A principal's list also takes the common
     /// parts that are not private. Returns `None` if a part has not been read.
     fn merge_parts(&self, topology: &Arc<Topology>) -> Option<Arc<Snapshot>> {
-        let _one_at_a_time = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.merging.lock();
         let claiming: Vec<_> = match self.needs_claims(topology) {
             true => self
                 .claiming

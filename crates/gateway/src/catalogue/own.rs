@@ -10,7 +10,9 @@
 //! nothing of that reading.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::memory::ReaderMemory;
 use super::{Catalogue, ListKind, chained, of_kind};
@@ -89,7 +91,7 @@ impl OwnLists {
         kind: ListKind,
         all: &[Arc<Catalogue>; 5],
     ) -> Arc<Catalogue> {
-        let mut readers = self.lock();
+        let mut readers = self.readers.lock();
         readers.uses += 1;
         let used = readers.uses;
         if let Some(lists) = readers.lists.get_mut(reader) {
@@ -122,7 +124,8 @@ impl OwnLists {
 
     /// Calls `act` for each catalogue of each principal.
     pub(super) fn for_each(&self, act: impl Fn(&Catalogue)) {
-        self.lock()
+        self.readers
+            .lock()
             .lists
             .values()
             .flat_map(|lists| &lists.catalogues)
@@ -131,12 +134,8 @@ impl OwnLists {
 
     /// Drops the least recently used lists of a principal other than `reader`.
     fn evict_another(&self, reader: &Reader) -> bool {
-        let evicted = self.lock().remove_oldest(Some(reader));
+        let evicted = self.readers.lock().remove_oldest(Some(reader));
         evicted.is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Readers> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

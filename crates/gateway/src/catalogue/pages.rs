@@ -2,12 +2,13 @@
 //! each client.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::Holder;
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use crate::topology::BackendId;
 
@@ -76,12 +77,12 @@ impl Pages {
                 .filter(|page| page.end == end && page.ttl_left == ttl_left)?;
             Some(page.answer.clone())
         };
-        if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(answer) = kept(&self.kept.lock()) {
             return answer;
         }
         // Written without the lock, so two requests may write the same page.
         let answer = Response::from_result(&write()).cached();
-        let mut pages = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.kept.lock();
         let (most, largest) = self.most;
         if answer.body().bytes().len() > largest {
             return answer;
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(page(5, 59 * second), "\"5 59s\"");
         assert_eq!(written.get(), 3);
         (0..10 * KEPT).for_each(|start| drop(page(start, second)));
-        assert!(pages.kept.lock().unwrap().len() <= KEPT);
+        assert!(pages.kept.lock().len() <= KEPT);
     }
 
     #[test]

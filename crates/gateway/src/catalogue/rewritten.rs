@@ -111,7 +111,6 @@ impl Snapshot {
 impl Entry {
     /// Describes for operators what the configuration has changed of the entry; empty if nothing.
     /// Values of fixed arguments are left out, because they may be secrets.
-    #[must_use]
     pub fn changes(&self) -> Vec<String> {
         let mut changes = Vec::new();
         if self.rewritten.includes(Rewritten::NAME)

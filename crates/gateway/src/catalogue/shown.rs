@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::Rewritten;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use super::pages::Pages;
 use super::snapshot::Entry;
@@ -36,8 +37,7 @@ pub(super) struct ShownByRights(Mutex<HashMap<u64, Arc<Shown>, RandomState>>);
 impl ShownByRights {
     /// The visible part for these rights, either kept or made by `new`.
     pub(super) fn get_or(&self, rights: u64, new: impl FnOnce() -> Arc<Shown>) -> Arc<Shown> {
-        // Nothing that can panic runs under this lock.
-        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = || self.0.lock();
         if let Some(shown) = kept().get(&rights) {
             return Arc::clone(shown);
         }

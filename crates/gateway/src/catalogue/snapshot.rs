@@ -337,7 +337,6 @@ pub struct InvalidEntry {
 
 impl InvalidEntry {
     /// The server's own name or URI of the entry, if it has one.
-    #[must_use]
     pub fn name(&self) -> Option<String> {
         Some(self.entry.original.as_ref()?.as_str()?.into_owned())
     }

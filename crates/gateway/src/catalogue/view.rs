@@ -312,7 +312,6 @@ impl ListView {
     }
 
     /// The number of visible entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.shown
             .as_ref()
@@ -320,7 +319,6 @@ impl ListView {
     }
 
     /// Whether no entry is visible.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -412,7 +410,6 @@ impl ListView {
     }
 
     /// The name of the server that listed an entry.
-    #[must_use]
     pub fn backend_of(&self, entry: &Entry) -> &str {
         let part = self
             .whole
@@ -423,7 +420,6 @@ impl ListView {
     }
 
     /// The names or URIs that two servers claim.
-    #[must_use]
     pub fn collisions(&self) -> &[Collision] {
         self.shown
             .as_ref()
@@ -446,7 +442,6 @@ impl ListView {
     }
 
     /// The reasons why common clients would reject some of the tool names.
-    #[must_use]
     pub fn name_objections(&self) -> Vec<String> {
         if self.whole.kind != Some(ListKind::Tools) {
             return Vec::new();
@@ -459,7 +454,6 @@ impl ListView {
     }
 
     /// The entry as its server listed it.
-    #[must_use]
     pub fn given(&self, entry: &Entry) -> Option<Json> {
         let (kind, original) = (self.whole.kind?, entry.original.as_ref()?.as_str()?);
         let part = self
@@ -483,7 +477,6 @@ impl ListView {
     }
 
     /// The names in the configuration that servers do not list.
-    #[must_use]
     pub fn unknown_names(&self) -> &[UnknownName] {
         self.whole.unknown_names()
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{
     BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage,
@@ -16,6 +16,7 @@ use fanlight_protocol::{Json, Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -164,7 +165,7 @@ impl ListWatcher {
     /// Whether this notification differs from the server's last one. All listeners get copies of a
     /// notification with its number, one after the other.
     fn is_new(&self, backend: BackendId, notification: &Notification) -> bool {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock();
         latest.insert(backend, notification.number()) != Some(notification.number())
     }
 
@@ -254,7 +255,6 @@ impl ListWatcher {
             .retain(|backend| topology.get(backend).is_some());
         self.latest
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
             .retain(|backend, _| topology.get(*backend).is_some());
         let mut begin = |heard, work: &dyn Fn() -> BoxFuture<'static, ()>| {
             listened.entry(heard).or_insert_with(|| {
@@ -416,7 +416,7 @@ impl ListWatcher {
     }
 
     fn with_pending<T>(&self, f: impl FnOnce(&mut HashMap<Part, Told>) -> T) -> T {
-        f(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.pending.lock())
     }
 }
 

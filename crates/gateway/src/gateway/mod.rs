@@ -88,13 +88,7 @@ pub struct Gateway {
     _ends_tasks: DropGuard,
 }
 
-impl std::fmt::Debug for Gateway {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway")
-            .field("backends", &self.topology.load())
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Gateway);
 
 impl Gateway {
     /// Creates a gateway for `settings.backends`. Sends them nothing yet.
@@ -434,7 +428,6 @@ impl Gateway {
     }
 
     /// The endpoint at this path of an HTTP request; `None` if there is none.
-    #[must_use]
     pub fn endpoint(&self, path: &str) -> Option<Endpoint> {
         self.topology.load().endpoints.at(path)
     }

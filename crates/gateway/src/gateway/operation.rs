@@ -1,7 +1,6 @@
 //! A client's request as the gateway carries it out, resolved once by one topology.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use fanlight_canonical::{
@@ -63,7 +62,6 @@ pub struct Notice {
 
 impl Gateway {
     /// Resolves a request to listen by the names that the client knows. Asks no server.
-    #[must_use]
     pub fn resolve_listen(&self, interest: Interest, context: Arc<CallContext>) -> ListenOperation {
         ListenOperation {
             view: self.view_of(&context),
@@ -73,7 +71,6 @@ impl Gateway {
     }
 
     /// Resolves a notification that the client edge does not know. Asks no server.
-    #[must_use]
     pub fn resolve_notice(&self, notification: Notification, context: Arc<CallContext>) -> Notice {
         Notice {
             view: self.view_of(&context),
@@ -596,32 +593,27 @@ fn is_trace(meta: &Json, member: &Member) -> bool {
 
 impl Operation {
     /// The client's context, with its identity.
-    #[must_use]
     pub fn context(&self) -> &Arc<CallContext> {
         &self.request.context
     }
 
     /// `params` with the client's bytes.
-    #[must_use]
     pub fn params(&self) -> Option<&Json> {
         self.request.params.as_ref()
     }
 
     /// Whether the request is certain to get an error without reaching a server.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         self.view.transparent().is_none() && matches!(self.target.as_deref(), Some(Err(_)))
     }
 
     /// The arguments of a call as the server gets them, if they are known.
-    #[must_use]
     pub fn sent_arguments(&self) -> Option<Json> {
         let sent = self.sent().and_then(|(_, params)| params);
         sent.or(self.request.params.as_ref())?.get("arguments")
     }
 
     /// The other members of `params` that the server gets, as far as an approval is about them.
-    #[must_use]
     pub fn sent_more(&self) -> Option<Json> {
         let sent = self.sent().and_then(|(_, params)| params);
         more(sent.or(self.request.params.as_ref())?)
@@ -629,7 +621,6 @@ impl Operation {
 
     /// The subject of the policy's decision; `None` without a policy, or if no item of a server is
     /// concerned.
-    #[must_use]
     pub fn policy_subject(&self) -> Option<PolicySubject> {
         self.view.rights().or(self.view.all_rights())?;
         let (backend, sent) = self.sent()?;
@@ -661,7 +652,6 @@ impl Operation {
 
     /// The facts that the decision was based on. A running operation keeps them, because it may
     /// need another decision.
-    #[must_use]
     pub fn decided(&self) -> Decided {
         Decided {
             method: self.method().clone(),
@@ -731,10 +721,4 @@ impl Decidable for Notice {
     }
 }
 
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation")
-            .field("method", &self.request.method)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Operation);

@@ -19,13 +19,11 @@ use crate::topology::Member;
 
 impl Gateway {
     /// All endpoints with their paths, in configuration order.
-    #[must_use]
     pub fn endpoints(&self) -> Vec<(String, Endpoint)> {
         self.topology.load().endpoints.list()
     }
 
     /// The names of the servers that an endpoint shows.
-    #[must_use]
     pub fn shown_backends(&self, endpoint: &Endpoint) -> Vec<String> {
         self.view(endpoint)
             .backends()
@@ -35,7 +33,6 @@ impl Gateway {
 
     /// The state of every server in configuration order, followed by canaries and other versions of
     /// them.
-    #[must_use]
     pub fn status(&self) -> Vec<(String, BackendStatus)> {
         let topology = self.topology.load();
         topology
@@ -45,7 +42,6 @@ impl Gateway {
     }
 
     /// The state of the servers that clients use, without other versions of them.
-    #[must_use]
     pub fn status_of_shown(&self) -> Vec<BackendStatus> {
         self.topology
             .load()
@@ -56,7 +52,6 @@ impl Gateway {
     }
 
     /// The canaries and mirrors of servers, by server name.
-    #[must_use]
     pub fn versions_of_backends(
         &self,
     ) -> HashMap<String, (Option<CanaryStatus>, Option<MirrorStatus>)> {
@@ -70,7 +65,6 @@ impl Gateway {
     }
 
     /// The endpoints of the servers that have several, by server name.
-    #[must_use]
     pub fn endpoints_of_backends(&self) -> HashMap<String, Vec<EndpointStatus>> {
         let topology = self.topology.load();
         let all = topology
@@ -80,7 +74,6 @@ impl Gateway {
     }
 
     /// The servers whose list comes from an earlier run of Fanlight, with the time of reading.
-    #[must_use]
     pub fn kept_lists(&self, kind: ListKind) -> HashMap<String, SystemTime> {
         let topology = self.topology.load();
         let kept = self.lists.catalogues.of(kind).kept_since();
@@ -95,7 +88,6 @@ impl Gateway {
     /// Private lists are included only `with_private`, as Fanlight itself is shown them. A
     /// connected server that does not offer the list counts as having an empty one, even if nobody
     /// has read it.
-    #[must_use]
     pub fn own_entries(
         &self,
         kind: ListKind,
@@ -113,7 +105,6 @@ impl Gateway {
     }
 
     /// The instructions of the connected servers that have some, by server name.
-    #[must_use]
     pub fn own_instructions(&self) -> HashMap<String, Json> {
         let topology = self.topology.load();
         let known = topology.backends().iter().filter_map(|backend| {
@@ -141,7 +132,6 @@ impl Gateway {
     }
 
     /// The running processes of servers, by server name.
-    #[must_use]
     pub fn processes(&self) -> HashMap<String, Vec<RunningProcess>> {
         let topology = self.topology.load();
         topology
@@ -152,7 +142,6 @@ impl Gateway {
 
     /// The output of the processes of the server called `name`, apart from messages; `None` if
     /// there is no such server.
-    #[must_use]
     pub fn process_output(&self, name: &str) -> Option<ProcessOutput> {
         let topology = self.topology.load();
         let client = topology.clients().find(|client| client.name() == name)?;

@@ -3,7 +3,7 @@
 //! quick_cache chooses which to evict: a client that reads every resource once does not flush the
 //! cache. One result is kept per resource, so that an announced change finds it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use fanlight_protocol::Response;
 use fanlight_protocol::json::{Edits, Json};
 use fanlight_protocol::result::{AnyResult, ResultView as _};
 use fanlight_protocol::uri::with_parents;
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
@@ -87,14 +88,10 @@ impl KeptResults {
         })
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache<Key, Entry, Weight>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The result of an equal read, with its remaining `ttlMs`.
     pub(super) fn get(&self, read: &Read) -> Option<Response> {
         let key = (read.backend, Arc::from(read.uri.as_str()));
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         let entry = cache
             .get(&key)
             .filter(|entry| entry.params == read.params)?;
@@ -132,14 +129,15 @@ impl KeptResults {
             response: response.detached(),
             expires,
         };
-        self.cache()
+        self.cache
+            .lock()
             .insert((read.backend, Arc::from(read.uri.as_str())), entry);
     }
 
     /// Drops the results of a resource and of the resources that contain it. An updated resource
     /// may be part of the one subscribed to (2026-07-28 schema, `ResourceUpdatedNotification`).
     pub(super) fn remove(&self, backend: BackendId, uri: &str) {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         for uri in with_parents(uri) {
             cache.remove(&(backend, Arc::from(uri)));
         }
@@ -147,7 +145,7 @@ impl KeptResults {
 
     /// Drops all results of a server.
     pub(super) fn remove_all(&self, backend: BackendId) {
-        self.cache().retain(|(of, _), _| *of != backend);
+        self.cache.lock().retain(|(of, _), _| *of != backend);
     }
 }
 

@@ -7,11 +7,11 @@
 //! Only results with `cacheScope: "public"` are kept, which any principal may be served (2026-07-28
 //! server/utilities/caching). A result is not kept if the server sent the client a request for it.
 
-mod in_flight;
 mod kept;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use fanlight_canonical::{
@@ -19,12 +19,15 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::{Json, rewrite_object};
 use fanlight_protocol::{Response, meta};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::topology::{BackendId, Member};
-use in_flight::{InFlight, Leader, Role};
-pub use kept::CacheLimits;
 use kept::KeptResults;
+
+pub use kept::CacheLimits;
 
 /// The running reads and the kept results.
 pub(crate) struct Reads {
@@ -125,12 +128,13 @@ impl Reads {
     }
 
     fn count_change(&self, backend: BackendId) {
-        *self.running().changes.entry(backend).or_default() += 1;
+        *self.running.lock().changes.entry(backend).or_default() += 1;
     }
 
     /// How many changes of its resources a server has announced.
     pub(crate) fn changes(&self, backend: BackendId) -> u64 {
-        self.running()
+        self.running
+            .lock()
             .changes
             .get(&backend)
             .copied()
@@ -210,7 +214,7 @@ impl Reads {
         client: &Arc<dyn BackendClient>,
         call: &Call,
     ) -> Role {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         if let Some(follower) = running.reads.get(&key).and_then(|(_, read)| read.follow()) {
             return Role::Follower(follower);
         }
@@ -234,10 +238,6 @@ impl Reads {
         running.reads.insert(key, (number, in_flight));
         Role::Leader(leader)
     }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Removes a read that has ended, or that all its clients have abandoned.
@@ -249,7 +249,7 @@ struct Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let mut running = self.reads.running();
+        let mut running = self.reads.running.lock();
         // Another read may have begun after this one became personal or was abandoned.
         if running
             .reads
@@ -291,4 +291,113 @@ fn without_hop(params: &Json, own: &Json) -> Json {
         added.extend_from_slice(rest.bytes());
     }
     rewrite_object(params, |member| !member.is(params, "_meta"), &added)
+}
+
+type Outcome = Result<Response, BackendError>;
+type SharedRead = Shared<BoxFuture<'static, Outcome>>;
+
+/// A running read that more requests can join.
+struct InFlight {
+    /// `None` if the read ended at once.
+    shared: Option<WeakShared<BoxFuture<'static, Outcome>>>,
+    state: State,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    /// Cancelled when the server sent the leader's client a request, so that the answer is for that
+    /// client alone.
+    personal: CancellationToken,
+    /// Set when the leader was cancelled, so that the server's requests stay unanswered.
+    is_abandoned: Arc<AtomicBool>,
+}
+
+/// A request's part in a shared read.
+enum Role {
+    Leader(Leader),
+    Follower(Follower),
+}
+
+/// The request whose call is sent to the server.
+struct Leader {
+    shared: SharedRead,
+    state: State,
+    has_ended: bool,
+}
+
+/// An equal request that arrived while the leader's call was running.
+struct Follower {
+    shared: SharedRead,
+    state: State,
+}
+
+impl InFlight {
+    /// Begins `read` with a token. The read cancels the token when its answer is for the leader's
+    /// client alone.
+    fn begin<F>(read: impl FnOnce(CancellationToken) -> F) -> (Self, Leader)
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let state = State::default();
+        let shared = read(state.personal.clone()).boxed().shared();
+        (
+            Self {
+                shared: shared.downgrade(),
+                state: state.clone(),
+            },
+            Leader {
+                shared,
+                state,
+                has_ended: false,
+            },
+        )
+    }
+
+    /// Joins the read. `None` if it has ended or is for one client alone.
+    fn follow(&self) -> Option<Follower> {
+        // In this order: dropping the upgraded future could drop the last reference to the read,
+        // which takes the lock that callers hold.
+        if self.state.personal.is_cancelled() {
+            return None;
+        }
+        Some(Follower {
+            shared: self.shared.as_ref()?.upgrade()?,
+            state: self.state.clone(),
+        })
+    }
+}
+
+impl Leader {
+    async fn wait(mut self) -> Outcome {
+        let outcome = self.shared.clone().await;
+        self.has_ended = true;
+        outcome
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.state
+            .is_abandoned
+            .fetch_or(!self.has_ended, Ordering::Relaxed);
+    }
+}
+
+impl Follower {
+    /// The outcome, unless it is for the leader's client alone.
+    async fn wait(self) -> Option<Outcome> {
+        let outcome = tokio::select! {
+            biased;
+            () = self.state.personal.cancelled() => return None,
+            outcome = self.shared => outcome,
+        };
+        match &outcome {
+            // The server may have failed because its own request stayed unanswered.
+            Ok(response) if response.is_error() => {
+                (!self.state.is_abandoned.load(Ordering::Relaxed)).then_some(outcome)
+            }
+            Ok(response) => response.is_complete().then_some(outcome),
+            Err(_) => Some(outcome),
+        }
+    }
 }

@@ -5,12 +5,13 @@
 //! servers.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Caller, HandleSeal, Holder, Peer, PolicySubject, SessionKey};
 use fanlight_protocol::Json;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::topology::BackendId;
@@ -186,14 +187,9 @@ impl MemoryOwners {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that can panic runs under this lock.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The remembered facts about this task.
     pub(super) fn find(&self, task: &TaskKey) -> Option<Known> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.uses += 1;
         let used = table.uses;
         let found = table
@@ -215,7 +211,8 @@ impl MemoryOwners {
 
     /// Whether the replicas share this entry and will keep it for some time.
     pub(super) fn is_told(&self, task: &TaskKey) -> bool {
-        self.lock()
+        self.table
+            .lock()
             .owners
             .get(task)
             .is_some_and(|owner| owner.told_until > Instant::now())
@@ -231,7 +228,7 @@ impl MemoryOwners {
             made_by,
             is_told,
         } = learnt;
-        let (mut table, now) = (self.lock(), Instant::now());
+        let (mut table, now) = (self.table.lock(), Instant::now());
         let known = table.owners.get(&task).filter(|known| known.until > now);
         if evidence == Evidence::Created || known.is_none_or(|known| known.backend == backend) {
             let known = known.filter(|_| evidence == Evidence::Seen);
@@ -263,7 +260,7 @@ impl MemoryOwners {
 
     /// Forgets the server of this task.
     pub(super) fn forget(&self, task: &TaskKey) {
-        self.lock().owners.remove(task);
+        self.table.lock().owners.remove(task);
     }
 }
 
@@ -412,7 +409,7 @@ mod tests {
         assert_eq!(found(&owners, "t"), Some(backend));
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(found(&owners, "t"), None);
-        assert!(owners.lock().owners.is_empty());
+        assert!(owners.table.lock().owners.is_empty());
     }
 
     #[test]
@@ -616,7 +613,7 @@ mod tests {
                 Evidence::Created,
             );
         }
-        assert!(owners.lock().owners.len() <= 20);
+        assert!(owners.table.lock().owners.len() <= 20);
     }
 
     #[test]
@@ -645,6 +642,6 @@ mod tests {
         for (task, known) in [("quiet", true), ("new", true), ("99", true), ("0", false)] {
             assert_eq!(owners.find(&key(task)).is_some(), known, "{task}");
         }
-        assert_eq!(owners.lock().owners.len(), 8);
+        assert_eq!(owners.table.lock().owners.len(), 8);
     }
 }

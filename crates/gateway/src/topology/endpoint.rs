@@ -156,11 +156,7 @@ impl Endpoints {
     }
 }
 
-impl std::fmt::Debug for Endpoints {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.by_path.keys()).finish()
-    }
-}
+fanlight_protocol::opaque!(Endpoints);
 
 impl Rules {
     fn new(entry: EndpointEntry, backends: &[Member]) -> Self {

@@ -84,7 +84,6 @@ impl VisibleName {
 }
 
 /// The namings of servers, which are given by name and configured prefix, in the same order.
-#[must_use]
 pub fn namings(backends: &[(&str, Option<&str>)], policy: &NamingPolicy) -> Vec<Naming> {
     let mut labels: Vec<String> = Vec::with_capacity(backends.len());
     for (name, _) in backends {
@@ -160,7 +159,6 @@ impl Naming {
     }
 
     /// Whether names pass unchanged.
-    #[must_use]
     pub fn is_identity(&self) -> bool {
         self.prefix.is_empty() && self.max_length.is_none() && !self.renames_any()
     }
@@ -184,7 +182,6 @@ impl Naming {
     }
 
     /// The name of `original` without a prefix, by which apps call it.
-    #[must_use]
     pub fn bare<'a>(&'a self, original: &'a str) -> &'a str {
         self.renames
             .by_original
@@ -199,7 +196,6 @@ impl Naming {
     }
 
     /// The clients' name for the server's `original`. Both are JSON strings; escapes are kept.
-    #[must_use]
     pub fn visible(&self, original: &Json) -> Json {
         self.rewritten(original).key
     }
@@ -239,7 +235,6 @@ impl Naming {
 
     /// The server's own name for the clients' name `visible`, if it has this server's prefix.
     /// `None` for a name that only the list can resolve.
-    #[must_use]
     pub fn original<'a>(&'a self, visible: &'a str) -> Option<&'a str> {
         let own = visible
             .strip_prefix(&self.prefix)
@@ -259,19 +254,16 @@ impl Naming {
     }
 
     /// The length of the prefix in bytes.
-    #[must_use]
     pub fn prefix_len(&self) -> usize {
         self.prefix.len()
     }
 
     /// The alias for a resource whose own URI another server claims.
-    #[must_use]
     pub fn alias(&self, uri: &str) -> String {
         alias::of(&self.alias_label, uri)
     }
 
     /// The original URI of an alias that this naming has made.
-    #[must_use]
     pub fn unalias(&self, uri: &str) -> Option<String> {
         alias::original(&self.alias_label, uri)
     }

@@ -5,10 +5,10 @@
 //! one's answers. The memory is limited: a forgotten URI only makes Fanlight ask the servers in
 //! turn.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fanlight_canonical::{Caller, Holder, SessionKey};
+use parking_lot::Mutex;
 use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
@@ -86,7 +86,8 @@ impl HandedOut {
         if uri.len() > LONGEST {
             return None;
         }
-        lock(&self.owners)
+        self.owners
+            .lock()
             .get(&Key {
                 client: Client::of(caller),
                 uri: uri.into(),
@@ -110,7 +111,7 @@ impl HandedOut {
             client: Client::of(caller),
             uri: uri.into(),
         };
-        let mut owners = lock(&self.owners);
+        let mut owners = self.owners.lock();
         if let Some(owner) = owners.get(&key).filter(|owner| !is_gone(**owner)) {
             return Some(*owner);
         }
@@ -121,7 +122,7 @@ impl HandedOut {
     /// Records that a client has opened an app of this server.
     pub(crate) fn opened(&self, caller: &Caller, backend: BackendId, how: Opened) {
         let client = Client::of(caller);
-        let mut all = lock(&self.apps);
+        let mut all = self.apps.lock();
         let mut apps = all.get(&client).cloned().unwrap_or_default();
         let of_kind = match how {
             Opened::ByCall => &mut apps.called,
@@ -142,7 +143,7 @@ impl HandedOut {
         caller: &Caller,
         candidates: &[BackendId],
     ) -> Option<BackendId> {
-        let mut all = lock(&self.apps);
+        let mut all = self.apps.lock();
         let mut apps = all.get_mut(&Client::of(caller))?;
         let is_open =
             |(backend, used): &App| candidates.contains(backend) && used.elapsed() < self.open_for;
@@ -161,10 +162,6 @@ impl HandedOut {
         *used = Instant::now();
         Some(*backend)
     }
-}
-
-fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -219,9 +216,11 @@ mod tests {
             handed_out.opened(&session(n), backend, Opened::ByRead);
         }
         (0..1000).for_each(|_| handed_out.opened(&session(1), BackendId::fresh(), Opened::ByCall));
-        assert!(lock(&handed_out.owners).len() <= 50 && lock(&handed_out.apps).len() <= 50);
+        assert!(handed_out.owners.lock().len() <= 50 && handed_out.apps.lock().len() <= 50);
         assert!(
-            lock(&handed_out.apps)
+            handed_out
+                .apps
+                .lock()
                 .get(&Client::of(&session(1)))
                 .is_none_or(|apps| apps.called.len() <= ORIGINS)
         );
@@ -262,7 +261,9 @@ mod tests {
         handed_out.opened(&session(1), a, Opened::ByCall);
         assert_eq!(only(), Some(a));
         assert_eq!(
-            lock(&handed_out.apps)
+            handed_out
+                .apps
+                .lock()
                 .get(&Client::of(&session(1)))
                 .unwrap()
                 .called

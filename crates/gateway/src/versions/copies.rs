@@ -9,19 +9,20 @@
 //! principal without credentials.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
-    BackendClient, BackendError, BackendState, Call, CallContext, Caller, ClientEra,
-    MirrorDifference, MirrorOutcome, MirrorStatus, Parent, ServerMessages,
+    BackendClient, BackendError, BackendState, Call, CallContext, Caller, MirrorDifference,
+    MirrorOutcome, MirrorStatus, Parent, ServerMessages,
 };
 use fanlight_protocol::json::rewrite_object;
 use fanlight_protocol::visible::plain;
-use fanlight_protocol::{Json, Method, Response, meta};
+use fanlight_protocol::{Era, Json, Method, Response, meta};
 use fanlight_telemetry::metrics::BackendMetrics;
 use fanlight_telemetry::{Telemetry, recorded_uri};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -168,7 +169,7 @@ impl Copies {
             share: mirror.share,
             status: mirror.client.status(),
             counts: counts.each_ref().map(|count| count.load(Ordering::Relaxed)),
-            differences: self.shared.last().iter().cloned().collect(),
+            differences: self.shared.last.lock().iter().cloned().collect(),
         }
     }
 }
@@ -271,7 +272,7 @@ impl Shared {
             lines,
             trace: trace.ids().map(|ids| ids.trace_id.to_string().into()),
         };
-        let mut last = self.last();
+        let mut last = self.last.lock();
         last.push_front(difference);
         last.truncate(KEPT);
     }
@@ -283,10 +284,6 @@ impl Shared {
         self.metrics
             .iter()
             .for_each(|metrics| metrics.mirrored(outcome));
-    }
-
-    fn last(&self) -> MutexGuard<'_, VecDeque<MirrorDifference>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -320,7 +317,7 @@ fn of_nobody(context: &CallContext) -> CallContext {
     };
     CallContext {
         caller,
-        era: ClientEra::Modern,
+        era: Era::Modern,
         capabilities: without_asking(&context.capabilities),
         log_level: None,
         wants_progress: false,

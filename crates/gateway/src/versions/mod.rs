@@ -20,8 +20,6 @@
 //! subscriptions and lists. A copy has no caller, and its answer is not used.
 
 mod copies;
-
-use std::pin::Pin;
 use std::sync::Arc;
 
 use copies::Copies;
@@ -32,6 +30,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::result::ServerDescription;
 use fanlight_protocol::{Notification, Response};
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::topology::{BackendId, Canary};
@@ -132,7 +131,7 @@ impl BackendClient for Versions {
         }
     }
 
-    fn is_safe<'a>(&'a self, call: &'a Call) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
+    fn is_safe<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, bool> {
         self.serving(&call.context.caller).is_safe(call)
     }
 
@@ -179,10 +178,7 @@ impl BackendClient for Versions {
         self.copies.as_ref().map(Copies::status)
     }
 
-    fn connection_made(
-        &self,
-        since: Option<Instant>,
-    ) -> Pin<Box<dyn Future<Output = Instant> + Send + '_>> {
+    fn connection_made(&self, since: Option<Instant>) -> BoxFuture<'_, Instant> {
         self.settings.server.connection_made(since)
     }
 

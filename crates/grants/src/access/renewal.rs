@@ -43,7 +43,7 @@ impl Shared {
         if let Some(held) = good(&grant, refused.as_ref()) {
             return Ok(Some(Arc::new(held)));
         }
-        let failure = self.lock().standing_failure(&grant).map(unavailable);
+        let failure = self.state.lock().standing_failure(&grant).map(unavailable);
         if let Some(failure) = failure {
             return usable(&grant, refused.as_ref()).map(Some).ok_or(failure);
         }
@@ -108,7 +108,7 @@ impl Shared {
                 if is_useless || error.refusal() == Some("invalid_grant") {
                     return self.end(lease, &error.to_string()).await;
                 }
-                self.lock().fail(grant, &error);
+                self.state.lock().fail(grant, &error);
                 self.store
                     .end_lease::<Grant>(&self.owner, lease, LeaseOutcome::Keep)
                     .await?;
@@ -168,7 +168,8 @@ impl Shared {
         }
         let sendable = sendable(&renewed);
         if sendable.is_err() {
-            self.lock()
+            self.state
+                .lock()
                 .fail(&renewed, &OAuthError::Key(UNSENDABLE.to_owned()));
         }
         sendable

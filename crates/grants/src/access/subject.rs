@@ -33,7 +33,7 @@ impl UserAccess {
             (first, _) => first,
         };
         found.ok_or_else(|| {
-            self.0.lock().miss(Wanted::default(), stamp);
+            self.0.state.lock().miss(Wanted::default(), stamp);
             OAuthError::NoSubject
         })
     }

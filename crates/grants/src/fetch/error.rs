@@ -63,7 +63,6 @@ pub enum FetchError {
 
 impl FetchError {
     /// Whether the same request may succeed later without any change.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::NoAnswer { .. } | Self::Timeout { .. } => true,
@@ -103,7 +102,6 @@ impl FetchError {
     }
 
     /// The error about an answer with another status than success.
-    #[must_use]
     pub fn status(url: &Url, status: StatusCode) -> Self {
         let url = shown(url);
         Self::Status { url, status }

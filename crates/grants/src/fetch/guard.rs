@@ -22,7 +22,6 @@ pub struct Trust {
 
 impl Trust {
     /// Trusts the server at `server`, and nothing else.
-    #[must_use]
     pub fn in_server(server: Url) -> Self {
         Self {
             server,

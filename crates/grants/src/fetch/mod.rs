@@ -95,7 +95,6 @@ impl Requests {
     }
 
     /// Creates a client for configured places only, which it connects to directly.
-    #[must_use]
     pub fn to_configured() -> Self {
         Self {
             guard: None,

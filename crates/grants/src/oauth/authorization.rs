@@ -1,8 +1,6 @@
 //! Sends a user's browser to an authorization server, and checks its answer (RFC 6749, 4.1; RFC
 //! 7636; RFC 9207).
 
-use std::fmt;
-
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -125,7 +123,6 @@ impl TokenTarget {
 
 impl CallbackParameters {
     /// The parameters in a callback's query; `None` if a significant one occurs twice.
-    #[must_use]
     pub fn from_query(query: &str) -> Option<Self> {
         let mut parameters = Self::default();
         let mut code = None;
@@ -147,20 +144,12 @@ impl CallbackParameters {
     }
 
     /// The `state` parameter, which identifies the pending sign-in.
-    #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
     }
 }
 
-impl fmt::Debug for AuthorizationRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL's query contains the state, so it is left out.
-        f.debug_struct("AuthorizationRequest")
-            .field("issuer", &self.issuer)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(AuthorizationRequest);
 
 impl AuthorizationRequest {
     /// Adds a nonce, for a sign-in that identifies the user: the ID token has to contain it.

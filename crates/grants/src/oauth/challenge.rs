@@ -27,7 +27,6 @@ pub struct Challenge {
 impl Challenge {
     /// The challenge for an access token in `WWW-Authenticate` headers. A `Bearer` and a `DPoP`
     /// challenge complement each other.
-    #[must_use]
     pub fn from_headers<'a>(headers: impl IntoIterator<Item = &'a HeaderValue>) -> Option<Self> {
         let texts = headers
             .into_iter()
@@ -53,14 +52,12 @@ impl Challenge {
     }
 
     /// Whether a token with more scopes would be accepted.
-    #[must_use]
     pub fn wants_more_scopes(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
 
     /// Whether the same token would be accepted with a proof that has the server's nonce (RFC 9449,
     /// 9).
-    #[must_use]
     pub fn wants_nonce(&self) -> bool {
         self.error.as_deref() == Some("use_dpop_nonce")
     }

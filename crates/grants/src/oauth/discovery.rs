@@ -78,7 +78,6 @@ impl Discovered {
     }
 
     /// Combines a server's metadata, its authorization server and its challenge.
-    #[must_use]
     pub fn new(
         server: &Url,
         protected: Option<ProtectedResource>,

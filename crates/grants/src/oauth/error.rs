@@ -115,7 +115,6 @@ const REFUSAL: Duration = Duration::from_secs(60);
 
 impl OAuthError {
     /// How long the authorization server is not asked again.
-    #[must_use]
     pub fn stands_for(&self) -> Duration {
         if self.refusal().is_some() && !self.is_temporary() {
             REFUSAL
@@ -125,7 +124,6 @@ impl OAuthError {
     }
 
     /// Whether the same request may succeed later without any change.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Fetch(error) => error.is_temporary(),
@@ -138,7 +136,6 @@ impl OAuthError {
     }
 
     /// The code with which the authorization server refuses.
-    #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         match self {
             Self::Refused { code, .. } => Some(code),

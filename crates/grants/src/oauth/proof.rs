@@ -1,7 +1,6 @@
 //! DPoP proofs of possession: a token bound to a key is useless to somebody who has only the token
 //! (RFC 9449).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -116,11 +115,7 @@ impl ProofKey {
     }
 }
 
-impl fmt::Debug for ProofKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProofKey(***)")
-    }
-}
+fanlight_protocol::opaque!(ProofKey);
 
 impl TryFrom<String> for ProofKey {
     type Error = OAuthError;

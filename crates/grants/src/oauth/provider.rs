@@ -130,7 +130,6 @@ impl Provider {
     }
 
     /// An authorization server with a configured token endpoint, and nothing else known.
-    #[must_use]
     pub fn of_token_endpoint(issuer: String, token_endpoint: Url) -> Self {
         Self {
             issuer,
@@ -188,7 +187,6 @@ impl Provider {
     }
 
     /// Whether codes are protected by PKCE with S256.
-    #[must_use]
     pub fn has_pkce(&self) -> bool {
         self.code_challenge_methods_supported
             .as_ref()
@@ -206,7 +204,6 @@ impl Provider {
     }
 
     /// Whether it binds tokens to clients' keys with an algorithm of [`crate::oauth::ProofKey`].
-    #[must_use]
     pub fn has_dpop(&self) -> bool {
         self.dpop_signing_alg_values_supported
             .as_ref()
@@ -214,7 +211,6 @@ impl Provider {
     }
 
     /// Whether clients may authenticate by this method.
-    #[must_use]
     pub fn accepts_authentication(&self, method: &str) -> bool {
         match &self.token_endpoint_auth_methods_supported {
             Some(methods) => methods.iter().any(|one| one == method),

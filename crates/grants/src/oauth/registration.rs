@@ -100,7 +100,6 @@ impl ClientMetadata {
     /// A client called `client_name` that signs users in with codes that browsers bring to
     /// `redirect_uri`, and refreshes their tokens. It has only an id; [`register`] finds out
     /// whether it gets a secret.
-    #[must_use]
     pub fn of_code_client(client_name: impl Into<String>, redirect_uri: &Url) -> Self {
         let is_native = crate::fetch::is_loopback(redirect_uri);
         Self {
@@ -118,7 +117,6 @@ impl ClientMetadata {
 impl ClientRegistration {
     /// A client without a secret, at an authorization server that accepts the URL of its metadata
     /// as `client_id`.
-    #[must_use]
     pub fn of_document(provider: &Provider, client_id: &Url, key: Option<SigningKey>) -> Self {
         let key = key.filter(|_| provider.accepts_authentication("private_key_jwt"));
         let authentication =
@@ -132,7 +130,6 @@ impl ClientRegistration {
     }
 
     /// A client configured by the operator.
-    #[must_use]
     pub fn configured(provider: &Provider, client: &ConfiguredClient) -> Self {
         let authentication = match client.credentials.clone() {
             ClientCredentials::None => ClientAuthentication::None,
@@ -159,7 +156,6 @@ impl ClientRegistration {
     }
 
     /// Whether the client may be used now at this authorization server.
-    #[must_use]
     pub fn is_valid_at(&self, provider: &Provider) -> bool {
         self.issuer == provider.issuer && self.expires_at.is_none_or(|end| SystemTime::now() < end)
     }

@@ -11,14 +11,12 @@ pub struct Scopes(BTreeSet<String>);
 
 impl Scopes {
     /// The scopes in a text, separated by spaces (RFC 6749, 3.3).
-    #[must_use]
     pub fn read(text: &str) -> Self {
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
     /// The union of both sets. Granted scopes are not given up for newly required ones (2026-07-28
     /// basic/authorization, Step-Up Authorization Flow).
-    #[must_use]
     pub fn with(&self, others: &Self) -> Self {
         self.0.union(&others.0).cloned().collect()
     }
@@ -30,13 +28,11 @@ impl Scopes {
     }
 
     /// Whether the set is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The number of scopes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -25,13 +25,7 @@ pub struct SigningKey {
     algorithm: Algorithm,
 }
 
-impl std::fmt::Debug for SigningKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SigningKey")
-            .field("algorithm", &self.algorithm)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(SigningKey);
 
 /// The claims of an assertion that authenticates a client (RFC 7523, 3).
 #[derive(Serialize)]
@@ -85,7 +79,6 @@ impl SigningKey {
     }
 
     /// The name of its algorithm.
-    #[must_use]
     pub fn algorithm(&self) -> &'static str {
         match self.algorithm {
             Algorithm::ES256 => "ES256",

@@ -506,7 +506,6 @@ impl TokenSet {
 
     /// Whether the ID tokens before and after a renewal are about the same user (OpenID Connect
     /// Core 1.0, 12.2).
-    #[must_use]
     pub fn are_of_the_user_of(&self, before: &Self) -> bool {
         let subject = |tokens: &Self| tokens.id_token.as_ref().and_then(unverified::<Named>);
         self.id_token.is_none() || before.id_token.is_none() || subject(self) == subject(before)
@@ -514,7 +513,6 @@ impl TokenSet {
 
     /// Whether the access token expires within `margin`, so that it has to be renewed before a
     /// request.
-    #[must_use]
     pub fn ends_within(&self, margin: Duration) -> bool {
         self.expires_at.is_some_and(|end| {
             SystemTime::now()

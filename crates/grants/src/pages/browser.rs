@@ -6,7 +6,7 @@
 //! are valid only together with the first.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,6 +16,7 @@ use fanlight_credentials::{Credentials, Denial, PageRequest};
 use fanlight_protocol::seal::Seal;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, COOKIE, FORWARDED, HOST};
+use parking_lot::Mutex;
 use url::{Host, Url};
 
 use super::SignInPages;
@@ -134,16 +135,13 @@ impl<'a> Browser<'a> {
 
     /// Sets a cookie with the answer; an empty value removes it.
     pub(super) fn give(&self, cookie: Cookie, value: String) {
-        self.given
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((cookie, value));
+        self.given.lock().push((cookie, value));
     }
 
     /// The values of `Set-Cookie` for the answer.
     pub(super) fn cookies(self) -> Vec<HeaderValue> {
         let own = self.is_new.then(|| self.setting(Cookie::Browser, &self.id));
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.given.lock();
         let given = given
             .iter()
             .map(|(cookie, value)| self.setting(*cookie, value));

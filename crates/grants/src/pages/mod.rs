@@ -17,7 +17,6 @@ mod known;
 mod spent;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -64,11 +63,7 @@ pub struct SignInPages {
 /// in less than a second.
 const ASKING: usize = 32;
 
-impl fmt::Debug for SignInPages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SignInPages")
-    }
-}
+fanlight_protocol::opaque!(SignInPages);
 
 impl SignInPages {
     /// The pages behind `links`. `authenticate` identifies users by their credentials for the

@@ -2,10 +2,10 @@
 //! could otherwise make Fanlight ask the identity provider repeatedly.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fanlight_config::settings::Secret;
+use parking_lot::Mutex;
 
 /// The limit of remembered sign-ins. There is no option, since each takes some hundred bytes.
 /// Beyond the limit, the one that expires first is forgotten; only its own browser could bring it
@@ -21,7 +21,7 @@ impl Spent {
     /// already ended.
     pub(super) fn spend(&self, state: &Secret, expires: u64, now: u64) -> bool {
         let place = digest(&SHA256, state.expose().as_bytes()).as_ref().to_vec();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.contains_key(&place) {
             return false;
         }
@@ -50,9 +50,9 @@ mod tests {
         let ends = |number: u64, now| spent.spend(&Secret::new(number.to_string()), number, now);
         assert!((100..).take(MOST + 5).all(|number| ends(number, 0)));
         assert!(!ends(110, 0));
-        assert_eq!(spent.0.lock().unwrap().len(), MOST);
+        assert_eq!(spent.0.lock().len(), MOST);
         // All expired ones are removed together.
         assert!(ends(u64::MAX, u64::MAX - 1));
-        assert_eq!(spent.0.lock().unwrap().len(), 1);
+        assert_eq!(spent.0.lock().len(), 1);
     }
 }

@@ -1,7 +1,8 @@
 //! Entries in common with other processes, instead of a file. Whoever stores them cannot read them.
 
 use std::fmt;
-use std::pin::Pin;
+
+use futures_util::future::BoxFuture;
 
 use super::StoreError;
 use super::database::{Change, Entry, Stamp, decode, encode};
@@ -11,7 +12,7 @@ use super::kind::Kind;
 const ATTEMPTS: usize = 8;
 
 /// A result that takes a while.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, CommonError>> + Send + 'a>>;
+pub type Pending<'a, T> = BoxFuture<'a, Result<T, CommonError>>;
 
 /// The reason why entries were not read or stored. The text is for operators.
 #[derive(Clone, Debug, thiserror::Error)]

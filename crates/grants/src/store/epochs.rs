@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::Mutex;
 use tracing::warn;
 
 use super::kind::Kind;
@@ -49,14 +49,9 @@ impl Epochs {
         }))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // A panic under this lock leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The epoch of an owner's record.
     pub(super) fn of(&self, kind: Kind, name: &str) -> io::Result<u64> {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         known.catch_up()?;
         let epoch = known.epochs.get(&id(kind, name));
         Ok(epoch.copied().unwrap_or_default())
@@ -67,7 +62,7 @@ impl Epochs {
         if names.is_empty() {
             return Ok(());
         }
-        let mut known = self.known();
+        let mut known = self.0.lock();
         known.open(true)?;
         let Known { file, read, .. } = &mut *known;
         if let Some(file) = file {
@@ -92,7 +87,7 @@ impl Epochs {
     /// Takes note of an epoch, and returns the latest.
     pub(super) fn raise(&self, kind: Kind, name: &str, epoch: u64) -> u64 {
         let id = id(kind, name);
-        let epochs = &mut self.known().epochs;
+        let epochs = &mut self.0.lock().epochs;
         if epoch == 0 {
             return epochs.get(&id).copied().unwrap_or_default();
         }

@@ -40,7 +40,6 @@ impl Kind {
 
     /// Whether the data is about users, or about authorization servers for users. Without users,
     /// such data cannot be recreated.
-    #[must_use]
     pub fn is_of_users(self) -> bool {
         match self {
             Self::Grant
@@ -54,7 +53,6 @@ impl Kind {
     }
 
     /// The name of the kind in exports.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Grant => "grant",
@@ -74,7 +72,6 @@ impl Kind {
     }
 
     /// The limit of entries of the kind.
-    #[must_use]
     pub fn most(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey | Self::Epoch => 100_000,
@@ -85,7 +82,6 @@ impl Kind {
 
     /// The limit of entries of the kind per principal. Entries without a principal have no further
     /// limit.
-    #[must_use]
     pub fn most_of_one(self) -> u64 {
         match self {
             Self::Grant | Self::UserKey | Self::Epoch => 256,
@@ -97,7 +93,6 @@ impl Kind {
 
     /// Whether the oldest entry is removed when there are too many. A user can begin a sign-in
     /// again, or identify themselves again, and a client can be registered again.
-    #[must_use]
     pub fn gives_way(self) -> bool {
         matches!(
             self,

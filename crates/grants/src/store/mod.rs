@@ -8,10 +8,10 @@ mod epochs;
 mod kind;
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use std::{fmt, fs};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -64,7 +64,6 @@ pub struct Owner {
 impl Owner {
     /// The owner of the records of a principal
     /// ([`to_bytes`](fanlight_canonical::identity::Principal::to_bytes)) for a server.
-    #[must_use]
     pub fn new(principal: &[u8], server: &str) -> Self {
         Self {
             principal: principal.into(),
@@ -73,19 +72,16 @@ impl Owner {
     }
 
     /// The owner of Fanlight's own records, by their subject.
-    #[must_use]
     pub fn nobody(about: &str) -> Self {
         Self::new(&[], about)
     }
 
     /// The name of the server.
-    #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
     /// The principal's bytes.
-    #[must_use]
     pub fn principal(&self) -> &[u8] {
         &self.principal
     }
@@ -105,14 +101,6 @@ impl Owner {
             .flat_map(|part| length(part).into_iter().chain(part.iter().copied()))
             .chain(epoch.to_be_bytes())
             .collect()
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owner")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
     }
 }
 
@@ -221,11 +209,7 @@ enum Place {
     Common(Arc<dyn CommonEntries>),
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Store")
-    }
-}
+fanlight_protocol::opaque!(Store, Owner);
 
 impl Store {
     /// Opens the store in a folder for users' records. The sealing key is the first of `keys`, else
@@ -293,7 +277,6 @@ impl Store {
     }
 
     /// The place of the sealing key.
-    #[must_use]
     pub fn key(&self) -> KeyPlace {
         self.0.key
     }
@@ -652,7 +635,6 @@ fn epoch_name(kind: Kind, name: &str) -> String {
 }
 
 /// Whether a folder has users' data, or may have. Blocks.
-#[must_use]
 pub fn holds_users(path: &Path) -> bool {
     let was_set_aside = |name: &OsStr| {
         name.to_str()

@@ -1,5 +1,6 @@
 //! Tests of the store on real files.
 
+use std::fmt;
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -100,7 +100,6 @@ impl ResponseBody {
     }
 
     /// The number of remaining bytes, if known.
-    #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.reading {
             Reading::Withheld { body, .. } => body.length(),

@@ -6,11 +6,11 @@
 //! are kept for the next body, and returned after a moment without use.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use memmap2::MmapMut;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -42,7 +42,6 @@ struct Pages {
 impl BodyBuffer {
     /// Creates a buffer for `bytes` that grows if necessary. Its unused memory is kept as spare if
     /// all spare pages of the process stay within `max_spare` bytes.
-    #[must_use]
     pub fn new(bytes: usize, max_spare: usize) -> Self {
         Self {
             memory: Memory::new(bytes, max_spare),
@@ -51,7 +50,6 @@ impl BodyBuffer {
     }
 
     /// The number of bytes in it.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no caller has a use for it")]
     pub fn len(&self) -> usize {
         match &self.memory {
@@ -135,7 +133,7 @@ impl Pages {
         // Few different sizes, so that spare pages fit the next body. Pages without writes take no
         // memory.
         let bytes = bytes.next_power_of_two();
-        let map = match spare().take(bytes) {
+        let map = match SPARE.lock().take(bytes) {
             Some(map) => map,
             None => MmapMut::map_anon(bytes)?,
         };
@@ -167,7 +165,7 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // Without a runtime, no sweeper could return the pages later.
         if let (Some(map), Ok(runtime)) = (self.map.take(), Handle::try_current()) {
-            let mut spare = spare();
+            let mut spare = SPARE.lock();
             let surplus = spare.put(map, self.max_spare);
             if !spare.maps.is_empty() && !std::mem::replace(&mut spare.has_sweeper, true) {
                 runtime.spawn(Sweeper.run());
@@ -184,10 +182,6 @@ static SPARE: Mutex<Spare> = Mutex::new(Spare {
     round: 0,
     has_sweeper: false,
 });
-
-fn spare() -> MutexGuard<'static, Spare> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 struct Spare {
     /// Pages, each with the sweeper's round in which they became unused.
@@ -230,7 +224,7 @@ impl Sweeper {
     async fn run(self) {
         loop {
             sleep(SPARE_TIME).await;
-            let mut spare = spare();
+            let mut spare = SPARE.lock();
             let (unused, is_empty) = (spare.take_unused(), spare.maps.is_empty());
             drop(spare);
             drop(unused);
@@ -244,7 +238,7 @@ impl Sweeper {
 impl Drop for Sweeper {
     /// No pages are left, or the runtime has ended.
     fn drop(&mut self) {
-        let mut spare = spare();
+        let mut spare = SPARE.lock();
         spare.has_sweeper = false;
         let unused = std::mem::take(&mut spare.maps);
         drop(spare);
@@ -263,7 +257,8 @@ mod tests {
     }
 
     fn spare_of(bytes: usize) -> usize {
-        spare()
+        SPARE
+            .lock()
             .maps
             .iter()
             .filter(|(map, _)| map.len() == bytes)
@@ -274,7 +269,7 @@ mod tests {
     /// runtime returns all of them. So only one test runs at a time, until its runtime has ended.
     fn run_alone(test: impl Future<Output = ()>) {
         static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -48,7 +48,6 @@ impl ConnectError {
 }
 
 /// Whether the cause of an error is that the process or the system has no free files.
-#[must_use]
 pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     /// `ENFILE` and `EMFILE`, equal on all Unix systems.
     const OUT_OF_FILES: [i32; 2] = [23, 24];
@@ -67,7 +66,6 @@ pub fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
 
 /// Makes TCP connections for a server, within the time for connecting and with the probes of
 /// `settings`.
-#[must_use]
 pub fn tcp_connector(settings: &PoolSettings) -> HttpConnector {
     let probes = settings.probes;
     let mut tcp = HttpConnector::new();

@@ -124,7 +124,6 @@ pub enum Error {
 
 impl PooledClient {
     /// Creates a client for the server of `origin`, which may be any URI of that server.
-    #[must_use]
     pub fn new(origin: Uri, settings: PoolSettings) -> Self {
         Self {
             settings,
@@ -183,7 +182,6 @@ impl PooledClient {
 
 impl ResponseFuture {
     /// Whether part of the request may have been written.
-    #[must_use]
     pub fn may_be_sent(&self) -> bool {
         matches!(self.state, State::Sent(_) | State::Done)
     }

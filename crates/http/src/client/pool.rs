@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -87,7 +88,7 @@ impl Pool {
     /// Takes an idle connection.
     pub(crate) fn take(&self) -> Option<Box<PooledConnection>> {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let idle = state.idle.pop()?;
             state.unused = state.unused.min(state.idle.len());
             // An expired one is closed without the lock.
@@ -101,20 +102,20 @@ impl Pool {
     /// Whether to keep a connection that has served a stream: only if few are idle. Many streams
     /// may end at the same time.
     pub(crate) fn has_few_idle(&self) -> bool {
-        self.state().idle.len() < KEPT.min(self.max_idle)
+        self.state.lock().idle.len() < KEPT.min(self.max_idle)
     }
 
     /// Takes back a reusable connection, which can be idle for at most this long.
     pub(crate) fn give(&self, connection: Box<PooledConnection>, idle: Option<Duration>) {
         let until = idle.map(|idle| Instant::now() + idle);
-        let surplus = self.state().put(connection, until, self.max_idle);
+        let surplus = self.state.lock().put(connection, until, self.max_idle);
         // Closed without the lock.
         drop(surplus);
     }
 
     /// Closes all idle connections.
     pub(crate) fn close_idle(&self) {
-        let idle = std::mem::take(&mut self.state().idle);
+        let idle = std::mem::take(&mut self.state.lock().idle);
         // Closed without the lock.
         drop(idle);
     }
@@ -122,7 +123,7 @@ impl Pool {
     /// Waits for the first connection that is given back or made. Needs a tokio runtime.
     pub(crate) fn wait(self: &Arc<Self>) -> oneshot::Receiver<Supply> {
         let (sender, receiver) = oneshot::channel();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting.retain(|waiting| !waiting.is_closed());
         state.waiting.push_back(sender);
         if state.connecting < state.waiting.len() {
@@ -135,14 +136,14 @@ impl Pool {
 
     /// Whether a request waits for a connection.
     fn is_awaited(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waiting.retain(|waiting| !waiting.is_closed());
         !state.waiting.is_empty()
     }
 
     /// Starts the reaper if there is none. Needs a tokio runtime.
     fn start_reaper(self: &Arc<Self>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.reaper.is_none() {
             // The reaper's first poll stores its waker here, and polls the connections that have
             // come until then.
@@ -154,7 +155,7 @@ impl Pool {
 
     /// Closes idle connections that have ended or expired. `cx` is the reaper's.
     fn reap(&self, cx: &mut Context<'_>, period_passed: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state
             .reaper
             .as_ref()
@@ -174,12 +175,12 @@ impl Pool {
 
     /// Whether there are surplus idle connections, which are not kept for long.
     fn has_surplus(&self) -> bool {
-        self.state().idle.len() > KEPT
+        self.state.lock().idle.len() > KEPT
     }
 
     /// Closes idle connections that were unused lately, except for a few.
     fn close_surplus(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let surplus = state.unused.saturating_sub(KEPT);
         let closed: Vec<_> = state.idle.drain(..surplus).collect();
         state.unused = state.idle.len();
@@ -187,15 +188,11 @@ impl Pool {
         drop(state);
         drop(closed);
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(reaper) = self.state().reaper.take() {
+        if let Some(reaper) = self.state.lock().reaper.take() {
             reaper.wake();
         }
     }
@@ -261,7 +258,7 @@ impl Attempt {
                     announce_shortage();
                     sleep(RETRY_WITHOUT_FILES).await;
                 }
-                Err(error) => return self.0.state().fail(error),
+                Err(error) => return self.0.state.lock().fail(error),
             }
         }
     }
@@ -269,7 +266,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.connecting -= 1;
         // The runtime has ended, so these requests will get no connection.
         if state.connecting < state.waiting.len() {
@@ -331,7 +328,7 @@ impl Drop for Reaper {
     fn drop(&mut self) {
         // The runtime's sockets have ended with it.
         if let Some(pool) = self.0.upgrade() {
-            let mut state = pool.state();
+            let mut state = pool.state.lock();
             state.reaper = None;
             let idle = std::mem::take(&mut state.idle);
             drop(state);

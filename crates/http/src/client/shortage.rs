@@ -15,7 +15,6 @@ pub fn announce_shortage() {
 }
 
 /// Observes shortages; the value changes with each.
-#[must_use]
 pub fn shortages() -> watch::Receiver<u64> {
     SHORTAGES.subscribe()
 }

@@ -195,7 +195,7 @@ fn ended_connections_are_removed() {
     );
     drop(open);
     assert_eq!(all.count(peer(1)), 0);
-    assert!(all.lock().open.is_empty());
+    assert!(all.table.lock().open.is_empty());
 }
 
 #[test]

@@ -28,14 +28,12 @@ struct NoClient;
 
 impl TrustedProxies {
     /// Trusts the proxies in these networks.
-    #[must_use]
     pub fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
 
     /// The client's address for a request that arrived from `peer`. If `peer` is no trusted proxy,
     /// or the proxies say nothing trustworthy, this is `peer`. An unknown port is 0.
-    #[must_use]
     pub fn client(&self, peer: SocketAddr, headers: &HeaderMap) -> SocketAddr {
         if self.0.is_empty() || !self.contains(peer.ip()) {
             return peer;

@@ -20,7 +20,6 @@ pub struct PublicUrl {
 
 impl PublicUrl {
     /// Parses a URL with scheme, host, port and path; `None` if `text` has anything else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (origin, path) = split_path(text)?;
         let origin = normalized(origin);
@@ -33,7 +32,6 @@ impl PublicUrl {
     }
 
     /// The whole URL.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -46,13 +44,11 @@ impl PublicUrl {
     }
 
     /// Whether it begins with `https`.
-    #[must_use]
     pub fn is_https(&self) -> bool {
         self.text.starts_with("https:")
     }
 
     /// The URL of `path`, which begins with a slash.
-    #[must_use]
     pub fn join(&self, path: &str) -> String {
         format!("{}{path}", self.text)
     }

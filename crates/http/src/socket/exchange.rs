@@ -1,7 +1,8 @@
 //! Replaces the socket of a running listener.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,7 +36,6 @@ pub struct SocketReceiver {
 }
 
 /// The sockets of a listener that begins with `first`.
-#[must_use]
 pub fn sockets(first: Option<Arc<ListeningSocket>>) -> (SocketSender, SocketReceiver) {
     let (sender, exchanges) = mpsc::channel(WAITING);
     let current = first.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -52,10 +52,7 @@ impl SocketSender {
     /// The socket that accepts connections now, if there is one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<ListeningSocket>> {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .upgrade()
+        self.current.lock().upgrade()
     }
 
     /// Makes the listener accept connections on `next` instead of its current socket. That socket
@@ -67,14 +64,13 @@ impl SocketSender {
         if self.exchanges.send(Exchange { next, done }).await.is_err() || is_done.await.is_err() {
             return false;
         }
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = weak;
+        *self.current.lock() = weak;
         true
     }
 }
 
 impl SocketReceiver {
     /// The sockets of a listener that keeps its current one.
-    #[must_use]
     pub fn only(socket: TcpListener) -> Self {
         sockets(Some(Arc::new(ListeningSocket::own(socket)))).1
     }

@@ -78,7 +78,6 @@ async fn refuse_http(mut stream: TcpStream) {
 }
 
 /// The client's verified certificate, in DER.
-#[must_use]
 pub fn client_certificate<S>(stream: &TlsStream<S>) -> Option<Arc<[u8]>> {
     let (_, session) = stream.get_ref();
     session

@@ -94,7 +94,6 @@ impl<'a> TlsOption<'a> {
     }
 
     /// The message of an error in these files.
-    #[must_use]
     pub fn unusable(&self, error: &dyn std::error::Error) -> String {
         let files: Vec<_> = self.tls.files().collect();
         format!(

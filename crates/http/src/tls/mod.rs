@@ -153,7 +153,6 @@ pub struct LiveTls(Arc<ArcSwapOption<TlsServer>>);
 
 impl LiveTls {
     /// Begins with these settings, or without TLS.
-    #[must_use]
     pub fn new(server: Option<TlsServer>) -> Self {
         Self(Arc::new(ArcSwapOption::from_pointee(server)))
     }
@@ -164,7 +163,6 @@ impl LiveTls {
     }
 
     /// The current settings.
-    #[must_use]
     pub fn load(&self) -> Option<Arc<TlsServer>> {
         self.0.load_full()
     }

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use super::{Json, string};
 
 /// `text` as a quoted JSON string.
-#[must_use]
 pub fn quote(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 2);
     string::encode_into(&mut out, text);
@@ -24,14 +23,12 @@ impl Default for ObjectBuilder {
 
 impl ObjectBuilder {
     /// An object without members.
-    #[must_use]
     pub fn new() -> Self {
         Self(vec![b'{'])
     }
 
     /// An object without members, with a capacity of `bytes` bytes besides the braces. With the
     /// right capacity, a value that is kept for long takes no more memory than its text.
-    #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut out = Vec::with_capacity(bytes + 2);
         out.push(b'{');
@@ -39,7 +36,6 @@ impl ObjectBuilder {
     }
 
     /// Whether no member has been added.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 1
     }
@@ -106,7 +102,6 @@ impl Default for ArrayBuilder {
 
 impl ArrayBuilder {
     /// An empty array with a capacity of `bytes` bytes of text.
-    #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut out = Vec::with_capacity(bytes + 2);
         out.push(b'[');

@@ -22,7 +22,6 @@ const SHORT: usize = 8 << 10;
 
 impl Edits {
     /// No edits yet.
-    #[must_use]
     pub fn new(base: Bytes) -> Self {
         Self {
             base,
@@ -240,19 +239,16 @@ impl Chunks {
     }
 
     /// The length of all pieces together, in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is no text at all.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The pieces in order.
-    #[must_use]
     pub fn parts(&self) -> &[Bytes] {
         &self.parts
     }
@@ -297,7 +293,6 @@ impl FromIterator<Bytes> for Chunks {
 
 /// The object without the members for which `keep` is false, and with `added` appended (raw member
 /// text without outer commas). Kept members keep their bytes and the white space before them.
-#[must_use]
 pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, added: &[u8]) -> Json {
     let text = object.bytes();
     let mut out = Vec::with_capacity(text.len() + added.len() + 2);
@@ -323,7 +318,6 @@ pub fn rewrite_object(object: &Json, mut keep: impl FnMut(&Member) -> bool, adde
 
 /// The array with only the elements whose index satisfies `keep`. The text around them keeps its
 /// bytes.
-#[must_use]
 pub fn retain_elements(array: &Json, mut keep: impl FnMut(usize) -> bool) -> Json {
     let text = array.bytes();
     let elements: Vec<Range<usize>> = array.elements().collect();

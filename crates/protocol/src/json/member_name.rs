@@ -30,7 +30,6 @@ const MOST_READ: usize = 4096;
 /// The name among `known` that a parser could take a key for. `raw` is the text between the key's
 /// quotes. A key that equals a known name is confusable with it too; the caller has found such keys
 /// before. Known names have only ASCII characters.
-#[must_use]
 pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
     let folded = Folded::of(decoded_characters(raw));
     known.iter().copied().find(|known| folded.could_be(known))
@@ -38,7 +37,6 @@ pub fn confusable<'k>(raw: &[u8], known: &[&'k str]) -> Option<&'k str> {
 
 /// Whether `method`, which Fanlight does not know, could be taken for a known method. It would then
 /// be forwarded without that method's checks.
-#[must_use]
 pub fn is_confusable_method(method: &str) -> bool {
     let folded = Folded::of(method.chars());
     Method::KNOWN.iter().any(|known| folded.could_be(known))
@@ -58,7 +56,6 @@ pub struct FoldedNames {
 
 impl FoldedNames {
     /// Prepares `names`, in the same order.
-    #[must_use]
     pub fn new<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Self {
         let without_marks = names.clone().any(|name| !name.is_ascii());
         let names: Vec<Box<[char]>> = names
@@ -81,14 +78,12 @@ impl FoldedNames {
     }
 
     /// Whether there are no names.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
     /// The position of the name that a key equals or could be taken for. `raw` is the text between
     /// the key's quotes.
-    #[must_use]
     pub fn find(&self, raw: &[u8]) -> Option<usize> {
         if raw.len() > MOST_READ && !self.is_empty() {
             let mut read = 0;

@@ -77,32 +77,27 @@ impl Json {
     }
 
     /// A value written in the program's own source. Text that is not JSON becomes `null`.
-    #[must_use]
     pub fn literal(text: &'static str) -> Self {
         Self::parse(Bytes::from_static(text.as_bytes()), DEFAULT_NESTING)
             .unwrap_or_else(|_| Self::null())
     }
 
     /// `null`.
-    #[must_use]
     pub fn null() -> Self {
         Self(Bytes::from_static(b"null"), OffsetIndex::default())
     }
 
     /// `{}`.
-    #[must_use]
     pub fn empty_object() -> Self {
         Self(Bytes::from_static(b"{}"), OffsetIndex::default())
     }
 
     /// `text` as a JSON string.
-    #[must_use]
     pub fn string(text: &str) -> Self {
         Self(Bytes::from(quote(text)), OffsetIndex::default())
     }
 
     /// `number` as a JSON number.
-    #[must_use]
     pub fn integer(number: i64) -> Self {
         Self(Bytes::from(number.to_string()), OffsetIndex::default())
     }
@@ -117,7 +112,6 @@ impl Json {
     }
 
     /// The text, as received.
-    #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
@@ -129,7 +123,6 @@ impl Json {
     }
 
     /// The text, as received.
-    #[must_use]
     pub fn as_text(&self) -> &str {
         // By the invariant the text is UTF-8. If the invariant were broken, the result would be
         // empty.
@@ -137,44 +130,37 @@ impl Json {
     }
 
     /// The type of the value, which its first byte tells.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.value().kind()
     }
 
     /// Whether this is an object.
-    #[must_use]
     pub fn is_object(&self) -> bool {
         self.kind() == Kind::Object
     }
 
     /// Whether this is `null`.
-    #[must_use]
     pub fn is_null(&self) -> bool {
         self.kind() == Kind::Null
     }
 
     /// Whether this is `true`.
-    #[must_use]
     pub fn is_true(&self) -> bool {
         self.value().is_true()
     }
 
     /// The characters of a string, with escapes decoded. `None` for other types, and for strings
     /// with a lone surrogate, which is not Unicode text.
-    #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         self.value().as_str()
     }
 
     /// Whether this is the string `text`, whatever escapes it contains.
-    #[must_use]
     pub fn is_str(&self, text: &str) -> bool {
         self.value().is_str(text)
     }
 
     /// The value of a number that is written as a plain integer and fits.
-    #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self.kind() {
             Kind::Number => self.as_text().parse().ok(),
@@ -183,38 +169,32 @@ impl Json {
     }
 
     /// Whether this is a number without fraction and exponent.
-    #[must_use]
     pub fn is_integer(&self) -> bool {
         self.value().is_integer()
     }
 
     /// The members of an object in order; none for other types.
-    #[must_use]
     pub fn members(&self) -> Members<'_> {
         Members::new(&self.0, self.1.cursor(0))
     }
 
     /// The elements of an array in order; none for other types.
-    #[must_use]
     pub fn elements(&self) -> Elements<'_> {
         Elements::new(&self.0, self.1.cursor(0))
     }
 
     /// The value of the first member called `key`.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
         Some(self.slice(object::value_range(&self.0, self.1.cursor(0), key)?))
     }
 
     /// The value of the first member called `key`, borrowed.
-    #[must_use]
     pub fn peek(&self, key: &str) -> Option<Value<'_>> {
         self.peek_in(0..self.0.len(), key)
     }
 
     /// The value of the first member called `key` of the object at `range` (as for
     /// [`Json::slice`]), borrowed.
-    #[must_use]
     pub fn peek_in(&self, range: Range<usize>, key: &str) -> Option<Value<'_>> {
         let cursor = self.1.cursor(range.start);
         let object = self.0.get(range)?;
@@ -224,13 +204,11 @@ impl Json {
     }
 
     /// The value itself, borrowed.
-    #[must_use]
     pub fn value(&self) -> Value<'_> {
         Value(&self.0)
     }
 
     /// The value at `range` (as for [`Json::slice`]), borrowed.
-    #[must_use]
     pub fn at(&self, range: Range<usize>) -> Option<Value<'_>> {
         self.0.get(range).map(Value)
     }
@@ -255,7 +233,6 @@ impl Json {
 
     /// The value at `range`, which must come from [`Json::members`], [`Json::elements`] or
     /// [`Json::find`] of the same value.
-    #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         if range.start > range.end || range.end > self.0.len() {
             return Self::null();
@@ -268,7 +245,6 @@ impl Json {
 
     /// This value with the value at `range` (as for [`Json::slice`]) replaced by `value`. A range
     /// outside of it changes nothing.
-    #[must_use]
     pub fn with(&self, range: Range<usize>, value: &Self) -> Self {
         self.spliced([(range, &value.0)])
             .map_or_else(|| self.clone(), Self::trusted)
@@ -276,7 +252,6 @@ impl Json {
 
     /// Like [`Json::with`], but keeps the offset index for quick lookups in the new value, as far
     /// as it still applies. That takes some 400 bytes more.
-    #[must_use]
     pub fn with_indexed(&self, range: Range<usize>, value: &Self) -> Self {
         self.with_edits_indexed([(range, &value.0)])
     }
@@ -284,7 +259,6 @@ impl Json {
     /// This value with other text at each range. The edits must keep it a single value. Ranges that
     /// are unordered, overlap or are outside of it change nothing. Keeps the offset index like
     /// [`Json::with_indexed`].
-    #[must_use]
     pub fn with_edits_indexed<const N: usize>(&self, edits: [(Range<usize>, &[u8]); N]) -> Self {
         let sizes = edits
             .each_ref()
@@ -316,7 +290,6 @@ impl Json {
     /// This value with `members` added at the front of the object that begins at `object_start`.
     /// `members` is their text without outer commas, e.g. `"a":1,"b":2`. Keeps the offset index
     /// like [`Json::with_indexed`].
-    #[must_use]
     pub fn with_members_indexed(&self, object_start: usize, members: &[u8]) -> Self {
         let at = object_start + 1;
         if members.is_empty() || self.0.get(object_start) != Some(&b'{') {
@@ -327,7 +300,6 @@ impl Json {
 
     /// The text that has to follow new members at `at`, the beginning of an object: a comma, unless
     /// the object is empty.
-    #[must_use]
     pub fn comma_at(&self, at: usize) -> &'static [u8] {
         let is_empty = self.0.get(scan::white_space(&self.0, at)) == Some(&b'}');
         if is_empty { b"" } else { b"," }
@@ -342,14 +314,12 @@ impl Json {
 
     /// A copy of the text in its own memory. A slice keeps the whole message in memory, so a value
     /// that outlives the message should be detached.
-    #[must_use]
     pub fn detached(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0), self.1.detached(&self.0))
     }
 
     /// The value on one line: line breaks, which can only be between tokens, are dropped. Returns
     /// the same bytes if there are none.
-    #[must_use]
     pub fn on_one_line(&self) -> Self {
         let text = on_one_line(&self.0);
         let index = if text.len() == self.0.len() {
@@ -363,7 +333,6 @@ impl Json {
 
 /// Drops line breaks from JSON text. Strings cannot contain unescaped ones (RFC 8259, 7), so only
 /// white space between tokens is lost.
-#[must_use]
 pub fn on_one_line(text: &Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', text).is_none() {
         return text.clone();

@@ -50,13 +50,11 @@ pub struct Member {
 
 impl Member {
     /// Whether the member of `object` is called `name`, whatever escapes its key contains.
-    #[must_use]
     pub fn is(&self, object: &Json, name: &str) -> bool {
         self.key_in(object.bytes()).is_some_and(|key| key.is(name))
     }
 
     /// The characters of the key; `None` for a key with a lone surrogate.
-    #[must_use]
     pub fn name(&self, object: &Json) -> Option<String> {
         object
             .slice(self.key.clone())

@@ -6,7 +6,6 @@ use super::{Json, Kind, ObjectBuilder};
 
 /// Joins the members of two objects recursively. Of two booleans, `true` wins; of other values that
 /// differ, the first one. Names and values keep their bytes.
-#[must_use]
 pub fn union(first: &Json, second: &Json) -> Json {
     if first == second {
         return first.clone();

@@ -40,13 +40,11 @@ impl<'a> Value<'a> {
     }
 
     /// Whether this is an object.
-    #[must_use]
     pub fn is_object(self) -> bool {
         self.kind() == Kind::Object
     }
 
     /// Whether this is `true`.
-    #[must_use]
     pub fn is_true(self) -> bool {
         self.0 == b"true"
     }
@@ -65,7 +63,6 @@ impl<'a> Value<'a> {
     }
 
     /// Whether this is a number without fraction and exponent.
-    #[must_use]
     pub fn is_integer(self) -> bool {
         self.kind() == Kind::Number && !self.0.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
     }

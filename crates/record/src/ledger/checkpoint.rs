@@ -49,7 +49,6 @@ pub enum InvalidCheckpoint {
 
 impl CheckpointKey {
     /// Generates a key. Also returns its bytes for storing it (PKCS #8).
-    #[must_use]
     pub fn generate() -> Option<(Self, Vec<u8>)> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).ok()?;
         let bytes = document.as_ref().to_vec();
@@ -57,7 +56,6 @@ impl CheckpointKey {
     }
 
     /// Loads a key from stored bytes.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
         let key: [u8; 32] = pair.public_key().as_ref().try_into().ok()?;
@@ -69,7 +67,6 @@ impl CheckpointKey {
     }
 
     /// The public key that verifies its checkpoints.
-    #[must_use]
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -89,7 +86,6 @@ impl CheckpointKey {
 
 impl PublicKey {
     /// The key in the form of signed notes: name, id and key.
-    #[must_use]
     pub fn written(&self) -> String {
         let key = [&[ED25519_NOTE][..], &self.key].concat();
         format!(

@@ -197,7 +197,6 @@ impl Entry {
 }
 
 /// A text, cut to the length that a line permits.
-#[must_use]
 pub fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(LONGEST))
         .unwrap_or(text)

@@ -19,7 +19,6 @@ pub struct LedgerFiles {
 
 impl LedgerFiles {
     /// The audit log with this current file. `None` if the path has no file name.
-    #[must_use]
     pub fn at(file: &Path) -> Option<Self> {
         let stem = file.file_stem()?.to_str()?.to_owned();
         Some(Self {
@@ -29,7 +28,6 @@ impl LedgerFiles {
     }
 
     /// The audit logs in a folder, by name.
-    #[must_use]
     pub fn in_folder(folder: &Path) -> Vec<Self> {
         let names = fs::read_dir(folder)
             .into_iter()
@@ -52,31 +50,26 @@ impl LedgerFiles {
     }
 
     /// The folder.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// The file that new lines are written to.
-    #[must_use]
     pub fn current(&self) -> PathBuf {
         self.folder.join(format!("{}.{LINES}", self.stem))
     }
 
     /// The file with the checkpoints.
-    #[must_use]
     pub fn checkpoints(&self) -> PathBuf {
         self.folder.join(format!("{}.checkpoints", self.stem))
     }
 
     /// The file with the key that signs checkpoints.
-    #[must_use]
     pub fn key(&self) -> PathBuf {
         self.folder.join(format!("{}.key", self.stem))
     }
 
     /// The files with lines, the oldest first.
-    #[must_use]
     pub fn all(&self) -> Vec<PathBuf> {
         let mut all = self.earlier();
         all.extend(Some(self.current()).filter(|current| current.is_file()));

@@ -40,7 +40,6 @@ pub struct Use {
 
 impl Use {
     /// The estimated number of tokens of the results for a model.
-    #[must_use]
     pub fn estimated_tokens(&self) -> u64 {
         self.response_bytes / BYTES_OF_TOKEN
     }

@@ -7,8 +7,8 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use data_encoding::HEXLOWER;
 use fanlight_protocol::Json;
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
@@ -180,27 +181,18 @@ impl Ledger {
     }
 
     /// The files of the audit log.
-    #[must_use]
     pub fn files(&self) -> &LedgerFiles {
         &self.files
     }
 
     /// Sets the limits on size and age, from the next file on.
     pub fn retain(&self, retention: Retention) {
-        *self
-            .shared
-            .retention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = retention;
+        *self.shared.retention.lock() = retention;
     }
 
     /// Sets or removes the mirror that gets a copy of further lines.
     pub fn copy_to(&self, mirror: Option<Arc<dyn Mirror>>) {
-        *self
-            .shared
-            .mirror
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = mirror;
+        *self.shared.mirror.lock() = mirror;
     }
 
     /// Adds an entry. If it is lost, that is counted, and the next line reports it.
@@ -222,7 +214,7 @@ impl Ledger {
     fn send(&self, entry: Entry, done: Waiting) -> Result<(), NotWritten> {
         let size = entry.size();
         let before = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         if before + size > QUEUE_BYTES || queue.entries.len() >= QUEUE || queue.is_ended {
             drop(queue);
             self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
@@ -241,7 +233,6 @@ impl Ledger {
     }
 
     /// The numbers of written and lost entries.
-    #[must_use]
     pub fn written(&self) -> Written {
         Written {
             written: self.shared.written.load(Ordering::Relaxed),
@@ -250,7 +241,6 @@ impl Ledger {
     }
 
     /// The numbers of entries that the mirror got and lost; `None` without a mirror.
-    #[must_use]
     pub fn mirrored(&self) -> Option<Written> {
         self.shared.mirror().map(|mirror| mirror.written())
     }
@@ -258,14 +248,10 @@ impl Ledger {
     /// Writes the waiting entries and a checkpoint, and ends the thread. Blocks for some seconds,
     /// so asynchronous tasks must not call it.
     pub fn end(&self) {
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().take();
         let Some(thread) = thread else { return };
         let deadline = Instant::now() + END;
-        self.shared.queue().is_ended = true;
+        self.shared.queue.lock().is_ended = true;
         self.shared.wake.notify_one();
         // A thread that hangs on a dead disk must not keep the process alive.
         while !thread.is_finished() && Instant::now() < deadline {
@@ -278,39 +264,25 @@ impl Ledger {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing that can panic runs under this lock.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn retention(&self) -> Retention {
-        *self
-            .retention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.retention.lock()
     }
 
     fn mirror(&self) -> Option<Arc<dyn Mirror>> {
-        self.mirror
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.mirror.lock().clone()
     }
 
     /// Waits for entries, collects more unless a caller waits for one, and takes them. Also returns
     /// whether no more will come.
     fn take(&self, patience: Duration) -> (Vec<(Box<Entry>, Waiting)>, bool) {
         let is_idle = |queue: &mut Queue| queue.entries.is_empty() && !queue.is_ended;
-        let queue = self
-            .wake
-            .wait_timeout_while(self.queue(), patience, is_idle);
-        let (queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.wake.wait_while_for(&mut queue, is_idle, patience);
         let is_collecting = |queue: &mut Queue| {
             let is_pressing = queue.is_urgent || queue.is_ended || queue.entries.len() >= BATCH;
             !queue.entries.is_empty() && !is_pressing
         };
-        let queue = self.wake.wait_timeout_while(queue, COLLECT, is_collecting);
-        let (mut queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
+        self.wake.wait_while_for(&mut queue, is_collecting, COLLECT);
         queue.is_urgent = false;
         (std::mem::take(&mut queue.entries), queue.is_ended)
     }

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use fanlight_frontend::forwarding::LARGEST_WINDOW;
+use futures_util::future::BoxFuture;
 use h2::Reason;
 use http::Uri;
 use http_body_util::Full;
@@ -88,7 +88,7 @@ fn causes(error: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)>
 impl Service<Uri> for ConnectorInTime {
     type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
     type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
+    type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         self.0.poll_ready(context)

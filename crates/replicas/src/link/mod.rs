@@ -8,10 +8,8 @@
 mod client;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -23,8 +21,10 @@ use fanlight_frontend::forwarding::{
 };
 use fanlight_http::client::worker::PerWorker;
 use fanlight_protocol::seal::{KeyError, Keys};
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -86,7 +86,7 @@ pub trait Members: Send + Sync {
     fn address(&self, run: ProcessRun) -> Option<SocketAddr>;
 
     /// Waits for the address of a run that has just joined.
-    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+    fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()>;
 
     /// The other replicas that are not ending and have an address.
     fn others(&self) -> Vec<ProcessRun>;
@@ -144,7 +144,7 @@ impl Link {
 
     /// Uses other files for later connections. Forwarded requests in progress continue.
     pub fn renew(&self, tls: LinkTls) {
-        *self.clients() = Clients {
+        *self.clients.lock() = Clients {
             tls: Arc::new(tls),
             made: HashMap::new(),
         };
@@ -152,7 +152,7 @@ impl Link {
 
     fn replica(&self, run: ProcessRun) -> Option<Arc<OtherReplica>> {
         let address = self.members.address(run)?;
-        let mut clients = self.clients();
+        let mut clients = self.clients.lock();
         if let Some(known) = clients.made.get(&run) {
             return Some(Arc::clone(known));
         }
@@ -164,11 +164,6 @@ impl Link {
             .retain(|run, _| self.members.address(*run).is_some());
         clients.made.insert(run, Arc::clone(&made));
         Some(made)
-    }
-
-    fn clients(&self) -> std::sync::MutexGuard<'_, Clients> {
-        // No code under this lock can panic.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -230,7 +225,7 @@ impl Replicas for Link {
 
     fn another(&self) -> Option<ProcessRun> {
         let mut others = self.members.others();
-        let clients = self.clients();
+        let clients = self.clients.lock();
         others.retain(|run| !clients.made.get(run).is_some_and(|known| known.is_paused()));
         fastrand::choice(others)
     }
@@ -287,7 +282,7 @@ impl OtherReplica {
                 // On an existing connection, only checks have a time limit.
                 let is_silent = client::is_timeout(&error);
                 if error.is_connect() || is_silent {
-                    *self.unreachable() = Some(Instant::now());
+                    *self.unreachable.lock() = Some(Instant::now());
                 }
                 if is_silent {
                     // Other workers' connections are not checked while unused, so the next request
@@ -307,33 +302,13 @@ impl OtherReplica {
 
     /// Whether the replica was just found unreachable.
     fn is_paused(&self) -> bool {
-        self.unreachable()
-            .is_some_and(|since| since.elapsed() < PAUSE)
-    }
-
-    fn unreachable(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        // No code under this lock can panic.
         self.unreachable
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|since| since.elapsed() < PAUSE)
     }
 }
 
-impl fmt::Debug for LinkTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkTls")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
-            .field("envelopes", &self.envelopes)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Link, LinkTls);
 
 /// The first DNS name in the first certificate of `pem`, which all replicas' certificates share.
 /// `None` if it has none or one with a wildcard: each replica's certificate is then for its
@@ -378,7 +353,7 @@ mod tests {
             self.0.filter(|_| run == RUN)
         }
 
-        fn settled(&self, _: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        fn settled(&self, _: ProcessRun) -> BoxFuture<'_, ()> {
             Box::pin(std::future::ready(()))
         }
 

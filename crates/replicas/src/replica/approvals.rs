@@ -3,7 +3,6 @@
 //! Valkey can read only what is needed to find a question. The approvers' view and their answers
 //! are sealed, so that write access to Valkey is not enough to approve a call.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -656,11 +655,7 @@ fn now() -> u64 {
         .as_secs()
 }
 
-impl fmt::Debug for ApprovalsInCommon {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApprovalsInCommon")
-    }
-}
+fanlight_protocol::opaque!(ApprovalsInCommon);
 
 #[cfg(test)]
 mod tests {

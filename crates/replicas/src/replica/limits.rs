@@ -1,11 +1,10 @@
 //! Rate limits of clients, counted by all replicas together.
-
-use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_fair::TooMany;
 use fanlight_frontend::{CommonLimit, CommonLimits, NotTaken};
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::{Replicas, digest};
@@ -74,10 +73,7 @@ return 1
 });
 
 impl CommonLimits for Replicas {
-    fn take(
-        &self,
-        limits: Vec<CommonLimit>,
-    ) -> Pin<Box<dyn Future<Output = Result<Duration, NotTaken>> + Send + '_>> {
+    fn take(&self, limits: Vec<CommonLimit>) -> BoxFuture<'_, Result<Duration, NotTaken>> {
         Box::pin(async move {
             if !self.shared.is_cluster() {
                 return self.take_together(&limits).await;

@@ -1,13 +1,13 @@
 //! The link between replicas: they pass requests on to this one, and this one to them.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use fanlight_canonical::ProcessRun;
 use fanlight_config::{Config, Tls};
 use fanlight_frontend::{ListenAddress, ListeningSocket, LiveTls, ReplicaListener, sockets};
 use fanlight_http::{HttpVersions, LoadedTls, TlsMarks, TlsOption};
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -95,7 +95,7 @@ impl Members for Replicas {
         self.membership.find(&run.to_string())?.address
     }
 
-    fn settled<'a>(&'a self, run: ProcessRun) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn settled<'a>(&'a self, run: ProcessRun) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let _ = self
                 .membership

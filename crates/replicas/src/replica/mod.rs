@@ -58,7 +58,6 @@ pub enum ReplicaError {
 }
 
 /// The common keys of all replicas: the option `keys`.
-#[must_use]
 pub fn keys(config: &Config) -> Keys {
     Keys::new(config.keys.iter().map(|key| *key.expose()))
 }

@@ -1,10 +1,9 @@
 //! Values that may be used once across all replicas.
-
-use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use fanlight_auth::{NotKnown, UsedOnce};
+use futures_util::future::BoxFuture;
 
 use super::{CLOCKS, Replicas, digest, millis};
 use crate::Script;
@@ -15,11 +14,7 @@ static MARK: LazyLock<Script> = LazyLock::new(|| {
 });
 
 impl UsedOnce for Replicas {
-    fn use_once(
-        &self,
-        what: &[u8],
-        time: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, NotKnown>> + Send + '_>> {
+    fn use_once(&self, what: &[u8], time: Duration) -> BoxFuture<'_, Result<bool, NotKnown>> {
         let name = digest(&[what]);
         Box::pin(async move {
             // Each name has its own tag, so any server of a cluster may have it.

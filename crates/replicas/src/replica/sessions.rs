@@ -4,7 +4,6 @@
 //! A record can be claimed once its owner has released it, or has lost its lease. Valkey decides
 //! which claim was first.
 
-use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -359,13 +358,7 @@ impl SessionRecords for SessionsInValkey {
     }
 }
 
-impl fmt::Debug for SessionsInValkey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionsInValkey")
-            .field("lifetime", &self.table.lifetime)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(SessionsInValkey);
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,6 @@
 //! Each record is sealed for its task and client. Write access to Valkey is enough to make a task
 //! forgotten, but not to change its server or its call.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -183,11 +182,7 @@ impl CommonTaskOwners for TasksInCommon {
     }
 }
 
-impl fmt::Debug for TasksInCommon {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TasksInCommon")
-    }
-}
+fanlight_protocol::opaque!(TasksInCommon);
 
 /// If Valkey cannot be read, Fanlight asks the servers who owns a task.
 fn known<T>(answer: Result<T, SharedError>) -> Option<T> {

@@ -1,7 +1,9 @@
 //! The counters of one server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::family::{Point, label};
 use super::{directions, points, total};
@@ -42,7 +44,6 @@ impl MirrorOutcome {
     pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Failed, Self::Dropped];
 
     /// The name of the result for operators.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -101,7 +102,6 @@ impl BackendMetrics {
     }
 
     /// Counters outside of the registry, for use where nothing is counted.
-    #[must_use]
     pub fn unregistered() -> Self {
         Self::new(u16::MAX, Arc::from(""))
     }
@@ -112,16 +112,12 @@ impl BackendMetrics {
     }
 
     pub(crate) fn set_address(&self, address: Option<(Arc<str>, u16)>) {
-        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address;
+        *self.address.write() = address;
     }
 
     /// The labels that name the server.
     pub(super) fn named(&self) -> NamedBackend {
-        let address = self
-            .address
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let address = self.address.read().clone();
         NamedBackend {
             name: self.name.to_string(),
             address,
@@ -197,7 +193,6 @@ impl BackendMetrics {
     }
 
     /// How many lines of the server's standard error were dropped.
-    #[must_use]
     pub fn dropped_lines(&self) -> i64 {
         total(&self.dropped_lines)
     }

@@ -57,7 +57,6 @@ pub enum Shape {
 
 impl Shape {
     /// The name of the instrument in OpenTelemetry.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Histogram => "histogram",

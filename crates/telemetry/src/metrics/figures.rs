@@ -47,7 +47,6 @@ pub struct BackendFigures {
 
 impl Metrics {
     /// The figures of the server called `name`.
-    #[must_use]
     pub fn figures(&self, name: &str) -> BackendFigures {
         let backend = self.backend(name);
         let mut figures = BackendFigures {

@@ -1,12 +1,13 @@
 //! Histograms by label. Each consists of a few atomic numbers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use fanlight_protocol::{Method, Revision};
 use foldhash::fast::RandomState;
+use parking_lot::RwLock;
 
 use super::backend::NamedBackend;
 use super::durations::{Durations, LIMITS, RANGES, range_of};
@@ -76,16 +77,11 @@ impl Series {
     }
 
     pub(super) fn record(&self, key: Key, duration: Duration) {
-        if let Some(histogram) = self
-            .series
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-        {
+        if let Some(histogram) = self.series.read().get(&key) {
             histogram.add(duration);
             return;
         }
-        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut series = self.series.write();
         if series.len() >= self.most && !series.contains_key(&key) {
             self.overflow.add(duration);
         } else {
@@ -95,12 +91,7 @@ impl Series {
 
     /// Calls `each` with every series except the overflow.
     pub(super) fn for_each(&self, mut each: impl FnMut(&Key, Durations)) {
-        for (key, histogram) in self
-            .series
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
+        for (key, histogram) in self.series.read().iter() {
             each(key, histogram.durations());
         }
     }
@@ -112,7 +103,7 @@ impl Series {
         backend: &dyn Fn(u16) -> Option<NamedBackend>,
     ) -> Vec<Point> {
         let series: Vec<(Key, Arc<Histogram>)> = {
-            let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+            let series = self.series.read();
             series
                 .iter()
                 .map(|(key, histogram)| (key.clone(), Arc::clone(histogram)))

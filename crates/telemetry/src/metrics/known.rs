@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher as _;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use parking_lot::RwLock;
 
 use super::family::label;
 use crate::names::OTHER;
@@ -88,7 +89,7 @@ impl KnownNames {
         names: impl FnOnce() -> Vec<String>,
     ) {
         let hash = self.hasher.hash_one(list);
-        let known = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.tables.read();
         if known
             .of(owner, kind)
             .is_some_and(|owned| owned.read.contains(&hash))
@@ -97,7 +98,7 @@ impl KnownNames {
         }
         drop(known);
         let names = names();
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.write();
         let owned = tables.add(self.most, owner, kind, names.iter().map(String::as_str));
         let Some(owned) = owned else { return };
         if owned.read.len() >= READ {
@@ -112,7 +113,7 @@ impl KnownNames {
             Target::Prompt(name) => (NameKind::Prompt, name),
             Target::None | Target::Resource(_) => return None,
         };
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables.read();
         let number = tables
             .of(owner, kind)
             .and_then(|owned| owned.names.get(name));
@@ -123,7 +124,7 @@ impl KnownNames {
     }
 
     pub(super) fn text(&self, id: NameId) -> String {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables.read();
         let index = (id.number as usize).checked_sub(1);
         index
             .and_then(|index| tables.texts.get(index))

@@ -24,13 +24,13 @@ mod timer;
 mod tools;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fanlight_protocol::{Method, Revision};
 use opentelemetry_sdk::Resource;
+use parking_lot::RwLock;
 
 pub use backend::{BackendMetrics, Direction, MirrorOutcome};
 pub use family::{Counts, FAMILIES, Family, FamilyInfo, Labels, Point, Shape, Values, label};
@@ -99,7 +99,6 @@ struct ConfigurationMetrics {
 
 /// All metrics.
 pub struct Metrics {
-    limits: MetricLimits,
     server: Series,
     client: Series,
     /// Requests that could not be sent, by error.
@@ -130,10 +129,8 @@ type UsableServers = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
 
 impl Metrics {
     /// Creates metrics that are all zero.
-    #[must_use]
     pub fn new(limits: MetricLimits) -> Self {
         Self {
-            limits,
             server: Series::new(limits.series),
             client: Series::new(limits.series),
             unsent: Series::new(limits.series),
@@ -165,12 +162,8 @@ impl Metrics {
     }
 
     /// The counters of the server called `name`, which are created on first use.
-    #[must_use]
     pub fn backend(&self, name: &str) -> Arc<BackendMetrics> {
-        let mut backends = self
-            .backends
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut backends = self.backends.write();
         let next = u16::try_from(backends.len() + 1).unwrap_or(u16::MAX);
         let name: Arc<str> = Arc::from(name);
         let made = backends
@@ -274,7 +267,7 @@ impl Metrics {
     /// Hides the counters of the server called `name`, which is no longer configured. They are
     /// visible again when it is configured again.
     pub fn retire_backend(&self, name: &str) {
-        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let backends = self.backends.read();
         backends
             .get(name)
             .iter()
@@ -289,7 +282,6 @@ impl Metrics {
     }
 
     /// How many spans were not delivered for this reason.
-    #[must_use]
     pub fn spans_dropped(&self, reason: DropReason) -> u64 {
         self.dropped
             .get(reason as usize)
@@ -297,14 +289,13 @@ impl Metrics {
     }
 
     /// All metrics in the Prometheus text exposition format 0.0.4.
-    #[must_use]
     pub fn prometheus(&self, resource: &Resource) -> String {
         prometheus::with_target(resource, &self.snapshot())
     }
 
     /// Adds a source of further families.
     pub fn add(&self, source: impl Fn() -> Vec<Family> + Send + Sync + 'static) {
-        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.write();
         sources.push(Box::new(source));
     }
 
@@ -322,7 +313,7 @@ impl Metrics {
 
     /// The name of the configured backend with this index.
     fn configured_backend(&self, index: u16) -> Option<String> {
-        let backends = self.backends.read().unwrap_or_else(PoisonError::into_inner);
+        let backends = self.backends.read();
         let backend = backends
             .values()
             .find(|backend| backend.index() == index && backend.is_configured());
@@ -334,15 +325,8 @@ impl Metrics {
     }
 
     /// All metrics at this moment.
-    #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
-        let backends: Vec<Arc<BackendMetrics>> = self
-            .backends
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect();
+        let backends: Vec<Arc<BackendMetrics>> = self.backends.read().values().cloned().collect();
         let named = |index: u16| {
             backends
                 .iter()
@@ -363,7 +347,7 @@ impl Metrics {
                 .collect()
         };
         let load = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
-        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.sources.read();
         let more = sources.iter().flat_map(|source| source());
         FAMILIES
             .iter()
@@ -462,10 +446,4 @@ fn points<const N: usize>(
     values.into_iter().zip(counts).map(point).collect()
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
+fanlight_protocol::opaque!(Metrics);

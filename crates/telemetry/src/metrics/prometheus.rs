@@ -23,7 +23,6 @@ pub(super) fn with_target(resource: &Resource, families: &[Family]) -> String {
 }
 
 /// Writes these metrics in the Prometheus text exposition format 0.0.4.
-#[must_use]
 pub fn prometheus(families: &[Family]) -> String {
     let mut out = String::new();
     for family in families {
@@ -48,7 +47,6 @@ pub fn prometheus(families: &[Family]) -> String {
 }
 
 /// The name of a metric in Prometheus.
-#[must_use]
 pub(super) fn name(info: &FamilyInfo) -> String {
     let mut name = info.name.replace('.', "_");
     match info.unit {

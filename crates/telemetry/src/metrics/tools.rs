@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanlight_protocol::Method;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use super::Metrics;
 use super::durations::Durations;
@@ -138,27 +138,18 @@ impl Metrics {
 
     /// The figures of each tool that was called in the last [`MINUTES`]. The most frequently called
     /// tool is first.
-    #[must_use]
     pub fn tools(&self) -> Vec<ToolFigures> {
         self.tools_at(self.tools.began.elapsed())
     }
 
     fn close_minute(&self, minute: u64) {
         let totals = self.tool_totals();
-        self.tools
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .advance(minute, &totals);
+        self.tools.state.lock().advance(minute, &totals);
     }
 
     fn tools_at(&self, uptime: Duration) -> Vec<ToolFigures> {
         let totals = self.tool_totals();
-        let mut state = self
-            .tools
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.tools.state.lock();
         state.advance(uptime.as_secs() / 60, &totals);
         let mut all: Vec<ToolFigures> = totals
             .iter()

@@ -3,7 +3,6 @@
 //! Ending a span takes one short lock. So does reading, which only copies references. The ring
 //! keeps spans as they were recorded; spans of the SDK are made for readers.
 
-mod attempts;
 mod outcome;
 mod query;
 #[cfg(test)]
@@ -11,16 +10,17 @@ pub(crate) mod tests;
 mod trace;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use foldhash::fast::RandomState;
 use opentelemetry::trace::TraceId;
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
+use crate::names::Kind;
 use crate::record::Record;
 
-pub use attempts::Attempts;
-use attempts::{Attempt, LastAttempts};
 pub use outcome::TraceOutcome;
 pub use query::{Order, Query};
 pub use trace::{ServerSpans, Summary, Trace, attribute, failure};
@@ -84,7 +84,6 @@ struct Entry {
 
 impl Ring {
     /// An empty ring.
-    #[must_use]
     pub fn new(limits: RingLimits) -> Self {
         Self {
             limits,
@@ -95,15 +94,13 @@ impl Ring {
 
     /// Subscribes to the ids of traces in which a span ends. A slow subscriber misses some ids, and
     /// blocks nobody.
-    #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<TraceId> {
         self.feed.subscribe()
     }
 
     /// The number of traces in the ring, and their size in bytes.
-    #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.order.len(), state.bytes)
     }
 
@@ -117,7 +114,7 @@ impl Ring {
             .and_then(|fields| fields.first_round);
         // Dropped spans are freed after the lock is released.
         let (id, evicted) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let attempt = Attempt::of(&span);
             let most = self.limits.bytes / 8;
             let first = first.filter(|first| state.traces.contains_key(first));
@@ -135,10 +132,6 @@ impl Ring {
         drop(evicted);
         // This fails if there is no subscriber.
         let _ = self.feed.send(id);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,5 +204,85 @@ impl State {
         let entry = self.traces.remove(&id)?;
         self.bytes -= entry.bytes;
         Some(entry)
+    }
+}
+
+/// A new connection within this time after the last successful one counts as repeated, too. There
+/// is no option: a server whose connections end more often does not work.
+const SOON: Duration = Duration::from_secs(600);
+
+/// The attempts to connect for which one trace stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    /// How many attempts there were, including the last one.
+    pub count: u64,
+    /// When the first attempt began.
+    pub first: SystemTime,
+}
+
+/// The last attempt of each server.
+type LastAttempts = HashMap<Arc<str>, Attempt, RandomState>;
+
+/// An attempt to connect that belongs to no request.
+#[derive(Clone, Debug)]
+struct Attempt {
+    backend: Arc<str>,
+    trace: TraceId,
+    began: SystemTime,
+    failed: bool,
+}
+
+impl Attempt {
+    /// The attempt that an ended span stands for, if it is one.
+    fn of(span: &Record) -> Option<Self> {
+        if span.start.kind != Kind::Internal || span.parent.is_some() {
+            return None;
+        }
+        let backend = Arc::clone(&span.start.backend.as_ref()?.shared().name);
+        let failed = span.fields.lock().error.is_some();
+        Some(Self {
+            backend,
+            trace: span.trace_id(),
+            began: span.start.began.wall(),
+            failed,
+        })
+    }
+
+    /// Whether this attempt repeats `last`.
+    fn repeats(&self, last: &Self) -> bool {
+        let is_soon = || {
+            self.began
+                .duration_since(last.began)
+                .is_ok_and(|between| between < SOON)
+        };
+        self.failed == last.failed && last.trace != self.trace && (self.failed || is_soon())
+    }
+}
+
+impl State {
+    /// Makes the trace `id` stand also for the attempt before it, if it repeats that attempt.
+    /// Returns the entry of the earlier trace.
+    fn fold(&mut self, id: TraceId, attempt: Attempt) -> Option<Entry> {
+        let last = self
+            .connecting
+            .insert(Arc::clone(&attempt.backend), attempt.clone());
+        let repeated = last
+            .filter(|last| attempt.repeats(last))
+            .and_then(|last| self.remove(last.trace));
+        let before = repeated.as_ref().and_then(|entry| entry.attempts);
+        let attempts = before.map_or(
+            Attempts {
+                count: 1,
+                first: attempt.began,
+            },
+            |before| Attempts {
+                count: before.count + 1,
+                ..before
+            },
+        );
+        if let Some(entry) = self.traces.get_mut(&id) {
+            entry.attempts = Some(attempts);
+        }
+        repeated
     }
 }

@@ -30,7 +30,6 @@ impl TraceOutcome {
     ];
 
     /// The name of the outcome in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -42,7 +41,6 @@ impl TraceOutcome {
     }
 
     /// The outcome with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

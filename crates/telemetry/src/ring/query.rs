@@ -58,7 +58,6 @@ pub enum Order {
 
 impl Ring {
     /// The traces that match `query`, in its order.
-    #[must_use]
     pub fn query(&self, query: &Query) -> Vec<Trace> {
         let limit = if query.limit == 0 {
             usize::MAX
@@ -67,10 +66,10 @@ impl Ring {
         };
         let text = query.text.as_deref().map(str::to_lowercase);
         let fits = |trace: &Trace| text.as_deref().is_none_or(|text| trace.has_text(text));
-        let ids: Vec<TraceId> = self.lock().order.iter().rev().copied().collect();
+        let ids: Vec<TraceId> = self.state.lock().order.iter().rev().copied().collect();
         // The lock is taken for each trace, so it is never held for long.
         let matching = ids.into_iter().filter_map(|id| {
-            let records = self.lock().traces.get(&id).map(Entry::records)?;
+            let records = self.state.lock().traces.get(&id).map(Entry::records)?;
             records.matches(query).then_some((id, records))
         });
         match query.order {
@@ -93,9 +92,8 @@ impl Ring {
     }
 
     /// The trace with this id, or the one that has its spans as a further round.
-    #[must_use]
     pub fn get(&self, id: TraceId) -> Option<Trace> {
-        let state = self.lock();
+        let state = self.state.lock();
         let has_round = |(_, entry): &(&TraceId, &Entry)| {
             let mut spans = entry.spans.iter();
             entry.has_rounds && spans.any(|(span, _)| span.trace_id() == id)
@@ -177,7 +175,7 @@ impl Records {
         let ends = self
             .spans
             .iter()
-            .map(|span| span.start.began.wall() + span.fields().lasted.unwrap_or_default());
+            .map(|span| span.start.began.wall() + span.fields.lock().lasted.unwrap_or_default());
         let between = |start, end: SystemTime| end.duration_since(start).ok();
         self.start()
             .zip(ends.max())
@@ -195,7 +193,7 @@ impl Records {
         };
         let error = |span: &Arc<Record>| {
             if span.failed() {
-                span.fields().error
+                span.fields.lock().error
             } else {
                 None
             }
@@ -233,11 +231,11 @@ impl Record {
     /// Whether [`super::failure`] has a value for the span.
     fn failed(&self) -> bool {
         let probes = self.start.kind == Kind::Client && self.start.method == Some(Method::Discover);
-        !probes && self.fields().error.is_some()
+        !probes && self.fields.lock().error.is_some()
     }
 
     fn server_spans(&self) -> Option<ServerSpans> {
-        let resource_spans = self.fields().optional.as_ref()?.server_spans.clone()?;
+        let resource_spans = self.fields.lock().optional.as_ref()?.server_spans.clone()?;
         let backend = self.start.backend.as_ref()?.shared().name.to_string();
         Some(ServerSpans {
             backend,
@@ -266,7 +264,7 @@ impl Record {
     }
 
     fn is_of_client(&self, text: &str) -> bool {
-        let (fields, text) = (self.fields(), text.to_lowercase());
+        let (fields, text) = (self.fields.lock(), text.to_lowercase());
         let has =
             |given: Option<&str>| given.is_some_and(|given| given.to_lowercase().contains(&text));
         fields
@@ -276,7 +274,8 @@ impl Record {
     }
 
     fn is_of_principal(&self, name: &str) -> bool {
-        self.fields()
+        self.fields
+            .lock()
             .client
             .as_ref()
             .is_some_and(|client| client.principal() == Some(name))

@@ -422,7 +422,13 @@ fn repeated_attempts_to_connect_are_one_trace() {
     assert!(last.attempts.unwrap().first <= last.spans[1].start_time);
     assert_eq!((last.id, last.spans.len()), (TraceId::from(50), 2));
     // The size no longer includes dropped and merged traces.
-    let sizes: usize = ring.lock().traces.values().map(|entry| entry.bytes).sum();
+    let sizes: usize = ring
+        .state
+        .lock()
+        .traces
+        .values()
+        .map(|entry| entry.bytes)
+        .sum();
     assert_eq!(ring.size(), (3, sizes));
 }
 

@@ -75,7 +75,6 @@ pub struct Summary {
 
 impl Trace {
     /// The trace as an entry of a list. `None` if it has no spans.
-    #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let top = self
             .spans
@@ -138,7 +137,6 @@ impl Trace {
 /// The `error.type` of a failed span, or the code of an error that the sender caused. A refused
 /// `server/discover` is no failure, because it tells the era of a server. If the connection fails,
 /// the span of connecting has the error.
-#[must_use]
 pub fn failure(span: &SpanData) -> Option<&Value> {
     let error =
         attribute(span, ERROR_TYPE).or_else(|| attribute(span, RPC_RESPONSE_STATUS_CODE))?;
@@ -149,7 +147,6 @@ pub fn failure(span: &SpanData) -> Option<&Value> {
 }
 
 /// The value of an attribute of a span.
-#[must_use]
 pub fn attribute<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
     span.attributes
         .iter()

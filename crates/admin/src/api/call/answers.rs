@@ -6,10 +6,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use fanlight_protocol::Json;
 use fanlight_protocol::json::DEFAULT_NESTING;
-use http::{HeaderMap, StatusCode};
-use serde::Serialize;
-#[cfg(test)]
-use utoipa::ToSchema;
+use http::HeaderMap;
 
 use super::running::Owner;
 use crate::Admin;
@@ -19,12 +16,12 @@ use crate::api::body::read;
 use crate::operator::Operator;
 use crate::reply::{Refusal, answer};
 
-/// A change of an attended call.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct CallChanged {
-    /// `answer` or `cancel`.
-    done: &'static str,
+answers! {
+    /// A change of an attended call.
+    pub(crate) struct CallChanged {
+        /// `answer` or `cancel`.
+        done: &'static str,
+    }
 }
 
 /// Answers a question of the server.
@@ -51,8 +48,7 @@ pub(crate) async fn give(
         .calls
         .answer(&id, &Owner::of(&operator), question, result)
     {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "this question is not open: it is answered, or its call has ended",
         ));
     }
@@ -68,8 +64,7 @@ pub(crate) async fn cancel(
 ) -> Answer {
     let body = read_json(&admin, &headers, body).await?;
     if !admin.calls.cancel(&call_of(&body)?, &Owner::of(&operator)) {
-        return Err(Refusal::new(
-            StatusCode::NOT_FOUND,
+        return Err(Refusal::not_found(
             "you have no such running call; it may have ended",
         ));
     }

@@ -18,7 +18,6 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, RpcError, code};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, unfold};
-use http::StatusCode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -58,11 +57,9 @@ pub(super) fn answer(
                 let message = format!(
                     "you already have {limit} running calls, which is the limit: cancel one, or wait"
                 );
-                Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                Refusal::unavailable(message)
             }
-            NotBegun::NoRandomNumbers => Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the system has no random numbers for the id of a call",
+            NotBegun::NoRandomNumbers => Refusal::unavailable("the system has no random numbers for the id of a call",
             ),
         })?;
     let (events, receiver) = mpsc::channel(QUEUE);

@@ -4,11 +4,12 @@
 //! it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fanlight_protocol::Json;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +69,7 @@ impl RunningCalls {
         getrandom::fill(&mut bytes).map_err(|_| NotBegun::NoRandomNumbers)?;
         let id = URL_SAFE_NO_PAD.encode(bytes);
         let cancelled = CancellationToken::new();
-        let mut table = self.table();
+        let mut table = self.0.lock();
         if table.values().filter(|entry| entry.owner == owner).count() >= most {
             return Err(NotBegun::TooMany);
         }
@@ -90,7 +91,7 @@ impl RunningCalls {
 
     /// Answers a question. Returns false if this owner has no such open question.
     pub(super) fn answer(&self, id: &str, owner: &Owner, question: u64, answer: Json) -> bool {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let entry = table.get_mut(id).filter(|entry| entry.owner == *owner);
         let waiting = entry.and_then(|entry| entry.questions.remove(&question));
         waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
@@ -98,13 +99,9 @@ impl RunningCalls {
 
     /// Cancels a call. Returns false if this owner has no such call.
     pub(super) fn cancel(&self, id: &str, owner: &Owner) -> bool {
-        let table = self.table();
+        let table = self.0.lock();
         let entry = table.get(id).filter(|entry| entry.owner == *owner);
         entry.inspect(|entry| entry.cancelled.cancel()).is_some()
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +123,7 @@ pub(super) struct OpenQuestion {
 impl RunningCall {
     /// Opens a question; `None` if too many are open.
     pub(super) fn open_question(&mut self) -> Option<OpenQuestion> {
-        let mut table = self.calls.table();
+        let mut table = self.calls.0.lock();
         let questions = &mut table.get_mut(&self.id)?.questions;
         questions.retain(|_, waiting| !waiting.is_closed());
         if questions.len() >= MOST_QUESTIONS {
@@ -144,7 +141,7 @@ impl RunningCall {
 
 impl Drop for RunningCall {
     fn drop(&mut self) {
-        self.calls.table().remove(&self.id);
+        self.calls.0.lock().remove(&self.id);
     }
 }
 
@@ -199,7 +196,7 @@ mod tests {
         drop(first);
         assert!(calls.begin(owner("ann"), 1).is_ok());
         assert_eq!(
-            calls.table().len(),
+            calls.0.lock().len(),
             1,
             "only the last is left, whose guard is dropped"
         );

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::future::{pending, ready};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{CallContext, ServerMessage, ServerMessages, ServerRequest};
@@ -13,6 +13,7 @@ use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::{Json, Method, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -45,10 +46,7 @@ impl AnsweringGuard {
     /// Selects the caller; `None` if another call is selected.
     pub(super) fn of(answering: &Arc<Mutex<HashSet<String>>>, task: &Json) -> Option<Self> {
         let task = task.as_str()?.into_owned();
-        let is_first = answering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(task.clone());
+        let is_first = answering.lock().insert(task.clone());
         is_first.then(|| Self {
             answering: Arc::clone(answering),
             task,
@@ -58,10 +56,7 @@ impl AnsweringGuard {
 
 impl Drop for AnsweringGuard {
     fn drop(&mut self) {
-        self.answering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.task);
+        self.answering.lock().remove(&self.task);
     }
 }
 

@@ -1,30 +1,31 @@
 //! Many concurrent requests over one stream of messages, identified by their ids. Shared by stdio
 //! and the legacy SSE transport.
 
-mod liveness;
 mod pending;
 mod reader;
 mod writer;
 
 use std::future::{pending, ready};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use fanlight_canonical::BackendError;
+use fanlight_fair::LogLimit;
 use fanlight_protocol::{Era, Method, Revision};
 use futures_util::future::Either;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::liveness::Liveness;
 use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
-pub(crate) use self::reader::Reader;
-pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text};
 use crate::settings::OPEN_SERVER_REQUESTS;
 use fanlight_canonical::BackendError;
+
+pub(crate) use self::reader::Reader;
+pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
 
 /// A channel to a server. Dropping it ends the channel.
 pub(crate) struct Channel {
@@ -375,5 +376,108 @@ impl Drop for PendingGuard<'_> {
             self.shared
                 .send_detached(cancelled_text(self.id, &unanswered.context));
         }
+    }
+}
+
+/// The signs of life on a channel.
+pub(crate) struct Liveness {
+    /// The number of consecutive timeouts that make the server suspect even if other messages
+    /// arrive.
+    most_timeouts: usize,
+    /// The number of received messages.
+    received: AtomicU64,
+    /// The number of requests that timed out since the last answer.
+    timeouts: AtomicUsize,
+    doubted: Notify,
+    /// The reason why the channel was given up.
+    given_up: OnceLock<BackendError>,
+}
+
+impl Liveness {
+    /// Starts without any signs; `most_timeouts` timeouts in a row are doubtful.
+    pub(crate) fn new(most_timeouts: usize) -> Self {
+        Self {
+            most_timeouts,
+            received: AtomicU64::new(0),
+            timeouts: AtomicUsize::new(0),
+            doubted: Notify::new(),
+            given_up: OnceLock::new(),
+        }
+    }
+
+    /// The number of received messages.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Records a message.
+    fn message(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records an answer.
+    fn answer(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+    }
+
+    /// Records a timeout. `received` is the number of received messages when the request was sent.
+    fn timeout(&self, received: u64) {
+        let timeouts = self
+            .timeouts
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        if received == self.received() || timeouts >= self.most_timeouts {
+            self.doubted.notify_one();
+        }
+    }
+
+    /// Waits until it is doubtful whether the server still answers.
+    pub(crate) async fn doubted(&self) {
+        self.doubted.notified().await;
+    }
+
+    /// Gives the channel up. The first reason counts.
+    fn give_up(&self, reason: String) {
+        let _ = self.given_up.set(BackendError::GivenUp { reason });
+    }
+
+    /// The reason why the channel was given up, if it was.
+    pub(crate) fn given_up(&self) -> Option<BackendError> {
+        self.given_up.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod liveness_tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn is_doubted(liveness: &Liveness) -> bool {
+        liveness.doubted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn timeout_without_a_sign_of_life_is_doubtful() {
+        let liveness = Liveness::new(3);
+        let sent = liveness.received();
+        assert!(!is_doubted(&liveness));
+        liveness.timeout(sent);
+        assert!(is_doubted(&liveness));
+        assert!(!is_doubted(&liveness), "once for each reason");
+    }
+
+    #[test]
+    fn timeouts_beside_other_messages_are_doubtful_in_a_row_only() {
+        let liveness = Liveness::new(3);
+        let timeout = || {
+            let sent = liveness.received();
+            liveness.message();
+            liveness.timeout(sent);
+            is_doubted(&liveness)
+        };
+        assert_eq!([timeout(), timeout(), timeout()], [false, false, true]);
+        liveness.answer();
+        assert_eq!([timeout(), timeout(), timeout()], [false, false, true]);
     }
 }

@@ -3,11 +3,12 @@
 //! Locked only for moments, never across an await.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_protocol::meta::LogLevel;
 use fanlight_protocol::{Json, Response};
 use fanlight_telemetry::Parent;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::request::deadline::PausableDeadline;
@@ -91,7 +92,7 @@ pub(super) enum LogTarget {
 
 impl PendingCalls {
     pub(super) fn insert(&self, id: i64, waiting: PendingCall) -> Result<(), Closed> {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         if table.closed {
             return Err(Closed);
         }
@@ -100,7 +101,7 @@ impl PendingCalls {
     }
 
     pub(super) fn remove(&self, id: i64) -> Option<PendingCall> {
-        self.lock().calls.remove(&id)
+        self.0.lock().calls.remove(&id)
     }
 
     /// Gives a request its outcome; returns whether it was still pending.
@@ -118,7 +119,7 @@ impl PendingCalls {
     /// Fails every pending and every later request.
     pub(super) fn close(&self, error: &BackendError) {
         let calls = {
-            let mut table = self.lock();
+            let mut table = self.0.lock();
             table.closed = true;
             std::mem::take(&mut table.calls)
         };
@@ -129,7 +130,7 @@ impl PendingCalls {
 
     /// The receiver of a subscription's messages.
     pub(super) fn subscription(&self, id: i64) -> Option<ServerMessages> {
-        let table = self.lock();
+        let table = self.0.lock();
         table
             .calls
             .get(&id)
@@ -139,7 +140,7 @@ impl PendingCalls {
 
     /// The only pending call, if there is exactly one.
     pub(super) fn only(&self) -> Option<i64> {
-        let table = self.lock();
+        let table = self.0.lock();
         let mut ids = table
             .calls
             .iter()
@@ -151,7 +152,7 @@ impl PendingCalls {
 
     /// The receiver of progress with this token, if its client asked for progress.
     pub(super) fn progress_target(&self, token: i64) -> Option<ServerMessages> {
-        let table = self.lock();
+        let table = self.0.lock();
         // A request's token usually is its id.
         let same_id = table
             .calls
@@ -169,7 +170,7 @@ impl PendingCalls {
     /// it can belong to a single client. Modern servers log for requests that ask for it
     /// (2026-07-28 server/utilities/logging), legacy ones for any.
     pub(super) fn log_target(&self, level: Option<LogLevel>, modern: bool) -> LogTarget {
-        let table = self.lock();
+        let table = self.0.lock();
         let asked = |waiting: &&PendingCall| match (waiting.context.log_level, level) {
             (None, _) => !modern,
             (Some(least), Some(level)) => !modern || level >= least,
@@ -196,7 +197,7 @@ impl PendingCalls {
     /// A progress token in the request does not help: the server invents it for progress of its own
     /// request (2025-11-25 basic/utilities/progress), and both may be small numbers.
     pub(super) fn request_target(&self, task: Option<&str>) -> RequestTarget {
-        let table = self.lock();
+        let table = self.0.lock();
         let can_be_asked =
             |waiting: &&PendingCall| waiting.asks.is_some() && waiting.messages.is_connected();
         let waits = |waiting: &&PendingCall| task.is_some() && waiting.task.as_deref() == task;
@@ -242,7 +243,7 @@ impl PendingCalls {
 
     /// The channel to the only client with running calls, through its oldest call.
     pub(super) fn only_client(&self) -> Option<ServerMessages> {
-        let table = self.lock();
+        let table = self.0.lock();
         let mut candidates = table
             .calls
             .values()
@@ -256,6 +257,7 @@ impl PendingCalls {
     /// is unknown here.
     pub(super) fn withdraw(&self, id: &Json) {
         for asks in self
+            .0
             .lock()
             .calls
             .values()
@@ -264,10 +266,6 @@ impl PendingCalls {
             // A call with a full queue is about to end.
             let _ = asks.try_send(ServerRequestEvent::Withdrawn(id.clone()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The interface with which a [`Channel`](super::Channel) sends messages.
 
 use std::future::Ready;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fanlight_protocol::Revision;
 use fanlight_telemetry::Propagation;
+use futures_util::future::BoxFuture;
 use futures_util::future::Either;
 
 use crate::request::ActiveRequest;
@@ -43,7 +43,7 @@ pub(crate) trait MessageWriter: Send + Sync {
 }
 
 /// Resolves once the server has accepted or refused a message.
-pub(crate) type SendFuture = Pin<Box<dyn Future<Output = Result<Sent, BackendError>> + Send>>;
+pub(crate) type SendFuture = BoxFuture<'static, Result<Sent, BackendError>>;
 
 /// The outcome of [`MessageWriter::begin`]: `None` if the server neither accepts nor refuses
 /// messages. Most are ready at once, without an allocation.

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +13,7 @@ use fanlight_http::client::PoolSettings;
 use fanlight_protocol::{USER_AGENT, sse};
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 use tokio::runtime::Handle;
@@ -210,19 +211,13 @@ impl HttpEndpoint {
                 .headers
                 .get(header::WWW_AUTHENTICATE)
                 .map(|value| excerpt(value.as_bytes(), CHALLENGE));
-            *self
-                .challenge
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = text;
+            *self.challenge.lock() = text;
         }
     }
 
     /// The challenge of the last refusal of credentials, if it had one.
     pub(crate) fn challenge(&self) -> Option<String> {
-        self.challenge
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.challenge.lock().clone()
     }
 
     /// Uses these configured headers from the next message on.

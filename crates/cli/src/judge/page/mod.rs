@@ -18,7 +18,6 @@ const TABLE: &str =
     "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"table\"><table>";
 
 /// The page for this report.
-#[must_use]
 pub fn page(report: &Report) -> String {
     let mut html = Markup::default();
     html.raw(HEAD)

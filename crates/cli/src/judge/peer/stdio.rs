@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::io::{
@@ -86,7 +87,7 @@ impl Process {
         if let Some(output) = child.stderr.take() {
             let errors = Arc::clone(&errors);
             tokio::spawn(read_lines(output, async move |line| {
-                let mut errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut errors = errors.lock();
                 errors.truncate(LAST_WORDS - 1);
                 errors.push_front(String::from_utf8_lossy(&line).trim_end().to_owned());
                 true
@@ -167,7 +168,7 @@ impl Process {
     }
 
     pub(crate) fn last_words(&self) -> Vec<String> {
-        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = self.errors.lock();
         errors
             .iter()
             .rev()

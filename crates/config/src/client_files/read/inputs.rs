@@ -21,7 +21,6 @@ pub struct Input {
 
 impl Input {
     /// An input that the file does not describe.
-    #[must_use]
     pub fn undescribed(id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -33,7 +32,6 @@ impl Input {
     }
 
     /// The environment variable with its value: `INPUT_` and the id in capitals.
-    #[must_use]
     pub fn variable(id: &str) -> String {
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() {

@@ -55,14 +55,12 @@ pub struct Note {
 
 impl ClientFile {
     /// Reads the file at `path` with the tree `root`; `None` if it is in Fanlight's own notation.
-    #[must_use]
     pub fn read(path: &Path, root: &Node) -> Option<Self> {
         let program = recognize::program_of(path, root)?;
         Some(Self::of_program(&program, path, root))
     }
 
     /// Reads a file of this client.
-    #[must_use]
     pub fn of(client: Client, path: &Path, root: &Node) -> Self {
         Self::of_program(&Program::of(client), path, root)
     }

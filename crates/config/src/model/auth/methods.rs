@@ -11,7 +11,6 @@ use crate::option::options;
 options! {
     /// Keys, which clients send as `Authorization: Bearer <key>`. `fanlight keys` makes, lists and
     /// revokes them.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyFile: "keys", "in `keys`";
     options {
         /// The file with the digests of the keys, relative to the folder of this file. A change
@@ -45,7 +44,6 @@ options! {
     /// Headers in which a reverse proxy names the user that it has authenticated. They count only
     /// on connections from the addresses in `from`, and the proxy must remove these headers from
     /// its clients' requests.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Proxy: "proxy", "in `proxy`";
     options {
         /// The header with the name of the user.

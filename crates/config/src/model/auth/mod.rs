@@ -48,7 +48,6 @@ options! {
     /// in `Authorization`, a TLS certificate, the header of a proxy, the user of a Unix socket. A
     /// request without any is refused. A client over standard input and output is the process that
     /// started Fanlight, and is not authenticated.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Auth: "auth", "in `auth`";
     options {
         /// Issuers of accepted OAuth access tokens.

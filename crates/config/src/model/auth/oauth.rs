@@ -15,7 +15,6 @@ use crate::syntax::{Entry, Node, Value};
 
 options! {
     /// An issuer of OAuth access tokens.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Issuer: "issuer", "in an entry of `oauth`";
     options {
         /// Its identifier, which must exactly equal `iss` of its tokens; https, or http on this
@@ -46,7 +45,6 @@ options! {
 options! {
     /// The claims with a client's identity and rights: each by its name, or as a JSON Pointer such
     /// as `/realm_access/roles`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Claims: "claims", "in `claims` of an issuer";
     options {
         /// The subject, which together with the issuer is the principal.
@@ -60,7 +58,6 @@ options! {
 
 options! {
     /// Introspection of tokens at an issuer (RFC 7662).
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Introspection: "introspection", "in `introspection` of an issuer";
     options {
         /// The introspection endpoint: https, or http on this machine if the issuer also uses http.
@@ -76,7 +73,6 @@ options! {
 options! {
     /// The sign-in of people at an issuer: the authorization code flow of OpenID Connect with PKCE.
     /// [signing-in.md](signing-in.md#redirect-uris) says which redirect URI to register.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct UserSignIn: "userSignIn", "in `signIn` of an issuer";
     options {
         /// Fanlight's client identifier at the issuer. Default: from its metadata document, or from

@@ -11,7 +11,6 @@ options! {
     /// The scopes that requests need. An endpoint's scopes replace the corresponding ones of
     /// `auth.scopes`. Connecting and requesting the server's description need none. Lists show
     /// everything, whether or not the client may use it.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ScopeRules: "scopes", "in `scopes`";
     options {
         /// For lists, resources, prompts, completion and subscriptions. Default: none.

@@ -8,44 +8,29 @@ use serde_json::json;
 use url::Url;
 
 use crate::definition::Visible;
-use crate::model::values::url_without_secrets;
-use crate::option::kind::Parsed;
+use crate::model::values::{is_path, url_without_secrets};
+use crate::option::kind::{Parsed, checked};
 use crate::report::mask::HIDDEN;
 
 /// The identifier of an issuer: "a URL that uses the https scheme and has no query or fragment
 /// components" (RFC 8414, 2). Issuers are compared as text, so the text stays unchanged.
-pub(crate) const ISSUER: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_issuer = Url::parse(&text.value)
-            .is_ok_and(|url| is_safe(&url) && url.query().is_none() && url.fragment().is_none());
-        if !is_issuer {
-            let help = "write the https URL that its tokens have as `iss`, without query; http only on this machine";
-            reader.error(
-                text.span,
-                format!("{} is not the identifier of an issuer", text.shown()),
-                help,
-            );
-        }
-        is_issuer.then_some(text.value)
-    },
-    show: |text| json!(text),
-};
+pub(crate) const ISSUER: Parsed<String> = checked!(
+    |text| Url::parse(text)
+        .is_ok_and(|url| is_safe(&url) && url.query().is_none() && url.fragment().is_none()),
+    "is not the identifier of an issuer",
+    "write the https URL that its tokens have as `iss`, without query; http only on this machine"
+);
 
 /// The URL of a hook or of an issuer's endpoint. Its path and query may hold a secret.
-pub(crate) const URI: Parsed<String> = Parsed {
-    visible: Visible::Authority,
-    parse: |reader, text| {
-        let is_url =
-            Url::parse(&text.value).is_ok_and(|url| is_safe(&url) && url.fragment().is_none());
-        if !is_url {
-            let help = "write an https URL; http only on this machine";
-            reader.error(text.span, "this is not a URL that can be used here", help);
-        }
-        is_url.then_some(text.value)
-    },
-    show: |text| json!(url_without_secrets(text)),
-};
+pub(crate) const URI: Parsed<String> = checked!(
+    Visible::Authority,
+    |text| Url::parse(text)
+        .is_ok_and(|url| is_safe(&url) && url.fragment().is_none())
+        .then(|| text.to_owned()),
+    "this is not a URL that can be used here",
+    "write an https URL; http only on this machine",
+    |text| json!(url_without_secrets(text))
+);
 
 /// Whether the URL is only requested over TLS or within this machine, and contains no password.
 pub(crate) fn is_safe(url: &Url) -> bool {
@@ -55,65 +40,38 @@ pub(crate) fn is_safe(url: &Url) -> bool {
 }
 
 /// A text that is not empty.
-pub(crate) const TEXT: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        if text.value.is_empty() {
-            reader.error(
-                text.span,
-                "this text is empty",
-                "write a text, or remove it",
-            );
-        }
-        Some(text.value).filter(|text| !text.is_empty())
-    },
-    show: |text| json!(text),
-};
+pub(crate) const TEXT: Parsed<String> = checked!(
+    |text| !text.is_empty(),
+    "this text is empty",
+    "write a text, or remove it"
+);
 
 /// The name of a claim, or a JSON Pointer (RFC 6901).
 pub(super) const CLAIM: Parsed<String> = Parsed { ..TEXT };
 
 /// The path of a file.
-pub(crate) const FILE: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let is_path = !text.value.is_empty() && !text.value.contains('\0');
-        if !is_path {
-            reader.error(
-                text.span,
-                "this is not the path of a file",
-                "write a path, such as `keys.yaml`",
-            );
-        }
-        is_path.then_some(text.value)
-    },
-    show: |path| json!(path),
-};
+pub(crate) const FILE: Parsed<String> = checked!(
+    is_path,
+    "this is not the path of a file",
+    "write a path, such as `keys.yaml`"
+);
 
 /// A secret of a client at an issuer.
-pub(crate) const CLIENT_SECRET: Parsed<Secret> = Parsed {
-    visible: Visible::Nothing,
-    parse: |reader, text| {
-        if text.value.is_empty() {
-            reader.error(
-                text.span,
-                "this secret is empty",
-                "write the secret that the issuer has given to Fanlight",
-            );
-            return None;
-        }
-        Some(Secret::new(text.value))
-    },
-    show: |_| json!(HIDDEN),
-};
+pub(crate) const CLIENT_SECRET: Parsed<Secret> = checked!(
+    Visible::Nothing,
+    |text| (!text.is_empty()).then(|| Secret::new(text)),
+    "this secret is empty",
+    "write the secret that the issuer has given to Fanlight",
+    |_| json!(HIDDEN)
+);
 
 /// The name of a header field (RFC 9110, 5.1), in lower case.
-pub(super) const HEADER: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
+pub(super) const HEADER: Parsed<String> = checked!(
+    Visible::All,
+    |text| {
         let is_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        let lower = text.value.to_ascii_lowercase();
+        let lower = text.to_ascii_lowercase();
         let used = [
             "authorization",
             "connection",
@@ -125,49 +83,32 @@ pub(super) const HEADER: Parsed<String> = Parsed {
         ];
         let is_name =
             !lower.is_empty() && lower.bytes().all(is_token) && !used.contains(&lower.as_str());
-        if !is_name {
-            let help = "write the name of a header that the proxy sets, such as `X-Forwarded-User`";
-            reader.error(
-                text.span,
-                format!("{} cannot be used as such a header", text.shown()),
-                help,
-            );
-        }
         is_name.then_some(lower)
     },
-    show: |name| json!(name),
-};
+    "cannot be used as such a header",
+    "write the name of a header that the proxy sets, such as `X-Forwarded-User`",
+    |name| json!(name)
+);
 
 /// A network (CIDR), or one address.
-pub(crate) const NETWORK: Parsed<IpNet> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let address = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-        let network: Option<IpNet> = text.value.parse().ok().or_else(address);
-        if network.is_none() {
-            let help = "write an address with the length of its prefix, such as `10.0.0.0/8` or `::1/128`, or one address";
-            reader.error(
-                text.span,
-                format!("{} is not a network", text.shown()),
-                help,
-            );
-        }
+pub(crate) const NETWORK: Parsed<IpNet> = checked!(
+    Visible::All,
+    |text| {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse().ok().or_else(address);
         network.map(|network| network.trunc())
     },
-    show: |network| json!(network.to_string()),
-};
+    "is not a network",
+    "write an address with the length of its prefix, such as `10.0.0.0/8` or `::1/128`, or one address",
+    |network| json!(network.to_string())
+);
 
 /// A scope (RFC 6749, 3.3).
-pub(crate) const SCOPE: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
-        let is_scope = !text.value.is_empty() && text.value.bytes().all(fits);
-        if !is_scope {
-            let help = "write visible ASCII characters without spaces, quotes and backslashes; several scopes as a list";
-            reader.error(text.span, format!("{} is not a scope", text.shown()), help);
-        }
-        is_scope.then_some(text.value)
-    },
-    show: |scope| json!(scope),
-};
+pub(crate) const SCOPE: Parsed<String> = checked!(
+    |text| !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')),
+    "is not a scope",
+    "write visible ASCII characters without spaces, quotes and backslashes; several scopes as a list"
+);

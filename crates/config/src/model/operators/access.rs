@@ -6,14 +6,13 @@ use url::Url;
 use crate::definition::Visible;
 use crate::model::auth::values::is_safe;
 use crate::model::policy::{AllowedClients, MEMBERS};
-use crate::option::kind::Parsed;
+use crate::option::kind::{Parsed, checked};
 use crate::option::options;
 
 options! {
     /// The roles of identities of `auth`: `group:NAME`, or `user:ISSUER#SUBJECT` (`user:key#ci` is
     /// the key `ci`). An identity has the highest role that lists it. Identities without a role are
     /// refused.
-    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AdminRoles: "roles", "in `roles` of `admin`";
     options {
         /// Identities that may do everything: call tools, switch and restart servers, reload, end
@@ -51,25 +50,16 @@ impl AdminRoles {
 }
 
 /// The origin at which operators open the page.
-pub(crate) const PUBLIC_URL: Parsed<String> = Parsed {
-    visible: Visible::All,
-    parse: |reader, text| {
-        let url =
-            protected_url(&text.value).filter(|url| url.query().is_none() && url.path() == "/");
-        let help = "write scheme, host and port alone, such as `https://fanlight.example.com`; only this machine may be named \
-                    with http";
-        let origin = url.map(|url| url.origin().ascii_serialization());
-        if origin.is_none() {
-            let message = format!(
-                "{} is not a URL under which operators can be served",
-                text.shown()
-            );
-            reader.error(text.span, message, help);
-        }
-        origin
-    },
-    show: |url| json!(url),
-};
+pub(crate) const PUBLIC_URL: Parsed<String> = checked!(
+    Visible::All,
+    |text| protected_url(text)
+        .filter(|url| url.query().is_none() && url.path() == "/")
+        .map(|url| url.origin().ascii_serialization()),
+    "is not a URL under which operators can be served",
+    "write scheme, host and port alone, such as `https://fanlight.example.com`; only this machine may be named \
+     with http",
+    |url| json!(url)
+);
 
 /// A URL to which codes and cookies may travel.
 fn protected_url(text: &str) -> Option<Url> {

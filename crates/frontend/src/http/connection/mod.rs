@@ -8,7 +8,7 @@ mod tracked_io;
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use fanlight_credentials::{ConnectionFacts, SocketPeer};
@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -183,8 +184,7 @@ impl<S: Serve> HttpConnection<S> {
                 if !response.body().bypasses_hyper() {
                     return Ok::<_, Infallible>(response);
                 }
-                *bypassing.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Box::new(response));
+                *bypassing.lock() = Some(Box::new(response));
                 // hyper must not answer: the connection is taken from it.
                 pending().await
             }
@@ -205,7 +205,7 @@ impl<S: Serve> HttpConnection<S> {
                     cx.waker().wake_by_ref();
                 }
                 // Write earlier responses first.
-                let mut bypassing = bypassing.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut bypassing = bypassing.lock();
                 let response = if activity.is_write_blocked() {
                     None
                 } else {

@@ -355,8 +355,8 @@ async fn response_is_written_after_tasks_that_are_ready() {
     let order = Mutex::new(Vec::new());
     let response = async {
         yield_to_other_tasks().await;
-        order.lock().unwrap().push("response");
+        order.lock().push("response");
     };
-    tokio::join!(response, async { order.lock().unwrap().push("other") });
-    assert_eq!(order.into_inner().unwrap(), ["other", "response"]);
+    tokio::join!(response, async { order.lock().push("other") });
+    assert_eq!(order.into_inner(), ["other", "response"]);
 }

@@ -2,12 +2,13 @@
 //! the most streams, if the new stream's peer has fewer even afterwards.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::Peer;
 use fanlight_fair::{Rule, Table};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The listen-only streams of a listener.
@@ -60,7 +61,7 @@ impl ListenOnlyStreams {
     /// A permit for a stream of `peer`.
     pub(crate) fn acquire(&self, peer: &Peer) -> Result<StreamPermit, NoStream> {
         let limit = self.limit.load(Ordering::Relaxed);
-        let mut streams = self.shared.lock();
+        let mut streams = self.shared.0.lock();
         let mut ended = None;
         if streams.open.len() >= limit {
             let oldest = streams
@@ -94,12 +95,7 @@ impl ListenOnlyStreams {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Streams> {
-        // No code under this lock can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl StreamPermit {
     /// Ready once the stream must end to make room for another.
@@ -114,7 +110,7 @@ impl StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         // Absent if another stream has replaced this one.
-        drop(self.shared.lock().open.remove(&self.number));
+        drop(self.shared.0.lock().open.remove(&self.number));
     }
 }
 
@@ -150,7 +146,7 @@ mod tests {
         drop(first);
         assert!(open(4).is_ok() && has_ended(&mut second));
         drop((second, third, quiet, other));
-        assert!(streams.shared.lock().open.is_empty());
+        assert!(streams.shared.0.lock().open.is_empty());
     }
 
     #[tokio::test]

@@ -1,6 +1,4 @@
 //! A POST as the transport of its message.
-
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::forwarding::Replicas;
@@ -8,6 +6,7 @@ use fanlight_canonical::{Decidable, Keeper, ProcessRun};
 use fanlight_gateway::Gateway;
 use fanlight_protocol::accept::Accepts;
 use fanlight_protocol::{Json, Method, Request, Revision, RpcError};
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -147,7 +146,7 @@ impl Transport for Exchange<'_> {
         &self,
         core: &Arc<Gateway>,
         session: &ActiveSession,
-    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    ) -> Option<BoxFuture<'static, ()>> {
         let opened = session.listen_in_background(core, &self.endpoint.policy)?;
         let limit = self.endpoint.settings.stream_after;
         // If the core takes longer, the request continues; until then, messages wait at the server.

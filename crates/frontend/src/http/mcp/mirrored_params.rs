@@ -2,11 +2,12 @@
 //! are unchanged.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use fanlight_protocol::param_header::{AnnotationError, ParamHeader, annotations_of_tool};
 use fanlight_protocol::{Json, RpcError};
 use memchr::memmem;
+use parking_lot::Mutex;
 
 use super::headers::refuse;
 
@@ -67,7 +68,7 @@ impl MirroredParams {
     }
 
     fn remembered(&self, name: &str, tool: &Arc<Json>) -> Option<Option<Arc<[ParamHeader]>>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let known = known
             .get(name)
             .filter(|known| std::ptr::eq(known.tool.as_ptr(), Arc::as_ptr(tool)))?;
@@ -80,7 +81,7 @@ impl MirroredParams {
             Err(AnnotationError::TooMany { .. } | AnnotationError::Unreadable(_)) => None,
             found => Some(found.unwrap_or_default().into()),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= CAPACITY && !known.contains_key(name) {
             known.retain(|_, known| known.tool.strong_count() > 0);
             if known.len() >= CAPACITY {
@@ -143,6 +144,6 @@ mod tests {
         for (name, tool) in &tools {
             mirrored.of(name, tool).unwrap();
         }
-        assert_eq!(mirrored.known.lock().unwrap().len(), 1);
+        assert_eq!(mirrored.known.lock().len(), 1);
     }
 }

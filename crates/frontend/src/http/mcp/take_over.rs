@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Keeper, ProcessRun};
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -79,7 +80,7 @@ impl TakeOvers {
 
     /// Begins a take-over. If one is running, returns its outcome to wait for.
     fn begin<'a>(&'a self, id: &'a str) -> Result<TakingOver<'a>, watch::Receiver<Outcome>> {
-        let mut all = self.lock();
+        let mut all = self.running.lock();
         if let Some(running) = all.get(id) {
             return Err(running.clone());
         }
@@ -94,15 +95,10 @@ impl TakeOvers {
 
     /// Waits until no take-over of the session is running.
     pub(super) async fn settled(&self, id: &str) {
-        let running = self.lock().get(id).cloned();
+        let running = self.running.lock().get(id).cloned();
         if let Some(running) = running {
             let _ = outcome_of(running).await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        // No code under this lock can panic.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +112,7 @@ async fn outcome_of(mut running: watch::Receiver<Outcome>) -> Outcome {
 
 impl Drop for TakingOver<'_> {
     fn drop(&mut self) {
-        self.all.lock().remove(self.id);
+        self.all.running.lock().remove(self.id);
     }
 }
 
@@ -319,13 +315,10 @@ mod tests {
         drop(endpoint.sessions.keep("id".into(), session).unwrap());
         let story = async {
             // The store's mark changes, but it does not answer.
-            (
-                *records.is_taken.lock().unwrap(),
-                *records.is_away.lock().unwrap(),
-            ) = (true, true);
+            (*records.is_taken.lock(), *records.is_away.lock()) = (true, true);
             sleep(4 * LOOK).await;
             assert_eq!(endpoint.sessions.counts().0, 1);
-            *records.is_away.lock().unwrap() = false;
+            *records.is_away.lock() = false;
             sleep(4 * LOOK).await;
             assert_eq!(endpoint.sessions.counts().0, 0);
         };

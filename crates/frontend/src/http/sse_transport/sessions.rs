@@ -1,11 +1,12 @@
 //! The sessions of the HTTP+SSE transport by id. An id is a sealed handle and a secret; only the
 //! principal that opened the session can use it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fanlight_canonical::{HandleKind, HandleSeal, Holder, Keeper, Peer};
 use fanlight_fair::Rule;
 use fanlight_telemetry::clients::SessionView;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +85,7 @@ impl SseSessions {
             .fresh(HandleKind::SseSession, &holder)
             .ok_or(OpenError::NoRandomness)?
             .into();
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         let mut ended = None;
         if self.per_peer > 0 && table.count(&peer) >= self.per_peer {
             return Err(OpenError::Full {
@@ -127,7 +128,7 @@ impl SseSessions {
         id: &str,
         holder: &Holder,
     ) -> Result<Arc<ChannelConnection>, Keeper> {
-        let mut table = self.shared.lock();
+        let mut table = self.shared.table.lock();
         if let Some(entry) = table.get_mut(id).filter(|entry| entry.holder == *holder) {
             entry.used = Instant::now();
             return Ok(Arc::clone(&entry.connection));
@@ -138,13 +139,14 @@ impl SseSessions {
 
     /// The number of sessions.
     pub(in crate::http) fn count(&self) -> usize {
-        self.shared.lock().len()
+        self.shared.table.lock().len()
     }
 
     /// All sessions, for operators.
     pub(in crate::http) fn views(&self) -> Vec<SessionView> {
         let all: Vec<_> = self
             .shared
+            .table
             .lock()
             .iter()
             .map(|(id, entry)| (id.clone(), Arc::clone(&entry.connection)))
@@ -173,12 +175,13 @@ impl SseSessions {
     pub(in crate::http) fn end_shown(&self, digest: &str) -> bool {
         let id = self
             .shared
+            .table
             .lock()
             .iter()
             .map(|(id, _)| id)
             .find(|id| shown_id(id) == digest)
             .cloned();
-        let ended = id.and_then(|id| self.shared.lock().remove(&id));
+        let ended = id.and_then(|id| self.shared.table.lock().remove(&id));
         ended
             .inspect(|ended| self.shared.end(&ended.connection))
             .is_some()
@@ -192,11 +195,6 @@ impl SseSessions {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // No code under this lock can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self, connection: &Arc<ChannelConnection>) {
         connection.end();
         let connection = Arc::clone(connection);
@@ -215,7 +213,7 @@ impl SessionEntry {
 
 impl Drop for SessionEntry {
     fn drop(&mut self) {
-        let ended = self.shared.lock().remove(&self.id);
+        let ended = self.shared.table.lock().remove(&self.id);
         if let Some(ended) = ended {
             self.shared.end(&ended.connection);
         }

@@ -1,10 +1,9 @@
 //! The stream of one HTTP+SSE session, which ends with it.
-
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fanlight_protocol::json::Chunks;
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +15,7 @@ use crate::channel::{ChannelConnection, Outbound};
 pub(crate) struct SseSessionStream {
     messages: mpsc::Receiver<Outbound>,
     /// Owns the session and resolves at its end; `None` after that.
-    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    end: Option<BoxFuture<'static, ()>>,
 }
 
 impl SseSessionStream {

@@ -105,7 +105,7 @@ async fn session_expires_after_idle_timeout_unless_in_use() {
     assert!(enter(&sessions, &used).is_some());
     tokio::time::advance(IDLE).await;
     sessions.sweep(IDLE);
-    assert!(sessions.lock().is_empty());
+    assert!(sessions.table.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

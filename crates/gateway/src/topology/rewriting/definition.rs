@@ -21,7 +21,6 @@ pub enum DefinitionMember {
 
 impl DefinitionMember {
     /// The member's name.
-    #[must_use]
     pub fn key(self) -> &'static str {
         match self {
             Self::Title => "title",

@@ -8,13 +8,14 @@ mod progress;
 mod settings;
 mod subject;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use url::Url;
 
 pub use progress::RefusedMessage;
@@ -54,7 +55,6 @@ pub enum Headers {
 
 impl MachineAccess {
     /// Access with these settings. The first message causes the first request.
-    #[must_use]
     pub fn new(settings: MachineSettings) -> Arc<Self> {
         Self::of(settings, None)
     }
@@ -76,7 +76,7 @@ impl MachineAccess {
 
     /// Forgets the token and running attempts, because the user has signed in or out.
     pub fn forget(&self) {
-        let mut progress = lock(&self.progress);
+        let mut progress = self.progress.lock();
         progress.failed = None;
         progress.forgotten += 1;
         self.held.store(None);
@@ -86,13 +86,13 @@ impl MachineAccess {
     /// settings differ, such as the server, since tokens would then be different.
     #[must_use]
     pub fn change(&self, settings: MachineSettings) -> bool {
-        let mut sender = lock(&self.settings);
+        let mut sender = self.settings.lock();
         if !settings.give_the_tokens_of(&sender.settings) {
             return false;
         }
         *sender = Arc::new(Sender::new(settings));
         drop(sender);
-        lock(&self.progress).failed = None;
+        self.progress.lock().failed = None;
         true
     }
 
@@ -103,14 +103,14 @@ impl MachineAccess {
                 if held.is_old() {
                     // The attempt's task stores the new token. A failure matters only once this
                     // token has expired.
-                    let _ = self.attempt(&mut lock(&self.progress), None);
+                    let _ = self.attempt(&mut self.progress.lock(), None);
                 }
                 match self.shown(&held, method, url) {
                     Ok(headers) => Headers::Ready(headers),
                     Err(error) => Headers::Wait(std::future::ready(Err(error)).boxed()),
                 }
             }
-            None if lock(&self.progress).is_silent() => Headers::Ready(HeaderMap::new()),
+            None if self.progress.lock().is_silent() => Headers::Ready(HeaderMap::new()),
             None => Headers::Wait(self.wait(method.clone(), url.clone())),
         }
     }
@@ -121,7 +121,7 @@ impl MachineAccess {
             .held
             .load_full()
             .filter(|held| held.is_shown_in(refused.shown));
-        let remedy = lock(&self.progress).judge(&refused, current.as_deref());
+        let remedy = self.progress.lock().judge(&refused, current.as_deref());
         let RefusedMessage { method, url, .. } = refused;
         match (remedy, current) {
             (Remedy::None, _) => return None,
@@ -144,7 +144,7 @@ impl MachineAccess {
         method: Method,
         url: Url,
     ) -> Result<HeaderMap, OAuthError> {
-        let running = lock(&self.progress).running.clone();
+        let running = self.progress.lock().running.clone();
         if let Some(running) = running {
             let _ = running.await;
         }
@@ -152,7 +152,7 @@ impl MachineAccess {
         let held = match held {
             Some(held) => Some(held),
             None => {
-                let attempt = self.attempt(&mut lock(&self.progress), Some(wanted));
+                let attempt = self.attempt(&mut self.progress.lock(), Some(wanted));
                 let extended = async { attempt?.await };
                 extended.await.ok().flatten()
             }
@@ -167,7 +167,7 @@ impl MachineAccess {
             let held = match access.held.load_full().filter(|held| held.is_good()) {
                 Some(held) => Some(held),
                 None => {
-                    let attempt = access.attempt(&mut lock(&access.progress), None);
+                    let attempt = access.attempt(&mut access.progress.lock(), None);
                     attempt?.await?
                 }
             };
@@ -183,7 +183,7 @@ impl MachineAccess {
         let nonce = held
             .proof_key
             .as_ref()
-            .and_then(|_| lock(&self.progress).nonce.clone());
+            .and_then(|_| self.progress.lock().nonce.clone());
         held.headers(ProvenRequest {
             method,
             url,
@@ -222,7 +222,7 @@ impl MachineAccess {
             forgotten: progress.forgotten,
         };
         let plan = Plan {
-            sender: Arc::clone(&lock(&self.settings)),
+            sender: Arc::clone(&self.settings.lock()),
             user: self.user.clone(),
             challenge: progress.challenge.clone(),
             authority: progress.authority.clone(),
@@ -266,7 +266,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut progress = lock(&self.access.progress);
+        let mut progress = self.access.progress.lock();
         let ended = progress.running.take();
         let had_failed = progress.failed.is_some();
         progress.end(&self.outcome, self.wanted.as_ref());
@@ -285,7 +285,7 @@ impl Drop for Ending {
 impl Ending {
     /// Logs once that no token is available, and once that one is available again.
     fn log(&self, had_failed: bool) {
-        let backend = &lock(&self.access.settings).settings.name.clone();
+        let backend = &self.access.settings.lock().settings.name.clone();
         match &self.outcome {
             Err(OAuthError::NoSubject) => {}
             Err(error) if !had_failed && self.wanted.is_none() => {
@@ -295,8 +295,4 @@ impl Ending {
             _ => {}
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
