@@ -310,14 +310,14 @@ impl SubscriptionRegistry {
 
     /// Keeps a client's notification until its session has a connection.
     pub(crate) fn add_early(&self, session: &Caller, notification: &Notification) {
-        if let Some(session) = self.state().session_or_new(session) {
+        if let Some(session) = self.state.lock().session_or_new(session) {
             session.more().early.add(notification);
         }
     }
 
     /// The notifications that waited for a session's connection.
     pub(crate) fn take_early(&self, session: &Caller) -> Vec<Notification> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let session = state.session_mut(session);
         session.map_or_else(Vec::new, |session| session.more().early.take())
     }

@@ -108,7 +108,8 @@ impl Ring {
     pub(crate) fn push(&self, span: Arc<Record>, size: usize) {
         let own = span.trace_id();
         let first = span
-            .fields()
+            .fields
+            .lock()
             .optional
             .as_ref()
             .and_then(|fields| fields.first_round);

@@ -11,7 +11,6 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use fanlight_canonical::BackendError;
-use fanlight_fair::LogLimit;
 use fanlight_protocol::{Era, Method, Revision};
 use futures_util::future::Either;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -22,7 +21,6 @@ use self::pending::{Outcome, PendingCall, PendingCalls, ServerRequestEvent};
 use crate::request::server_request::{CALL_HAS_ENDED, OpenServerRequests};
 use crate::request::{OutgoingRequest, Reply, SessionSigns, TransportContext, cancelled_text};
 use crate::settings::OPEN_SERVER_REQUESTS;
-use fanlight_canonical::BackendError;
 
 pub(crate) use self::reader::Reader;
 pub(crate) use self::writer::{Begun, MessageWriter, SendFuture, Sent};
