@@ -57,6 +57,7 @@ mod modern_requests;
 mod module_cycles;
 mod not_run;
 mod not_run_over_tls;
+mod notify;
 mod observe;
 mod operators;
 mod options;

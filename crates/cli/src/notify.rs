@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 use fanlight_canonical::BackendState;
-use fanlight_config::{Config, NotifyOptions, origin_of, written_moment};
+use fanlight_config::{Config, NotifyOptions, Secret, origin_of, written_moment};
 use fanlight_fair::limit;
 use fanlight_gateway::Gateway;
 use fanlight_grants::fetch::{self, FetchError, JSON, Requests};
@@ -42,9 +42,7 @@ impl Notifier {
     pub fn start(config: &Config, log: &Arc<AuditLog>, gateway: &Arc<Gateway>) -> Self {
         let mut tasks = JoinSet::new();
         let mut receivers = Vec::new();
-        // Nothing is sent without a signature.
-        let has_secret = |it: &&NotifyOptions| !it.secret.expose().is_empty();
-        for options in config.notify.iter().filter(has_secret) {
+        for options in &config.notify {
             let (receiver, notices) = mpsc::channel(QUEUE);
             let page = config.admin.public_url.clone();
             tasks.spawn(deliver(options.clone(), page, notices));
@@ -91,7 +89,10 @@ async fn deliver(
     page: Option<String>,
     mut notices: mpsc::Receiver<Notice>,
 ) {
-    let secret = options.secret.expose();
+    // Nothing is sent without a signature.
+    let Some(secret) = options.secret.as_ref().map(Secret::expose) else {
+        return;
+    };
     let decoded = secret
         .strip_prefix("whsec_")
         .map(|key| STANDARD.decode(key));

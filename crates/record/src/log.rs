@@ -591,7 +591,7 @@ mod tests {
     fn stranger_who_floods_refusals_does_not_hide_those_of_others() {
         let folder = tempfile::TempDir::new().unwrap();
         let files = LedgerFiles::at(&folder.path().join("audit.jsonl")).unwrap();
-        let path = files.current().to_owned();
+        let path = files.current();
         let day = Duration::from_secs(86_400);
         let retention = Retention {
             file_bytes: 1 << 20,

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::hooks::HOOK_URL;
 use super::values::TOKEN;
 use crate::definition::Visible;
-use crate::option::kind::Parsed;
+use crate::option::kind::{Maybe, Parsed};
 use crate::option::options;
 use crate::option::several::OneOrMany;
 use crate::settings::Secret;
@@ -17,7 +17,7 @@ options! {
         /// Its URL, which gets a `POST` with a JSON object.
         "url" => url: Secret = Secret::new(String::new()), HOOK_URL, example "https://chat.example.com/hook";
         /// The key of its signatures: 16 characters or more, or `whsec_` and base64.
-        "secret" => secret: Secret = Secret::new(String::new()), TOKEN, example "${NOTIFY_SECRET}";
+        "secret" => secret: Option<Secret> = None, Maybe(TOKEN), example "${NOTIFY_SECRET}";
         /// The events: a call waits for an `approval`, a `pin` holds a definition, a server is down
         /// (`serverDown`).
         "events" => events: Vec<&'static str> = EVENTS.to_vec(), OneOrMany(EVENT), example "[approval, pin]";

@@ -66,7 +66,10 @@ fn check_given(reader: &mut Reader<'_>, fields: &Fields<'_>, option: &'static st
         return;
     };
     for item in items {
-        for key in keys.iter().filter(|key| item.field(key).is_none()) {
+        for key in keys
+            .iter()
+            .filter(|key| item.field(key).is_none_or(Node::is_null))
+        {
             let message = format!("`{key}` is missing in an entry of `{option}`");
             reader.error(item.span, message, "add it");
         }

@@ -90,6 +90,7 @@ fn protection(authorization_servers: &[&str]) -> LiveProtection {
     LiveProtection::new(ProtectionSettings {
         authorization_servers,
         scopes,
+        forwarded: Vec::new(),
         endpoints,
         rates: Vec::new(),
     })

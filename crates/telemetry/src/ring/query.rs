@@ -170,7 +170,10 @@ impl Records {
     /// The time from the first start to the last end; of a call in rounds, the time of its rounds.
     fn duration(&self) -> Duration {
         if self.has_rounds {
-            return self.tops().filter_map(|span| span.fields.lock().lasted).sum();
+            return self
+                .tops()
+                .filter_map(|span| span.fields.lock().lasted)
+                .sum();
         }
         let ends = self
             .spans
