@@ -327,7 +327,7 @@ fn malformed_addresses_origins_hosts_and_keys_are_reported() {
             "1:12 this is not the URL of a listener",
         ),
         (
-            with_server("publicUrl: 'https://e.com/mcp'"),
+            with_server("publicUrl: 'https://e.com/mcp?a=b'"),
             "1:12 this is not the URL of a listener",
         ),
         (
