@@ -154,7 +154,9 @@ fn form(of: Form, definitions: &mut Map<String, Value>) -> Value {
             json!({ "type": ["object", "null"], "additionalProperties": form(*inner, definitions) })
         }
         Form::Json([], _) | Form::Any => json!({}),
-        Form::Json(types, _) => json!({ "type": types }),
+        Form::Json(types, _) => {
+            json!({ "type": types, "items": { "not": { "type": "array" } } })
+        }
     }
 }
 

@@ -289,6 +289,7 @@ mod tests {
     /// The options whose texts hold no secrets, and are therefore shown.
     const SHOWN: &str = "\
         admin.listen admin.publicUrl approval.tools argument.default audit.file audit.redact \
+        auth.samePeople hook.caFile issuer.caFile notify.events server.forwardHeaders \
         canary.server claims.groups claims.principal claims.scopes config.allowedHosts \
         config.allowedOrigins config.envFile config.include config.listen config.ssePath \
         config.stateDir config.trustedProxies endpoint.allow endpoint.instructions \

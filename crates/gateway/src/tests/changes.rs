@@ -154,7 +154,9 @@ async fn backend_that_fails_for_long_and_recovers_changes_the_list_twice() {
     assert!(!scene.ask("tools/list", None).await.contains("a__1"));
     scene.backends[0].set_down(false);
     rest().await;
-    assert_eq!(client.received(), ["tools/list_changed"]);
+    // The server announces changes of all lists when it is back.
+    let told = ["tools", "prompts", "resources"].map(|list| format!("{list}/list_changed"));
+    assert_eq!(client.received(), told);
     assert!(scene.ask("tools/list", None).await.contains("a__1"));
 }
 

@@ -224,8 +224,8 @@ async fn unknown_members_bring_no_changes_of_single_lists() {
     rest().await;
     assert_eq!(
         client.received(),
-        [r#"x {"k":1.0}"#],
-        "the merged list is as it was"
+        [r#"x {"k":1.0}"#, "tools/list_changed"],
+        "the change is told once"
     );
 }
 
