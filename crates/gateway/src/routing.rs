@@ -343,15 +343,13 @@ impl Lookup<'_> {
             ListKind::Skills,
         ];
         let tools = uris::is_app(original).then_some(ListKind::Tools);
-        let Some(member) = view.topology().get(backend) else {
-            return false;
-        };
-        let alias = member.naming.alias(original);
         for kind in naming.into_iter().chain(tools) {
-            let list = lists.known(kind, view, &context.trace).await;
-            if [uri, &alias]
-                .map(|uri| list.whole().backend_naming(uri))
-                .contains(&Some(backend))
+            if lists
+                .known(kind, view, &context.trace)
+                .await
+                .whole()
+                .backend_naming(uri)
+                == Some(backend)
             {
                 return true;
             }

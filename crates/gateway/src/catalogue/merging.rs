@@ -97,7 +97,6 @@ impl Snapshot {
             generation,
             topology: topology.number(),
             kind: Some(kind),
-            claiming: claiming.to_vec(),
             ..Self::default()
         };
         for ReadPart {
@@ -384,9 +383,9 @@ impl Snapshot {
                 .or_else(|| self.named.get(uri.as_ref()).copied());
             match owner {
                 Some(owner) if owner != backend || merging.owner_of_alias(&text).is_some() => {
-                    let alias = merging.member.naming.alias(&uri);
-                    renamed.uris.push((place, Json::string(&alias)));
-                    self.named.insert(alias, backend);
+                    renamed
+                        .uris
+                        .push((place, Json::string(&merging.member.naming.alias(&uri))));
                 }
                 Some(_) => {}
                 None => drop(self.named.insert(uri.into_owned(), backend)),
@@ -428,12 +427,7 @@ impl Snapshot {
         let naming = &merging.member.naming;
         let uris = uris
             .into_iter()
-            .map(|(place, uri)| {
-                let alias = naming.alias(&uri);
-                let uri = (place, Json::string(&alias));
-                self.named.insert(alias, backend);
-                uri
-            })
+            .map(|(place, uri)| (place, Json::string(&naming.alias(&uri))))
             .collect();
         Ok(Renamed {
             key: Some(alias),

@@ -9,7 +9,6 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::pages::Pages;
-use super::snapshot::Entry;
 use crate::merge::Merged;
 
 /// The visible part of one snapshot.
@@ -17,8 +16,6 @@ use crate::merge::Merged;
 pub(super) struct Shown {
     /// The positions of the visible entries in the merged list, ascending.
     pub(super) positions: Vec<u32>,
-    /// Entries that keep URIs for which they have aliases in the merged list, by their positions.
-    pub(super) own: HashMap<usize, Entry>,
     /// The visible servers' parts: the index of each, and its range in `positions`.
     pub(super) parts: Vec<(usize, Range<usize>)>,
     pub(super) rest: Merged,

@@ -40,10 +40,7 @@ pub(crate) struct Snapshot {
     /// The servers' parts in configuration order.
     pub(super) parts: Vec<Part>,
     pub(super) index: HashMap<String, usize, RandomState>,
-    /// The lists that tell which server owns a URI that an entry names.
-    pub(super) claiming: Vec<Arc<Self>>,
-    /// The URIs and aliases that entries of tools and skills name, and the first server that names
-    /// each.
+    /// The URIs that entries of tools and skills name, and the first server that names each.
     pub(super) named: HashMap<String, BackendId, RandomState>,
     /// The positions of tools by the server's own name, where it differs from the clients' name.
     pub(super) bare: HashMap<String, Vec<usize>, RandomState>,
@@ -119,14 +116,6 @@ impl Snapshot {
         self.index
             .get(key)
             .and_then(|position| self.entries.get(*position))
-    }
-
-    /// The server that has this URI or alias in its own list, or in a list that decides before it.
-    pub(super) fn owner(&self, uri: &str) -> Option<BackendId> {
-        let mut claiming = self.claiming.iter();
-        claiming
-            .find_map(|list| list.backend_naming(uri))
-            .or_else(|| self.backend_naming(uri))
     }
 
     /// The server that lists this URI or names it in an entry.

@@ -1,13 +1,12 @@
 //! A merged list as one endpoint shows it. It shares the entries of the merged list; if the
 //! endpoint hides some, it keeps the positions of the others.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{Endpoint, Holder, Outcome, Rewritten};
-use fanlight_protocol::json::{ArrayBuilder, Edits, Json, ObjectBuilder};
+use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder};
 use fanlight_protocol::{Response, task_support};
 
 use super::ListKind;
@@ -48,7 +47,6 @@ impl Shown {
     fn new(whole: &Snapshot, view: &View) -> Self {
         let mut shown = Self {
             positions: Vec::new(),
-            own: HashMap::new(),
             parts: Vec::new(),
             rest: Merged::default(),
             collisions: Vec::new(),
@@ -78,13 +76,6 @@ impl Shown {
             shown.parts.push((index, start..shown.positions.len()));
         }
         shown.positions.shrink_to_fit();
-        for position in &shown.positions {
-            let position = usize::try_from(*position).unwrap_or(usize::MAX);
-            let entry = whole.entries.get(position);
-            if let Some(own) = entry.and_then(|entry| with_own_uris(whole, view, entry)) {
-                shown.own.insert(position, own);
-            }
-        }
         let entries = shown
             .positions
             .iter()
@@ -170,48 +161,6 @@ fn shows(view: &View, kind: ListKind, entry: &Entry) -> bool {
                 })
         }
     }
-}
-
-/// The entry with the server's own URIs, where only servers that the client may not use claim them:
-/// aliases must not tell what those have. `None` if it has no such URI.
-fn with_own_uris(whole: &Snapshot, view: &View, entry: &Entry) -> Option<Entry> {
-    let (kind, visible) = (whole.kind?, &*entry.visible);
-    let places = match kind {
-        ListKind::Tools => places::in_tool(visible),
-        ListKind::Skills => places::in_skill(visible),
-        ListKind::Prompts => return None,
-        ListKind::Resources | ListKind::ResourceTemplates => {
-            let mut members = visible.members();
-            let key = members.find(|member| member.is(visible, kind.key()));
-            key.map(|key| key.value).into_iter().collect()
-        }
-    };
-    let member = view.get(entry.backend)?;
-    let mut edits = Edits::new(visible.bytes().clone());
-    let mut is_edited = false;
-    for place in places {
-        let uri = visible.slice(place.clone()).as_str()?.into_owned();
-        let Some(original) = member.naming.unalias(&uri) else {
-            continue;
-        };
-        let owner = view.owner_of(&original, |uri| whole.owner(uri));
-        if view.unalias(&original).is_none() && owner.is_none_or(|owner| owner == entry.backend) {
-            edits.replace(place, Json::string(&original).into_bytes());
-            is_edited = true;
-        } else if kind == ListKind::Skills {
-            // All URIs of a skill are aliases, or none is.
-            return None;
-        }
-    }
-    let key = match kind {
-        ListKind::Tools => &entry.key,
-        _ => &entry.original,
-    };
-    is_edited.then(|| Entry {
-        key: key.clone(),
-        visible: Arc::new(edits.finish_json()),
-        ..entry.clone()
-    })
 }
 
 /// Merges the members of a list other than its entries.
@@ -335,17 +284,11 @@ impl ListView {
     fn at(&self, at: usize) -> Option<&Entry> {
         match &self.shown {
             None => self.whole.entries.get(at),
-            Some(shown) => self.entry(usize::try_from(*shown.positions.get(at)?).ok()?),
+            Some(shown) => self
+                .whole
+                .entries
+                .get(usize::try_from(*shown.positions.get(at)?).ok()?),
         }
-    }
-
-    /// The entry at this position of the snapshot, which is visible.
-    fn entry(&self, position: usize) -> Option<&Entry> {
-        let own = self
-            .shown
-            .as_ref()
-            .and_then(|shown| shown.own.get(&position));
-        own.or_else(|| self.whole.entries.get(position))
     }
 
     /// The entry at this position of the snapshot, if it is visible.
@@ -356,23 +299,13 @@ impl ListView {
                 .binary_search(&u32::try_from(position).ok()?)
                 .ok()?;
         }
-        self.entry(position)
+        self.whole.entries.get(position)
     }
 
     /// The visible entry that clients know as `key`.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<&Entry> {
-        let listed = self.whole.index.get(key);
-        let own = || {
-            self.shown
-                .as_ref()?
-                .own
-                .values()
-                .find(|own| own.key.as_ref().is_some_and(|own| own.is_str(key)))
-        };
-        listed
-            .and_then(|position| self.shown_at(*position))
-            .or_else(own)
+        self.shown_at(*self.whole.index.get(key)?)
     }
 
     /// The visible tools whose server calls them `name` while clients use another name.

@@ -167,26 +167,23 @@ async fn listed_and_usable(
             .collect();
         for server in ["a", "b"] {
             for item in items {
-                let definition = definitions
-                    .iter()
-                    .find(|tool| tool.get("name").unwrap().as_str().unwrap() == *item);
-                let shows = |server| {
-                    rights.shows(&PolicyItem {
-                        kind,
-                        server,
-                        name: (*item).into(),
-                        definition,
-                    })
-                };
                 let shown = match (key, server) {
                     ("name", _) => format!("{server}__{item}"),
-                    // The first server has the URI itself, if the client may use it there.
-                    (_, "b") if shows("a") => item.replace("file://", "file://fanlight--b/"),
-                    _ => (*item).to_owned(),
+                    (_, "a") => (*item).to_owned(),
+                    // The first server has the URI itself.
+                    _ => item.replace("file://", "file://fanlight--b/"),
                 };
                 let params = format!(r#"{{"{key}":"{shown}","arguments":{{}}}}"#);
                 let answer = ask(scene, context, used, Some(&params)).await;
-                let is_shown = shows(server);
+                let definition = definitions
+                    .iter()
+                    .find(|tool| tool.get("name").unwrap().as_str().unwrap() == *item);
+                let is_shown = rights.shows(&PolicyItem {
+                    kind,
+                    server,
+                    name: (*item).into(),
+                    definition,
+                });
                 let (is_listed, is_usable) = (keys.contains(&shown), answer.get("code").is_none());
                 found.push(Found {
                     what: format!("{used} {shown}"),
@@ -321,92 +318,6 @@ async fn links_are_the_same_whatever_hidden_servers_have() {
             .await
             .contains("file://fanlight--b//x/1")
     );
-}
-
-/// Lists tell a client nothing about what servers have that it may not use, and what they show can be
-/// read.
-#[tokio::test]
-async fn lists_are_the_same_whatever_hidden_servers_have() {
-    const DESCRIPTION: &str = r#"{"capabilities":{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/skills":{}}},"serverInfo":{"name":"x"}}"#;
-    const APP: &str = r#""_meta":{"ui":{"resourceUri":"ui://board"}}"#;
-    const SKILL: &str = r#"{"uri":"skill://x/SKILL.md","resources":[{"uri":"skill://x/more.md"}]}"#;
-    let tools = format!(r#""result":{{"tools":[{{"name":"t",{APP}}}]}}"#);
-    let skills = format!(r#""result":{{"skills":[{SKILL}]}}"#);
-    let lists = [
-        ("tools/list", &*tools.leak()),
-        (
-            "resources/list",
-            r#""result":{"resources":[{"uri":"x:1","name":"1"},{"uri":"x:fanlight--a/1","name":"2"}]}"#,
-        ),
-        (
-            "resources/templates/list",
-            r#""result":{"resourceTemplates":[{"uriTemplate":"t://{x}","name":"t"}]}"#,
-        ),
-        ("skills/list", &*skills.leak()),
-        (
-            "resources/read",
-            r#""result":{"contents":[{"uri":"x:1","text":""}]}"#,
-        ),
-    ];
-    let texts = vec![PolicyText {
-        name: "p".into(),
-        text: r#"permit(principal == User::"key#bob", action, resource in Server::"b");
-                 permit(principal == User::"key#ann", action, resource);"#
-            .into(),
-    }];
-    let policies = Policies::new(PolicySettings {
-        texts,
-        ..PolicySettings::default()
-    });
-    let policies = Arc::new(policies.unwrap());
-    let mut seen = Vec::new();
-    for of_a in [&lists[..], &[]] {
-        let servers = [fake("a", of_a), fake("b", &lists)];
-        for server in &servers {
-            server.describe_as(Ok(DESCRIPTION));
-        }
-        let scene = scene(servers.into());
-        let entries = scene.ids.iter().zip(&scene.backends);
-        let entries = entries.map(|(id, fake)| entry(*id, fake, None)).collect();
-        let policy = Some(Arc::clone(&policies) as Arc<_>);
-        let naming = NamingPolicy::default();
-        scene
-            .gateway
-            .replace(entries, &naming, limits(1000), no_endpoints(), policy)
-            .await;
-        let (ann, bob) = (client("ann", &[]), client("bob", &[]));
-        let mut all = Vec::new();
-        for (method, _) in &lists[..4] {
-            all.push(ask(&scene, &bob, method, None).await.as_text().to_owned());
-            let of_ann = ask(&scene, &ann, method, None).await;
-            let has_alias = of_ann.as_text().contains("fanlight--b/");
-            assert_eq!(
-                has_alias,
-                !of_a.is_empty() || method.starts_with("resources/list"),
-                "{of_ann:?}"
-            );
-        }
-        scene.forget();
-        for uri in [
-            "x:1",
-            "ui://board",
-            "t://7",
-            "skill://x/more.md",
-            "x:fanlight--a/1",
-        ] {
-            let params = format!(r#"{{"uri":"{uri}"}}"#);
-            let read = ask(&scene, &bob, "resources/read", Some(&params)).await;
-            assert!(read.get("contents").is_some(), "{uri}: {read:?}");
-            let received = scene.received(1);
-            assert_eq!(
-                received.last().unwrap(),
-                &format!("resources/read {params}")
-            );
-        }
-        seen.push(all);
-    }
-    assert_eq!(seen[0], seen[1]);
-    assert!(!seen[0].concat().contains("fanlight--b"), "{seen:?}");
 }
 
 /// A server with unlisted resources and a method that Fanlight does not know.

@@ -305,26 +305,6 @@ impl View {
         self.is_shown_uri(backend, uri) && self.may_use(&self.resource(backend, uri))
     }
 
-    /// The visible server that owns `uri`, where `owner` tells the server that has a URI or an alias.
-    /// A server owns nothing that the client may not use there, or aliases would tell what it has.
-    pub(crate) fn owner_of(
-        &self,
-        uri: &str,
-        owner: impl Fn(&str) -> Option<BackendId>,
-    ) -> Option<BackendId> {
-        let is_shown = |server: &BackendId| self.shows(*server) && self.permits_uri(*server, uri);
-        // The first server has the URI in lists, and further ones have aliases.
-        let by_alias = |member: &Member| {
-            owner(&member.naming.alias(uri)).filter(|server| *server == member.id)
-        };
-        let first = owner(uri);
-        if first.is_none() && self.topology.unalias(uri).is_none() {
-            return None;
-        }
-        let first = first.filter(is_shown);
-        first.or_else(|| self.backends().filter_map(by_alias).find(is_shown))
-    }
-
     /// Whether the skill with the server's URI `uri` is visible, apart from the check of its files.
     pub(crate) fn permits_skill(&self, backend: BackendId, uri: &str) -> bool {
         let server = self.topology.name(backend);

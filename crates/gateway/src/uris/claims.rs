@@ -9,7 +9,8 @@ use crate::catalogue::{ListKind, ListWatcher, Snapshot};
 use crate::topology::{BackendId, View};
 
 /// The lists that decide who owns a URI for a client, as far as they have been read. The first list
-/// that has the URI counts, and in it the first server that the client may use there.
+/// that has the URI counts, and in it the first server. A server owns nothing that the client may
+/// not use there, or aliases would tell what the server has.
 pub(crate) struct Claims<'a> {
     view: &'a View,
     lists: [Option<Arc<Snapshot>>; 3],
@@ -77,15 +78,21 @@ impl<'a> Claims<'a> {
         if let Some((backend, _)) = self.view.unalias(uri) {
             return Some(backend.id);
         }
-        self.view.owner_of(uri, |uri| {
-            let mut lists = self.lists.iter().flatten();
-            let named = lists.find_map(|list| list.backend_naming(uri));
-            named.or_else(|| {
-                let templates = self.templates.as_ref()?;
-                let entry = templates.find(uri).or_else(|| templates.find_template(uri));
-                entry.map(|entry| entry.backend)
-            })
-        })
+        let named = self
+            .lists
+            .iter()
+            .flatten()
+            .find_map(|list| list.backend_naming(uri));
+        let by_template = || {
+            let templates = self.templates.as_ref()?;
+            templates
+                .find(uri)
+                .or_else(|| templates.find_template(uri))
+                .map(|entry| entry.backend)
+        };
+        named
+            .or_else(by_template)
+            .filter(|owner| self.view.shows(*owner) && self.view.permits_uri(*owner, uri))
     }
 
     /// Whether clients need an alias for the resource that `backend` calls `uri`: another server
