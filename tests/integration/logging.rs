@@ -362,6 +362,9 @@ async fn unknown_notifications_are_harmless() {
             "notifications are not answered: {:?}",
             exchange.before
         );
-        assert!(only.received("notifications/unheard_of").is_empty());
+        assert!(
+            only.received("notifications/unheard_of").len() <= 1,
+            "it is kept for the connection of its session, and sent once"
+        );
     }
 }

@@ -233,7 +233,9 @@ fn configuration(web: &str, folder: &Path) -> Value {
         ]},
         "stateDir": folder.join("state"),
         "audit": {"arguments": "full"},
-        "hooks": [{"url": url("hook.url"), "timeout": "1s", "onFailure": "allow"}],
+        "hooks": [{"url": url("hook.url"), "timeout": "1s", "onFailure": "allow",
+            "headers": {"X-Key": planted("hook.headers")}}],
+        "notify": [{"url": url("notify.url"), "secret": planted("notify.secret")}],
         "replicas": {"valkey": format!("redis://u:{}@127.0.0.1:9", planted("replicas.valkey"))},
         "telemetry": {"endpoint": format!("http://u:{}@127.0.0.1:9", planted("telemetry.endpoint"))},
         "mcpServers": {

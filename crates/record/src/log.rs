@@ -27,7 +27,7 @@ use crate::ledger::Written;
 
 /// The most lines about refusals in [`WINDOW`]. The next line of the same party tells how many of
 /// its lines were omitted. No option: metrics count all.
-const LINES: u32 = 1200;
+const LINES: u32 = 1000;
 
 /// The most entries in [`WINDOW`] that anybody can cause. In a week they fill half of the default
 /// size of the files.

@@ -162,7 +162,27 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "gateway::catalogue::view",
         "opens cursors for the holder that asks",
     ),
+    (
+        "gateway::catalogue::watch",
+        "remembers for a moment which sessions a server has told, which no request names",
+    ),
     ("gateway::gateway", "passes the end of a session on"),
+    (
+        "admin::api::session",
+        "begins and ends the sessions of operators, which `admin::operator` keeps",
+    ),
+    (
+        "backend::listening::worker",
+        "sends what waited for a session's connection; keeps nothing",
+    ),
+    (
+        "backend::transport::http::headers",
+        "adds headers of the caller's own request; keeps nothing",
+    ),
+    (
+        "backend::transport::http::endpoint",
+        "sends with headers of the caller's own request; keeps nothing",
+    ),
 ];
 
 fn root() -> PathBuf {

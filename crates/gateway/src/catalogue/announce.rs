@@ -165,18 +165,21 @@ impl Announcer {
 
     /// Makes a notification due for the clients that `backend` has told, unless they have been
     /// notified since. A client that may not use everything of the server learns of it only if its
-    /// list differs.
+    /// list differs. Principals whose own list `is_private` have been told.
     pub(super) fn tell(
         &self,
         change: Change,
         backend: BackendId,
         told: &Told,
         topology: &Arc<Topology>,
+        is_private: bool,
     ) {
+        let has_own = |reader: &Reader| is_private && reader.principal().is_named();
         let is_due = |listener: &Listener| {
             let last = listener.told.get(change.index()).copied().flatten();
             let since = told.get(&listener.context.session());
-            since.is_some_and(|since| last < Some(*since)) && {
+            let is_new = since.is_some_and(|since| last < Some(*since));
+            is_new && !listener.reader.as_ref().is_some_and(has_own) && {
                 let view = View::of(Arc::clone(topology), &listener.context);
                 view.shows(backend) && view.passes_all_of(backend)
             }

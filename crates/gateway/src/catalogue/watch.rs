@@ -301,11 +301,10 @@ impl ListWatcher {
                 self.catalogues.of(kind).reconsider_claims(&topology);
             }
         }
-        // Of a private list, the principals whose list it is have been told.
         let mut lists = self.catalogues.changed_by(change);
-        if !lists.any(|list| list.is_private(backend)) {
-            self.announcer.tell(change, backend, &told, &topology);
-        }
+        let is_private = lists.any(|list| list.is_private(backend));
+        self.announcer
+            .tell(change, backend, &told, &topology, is_private);
         part
     }
 
