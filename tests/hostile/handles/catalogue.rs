@@ -75,20 +75,12 @@ const NO_HANDLES: &[(&str, &str)] = &[
         "subscribes for the listeners that `subscriptions` knows",
     ),
     (
-        "backend::listening::server_requests",
-        "requests go to the owner of the connection that they came on",
-    ),
-    (
         "backend::credentials",
         "gives a principal's credentials; keeps nothing",
     ),
     (
         "backend::open_wishes",
         "tells sessions that their own user has signed in; no request takes the id",
-    ),
-    (
-        "backend::subscriptions::coalescing",
-        "merges what one listener has not read yet",
     ),
     (
         "backend::subscriptions::joint_updates",
@@ -149,10 +141,6 @@ const NO_HANDLES: &[(&str, &str)] = &[
     (
         "gateway::topology::reader",
         "names those whose lists are shown, which no request names",
-    ),
-    (
-        "gateway::topology::settings",
-        "asks which version of a server serves a caller; keeps nothing",
     ),
     (
         "gateway::catalogue::kept",
