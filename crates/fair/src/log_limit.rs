@@ -1,7 +1,7 @@
 //! Budgets for lines of the log and of the audit log: one for each party that causes lines.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +18,8 @@ pub struct LogLimit {
     lines: u32,
     of_all: u32,
     time: Duration,
+    /// With keys that nobody knows, so that nobody uses up the budget of a chosen party.
+    hasher: RandomState,
     windows: Mutex<Windows>,
 }
 
@@ -41,6 +43,7 @@ impl LogLimit {
             lines,
             of_all: u32::MAX,
             time,
+            hasher: RandomState::new(),
             windows: Mutex::default(),
         }
     }
@@ -54,11 +57,10 @@ impl LogLimit {
     /// Whether `party` may cause a line now; if so, returns the number of its lines that were
     /// omitted since its last one.
     pub fn admit(&self, party: impl Hash) -> Option<u64> {
-        let mut hasher = DefaultHasher::new();
-        party.hash(&mut hasher);
+        let budget = self.hasher.hash_one(party) % BUDGETS;
         let mut windows = self.windows.lock();
         let Windows { all, of_parties } = &mut *windows;
-        let own = of_parties.entry(hasher.finish() % BUDGETS).or_default();
+        let own = of_parties.entry(budget).or_default();
         if own.is_full(self.lines, self.time) || all.is_full(self.of_all, self.time) {
             own.omitted += 1;
             return None;
@@ -70,7 +72,7 @@ impl LogLimit {
 }
 
 impl Window {
-    /// Whether the window has no line left. It begins anew after `time`.
+    /// Whether the window has no line left. A new window begins after `time`.
     fn is_full(&mut self, lines: u32, time: Duration) -> bool {
         if self.since.is_none_or(|since| since.elapsed() >= time) {
             self.since = Some(Instant::now());

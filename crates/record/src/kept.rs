@@ -353,7 +353,7 @@ fn path(endpoint: &Endpoint) -> Box<str> {
     cut(endpoint.full_path()).into()
 }
 
-/// The address of a person without credentials who has caused the event, as far as it is known.
+/// The address, if known, of a person without credentials who has caused the event.
 /// `None` if such a person cannot cause it.
 fn stranger(event: &AuditEvent<'_>) -> Option<Option<IpAddr>> {
     match event {

@@ -94,7 +94,7 @@ pub struct Notice {
     pub event: &'static str,
     /// The time since which it waits.
     pub at: SystemTime,
-    /// What is told of it. No arguments and no secrets.
+    /// Its facts, without arguments and secrets.
     pub data: Vec<(&'static str, String)>,
 }
 
@@ -231,7 +231,7 @@ impl AuditLog {
         self.kept.store(kept.map(Arc::new));
     }
 
-    /// Sends notices of what waits for somebody to these receivers, and to no others.
+    /// Replaces the receivers of notices about calls and definitions that wait for somebody.
     pub fn notify(&self, receivers: Vec<mpsc::Sender<Notice>>) {
         self.notices.store(Arc::new(receivers));
     }

@@ -48,7 +48,7 @@ impl ListeningWorker {
                 Origin::Session(session) => !self.registry.recorded().of(session).is_empty(),
                 Origin::Base | Origin::Pooled(_) | Origin::Request(_) => false,
             };
-            // What the server sends as soon as it is connected waits for the client to listen.
+            // Messages that the server sends as soon as it is connected wait for the client to listen.
             let entry = match &self.origin {
                 Origin::Session(session) => self.registry.presence(session),
                 Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,

@@ -738,8 +738,8 @@ impl SessionPool {
         })
     }
 
-    /// What the headers of a client tell the server. Clients that tell it something else never share
-    /// a session at the server, which may keep what it was told.
+    /// The forwarded headers of a client, as one text. Clients with other values never share a session
+    /// at the server, which may keep them.
     fn told_of(&self, client: &CallContext) -> String {
         match &self.settings.target {
             Target::Http(endpoint) => endpoint.told_of(&client.caller),

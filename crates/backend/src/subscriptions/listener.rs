@@ -56,7 +56,7 @@ pub(super) struct Session {
 /// The limits of messages that wait: their number, and their bytes.
 const WAITING: (usize, usize) = (32, 64 << 10);
 
-/// Notifications that wait for their receiver. Those beyond the limits are dropped.
+/// Notifications that wait for their receiver. Further ones are dropped above the limits.
 #[derive(Default)]
 pub(super) struct Waiting(Vec<Notification>);
 

@@ -24,7 +24,7 @@ options! {
         /// The time of the question: before a `call` runs, before the client gets its `result`, or
         /// both.
         "when" => when: Vec<HookTime> = vec![HookTime::Call], OneOrMany(HOOK_TIME), example "[call, result]";
-        /// The calls that it is asked about. Default: all. A task's result counts as a call of any
+        /// The calls that it judges. Default: all. A task's result counts as a call of any
         /// tool.
         "match" => only: RateMatch = RateMatch::default(), Nested::<RateMatch>::KIND;
         /// The largest question. About a larger one, which has the call's arguments or result,

@@ -26,8 +26,8 @@ fn is_own(method: &Method) -> bool {
 /// The figures of one server since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendFigures {
-    /// How many messages to the server have ended or could not be sent. Those that Fanlight itself
-    /// sends, for lists and to connect, do not count.
+    /// How many messages to the server have ended or could not be sent. Fanlight's own
+    /// messages, for lists and to connect, do not count.
     pub requests: u64,
     /// How many of these failed and how many attempts to connect failed. This excludes messages
     /// with an error in [`NO_FAILURE`].
