@@ -21,7 +21,6 @@
 //! distribute messages that servers send outside of calls.
 
 mod backend;
-mod backoff;
 mod concurrency;
 mod connection;
 pub mod credentials;

@@ -4,11 +4,10 @@
 //! the call.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use fanlight_canonical::{
-    CallContext, Caller, Listen, Principal, ServerMessage, ServerMessages, SessionKey, SignInWish,
+    CallContext, Caller, Listen, Principal, ServerMessage, SessionKey, SignInWish,
 };
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
@@ -30,10 +29,8 @@ pub(crate) struct OpenWishes(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     given: VecDeque<Given>,
-    /// Receives messages to sessions outside of their calls, with the number of the listener.
-    listeners: HashMap<Caller, (u64, ServerMessages)>,
-    /// The last number given to a listener.
-    last: u64,
+    /// The newest listener of each session.
+    listeners: HashMap<SessionKey, Listen>,
 }
 
 /// A link that a client has received.
@@ -42,13 +39,6 @@ struct Given {
     /// The id of the elicitation.
     id: String,
     at: Instant,
-}
-
-/// A session that listens until this is dropped.
-pub(crate) struct Listener {
-    of: Arc<OpenWishes>,
-    caller: Caller,
-    number: u64,
 }
 
 impl OpenWishes {
@@ -71,22 +61,11 @@ impl OpenWishes {
         });
     }
 
-    /// Adds the listener of a session; `None` for clients without a session.
-    pub(crate) fn listen(self: &Arc<Self>, listen: &Listen) -> Option<Listener> {
-        let caller = listen.context.caller.clone();
-        caller.session().filter(|_| listen.interest.session)?;
-        let mut table = self.0.lock();
-        table.last += 1;
-        let number = table.last;
-        table
-            .listeners
-            .insert(caller.clone(), (number, listen.messages.clone()));
-        drop(table);
-        Some(Listener {
-            of: Arc::clone(self),
-            caller,
-            number,
-        })
+    /// Adds a listener, if it is one of a session. Until the session ends, the newest one counts.
+    pub(crate) fn listen(&self, listen: &Listen) {
+        if let Some(session) = listen.context.session().filter(|_| listen.interest.session) {
+            self.0.lock().listeners.insert(session, listen.clone());
+        }
     }
 
     /// The principals that have received links.
@@ -109,7 +88,8 @@ impl OpenWishes {
         let is_over = |given: &Given| given.caller.principal() == principal;
         let over: Vec<_> = given.iter().filter(|given| is_over(given)).collect();
         for Given { caller, id, .. } in over {
-            let Some((_, messages)) = listeners.get(caller) else {
+            let session = caller.session().and_then(|key| listeners.get(&key));
+            let Some(listen) = session.filter(|listen| listen.context.caller == *caller) else {
                 continue;
             };
             let mut params = ObjectBuilder::new();
@@ -118,44 +98,35 @@ impl OpenWishes {
                 Method::from_name(ELICITATION_COMPLETE),
                 Some(&params.finish()),
             );
-            let _ = messages.try_send(ServerMessage::Notification(complete));
+            let _ = listen
+                .messages
+                .try_send(ServerMessage::Notification(complete));
         }
         given.retain(|given| !is_over(given));
     }
 
     /// Removes a session that has ended.
     pub(crate) fn end_session(&self, session: SessionKey) {
-        self.0
-            .lock()
+        let mut table = self.0.lock();
+        table
             .given
             .retain(|given| given.caller.session() != Some(session));
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let mut table = self.of.0.lock();
-        // A later listener of the same session may have replaced it.
-        let is_own = table
-            .listeners
-            .get(&self.caller)
-            .is_some_and(|(number, _)| *number == self.number);
-        let gone = is_own.then(|| table.listeners.remove(&self.caller));
-        drop(table);
-        drop(gone);
+        table.listeners.remove(&session);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fanlight_canonical::Interest;
+    use std::sync::Arc;
+
+    use fanlight_canonical::{Interest, ServerMessages};
     use fanlight_protocol::Json;
 
     use super::*;
 
     #[tokio::test]
     async fn session_that_listens_anew_is_told_when_its_earlier_stream_has_ended() {
-        let wishes = Arc::new(OpenWishes::default());
+        let wishes = OpenWishes::default();
         let principal = Principal::named("fanlight:key", "ann");
         let caller = Caller::session_of(principal.clone(), SessionKey::fresh());
         let context = CallContext {
@@ -179,9 +150,8 @@ mod tests {
         };
         let (first, _) = ServerMessages::channel(1);
         let (second, mut received) = ServerMessages::channel(1);
-        let earlier = wishes.listen(&listen(first));
-        let _later = wishes.listen(&listen(second));
-        drop(earlier);
+        wishes.listen(&listen(first));
+        wishes.listen(&listen(second));
         wishes.fulfilled(&principal);
         assert!(received.try_recv().is_some(), "the later one is told");
     }

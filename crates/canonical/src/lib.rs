@@ -6,6 +6,7 @@
 //! exactly that runs (`Gateway::run`). Listening and notifications take the same way.
 
 mod approval;
+mod backoff;
 mod call;
 mod caller;
 mod canary;
@@ -29,6 +30,7 @@ mod session_request;
 
 pub use crate::identity::{Identity, Principal};
 pub use approval::{ApprovalRule, ApprovedBy, Item, NeededApproval};
+pub use backoff::{Backoff, RetryDelays};
 pub use call::{About, AuditFacts, Call, CallContext, TaskDialect, cancelled_by_operator};
 pub use caller::{Caller, ClientHeaders, SameClient, SessionKey};
 pub use canary::CanaryRule;
@@ -42,9 +44,7 @@ pub use failure::{FailureDetails, Remedy, RemedyKind};
 pub use fanlight_telemetry::metrics::MirrorOutcome;
 pub use fanlight_telemetry::{Parent, Rewritten};
 pub use handle::{Handle, HandleKind, HandleSeal, Keeper, ProcessRun};
-pub use listen::{
-    Interest, KEPT_PARAMS, LONGEST_URI, Listen, Listening, ListeningGuard, RetryDelays,
-};
+pub use listen::{Interest, KEPT_PARAMS, LONGEST_URI, Listen, Listening, ListeningGuard};
 pub use lists::{LIST_BYTES, LIST_ENTRIES, LIST_PAGES, LIST_SETTLE};
 pub use messages::{
     ClientNotices, MessageReceiver, ServerMessage, ServerMessages, ServerRequest, StreamSignal,

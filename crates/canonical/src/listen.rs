@@ -7,12 +7,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
-use fanlight_protocol::Json;
+use fanlight_protocol::subscription::{self, Lists};
+use fanlight_protocol::{Json, Notification};
 
 use crate::call::CallContext;
-use crate::messages::ServerMessages;
+use crate::messages::{ServerMessage, ServerMessages};
 
 /// The longest URI, in bytes, that is compared with lists and templates.
 pub const LONGEST_URI: usize = 64 << 10;
@@ -24,12 +24,8 @@ pub const KEPT_PARAMS: usize = 16 << 10;
 /// The messages that a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// `notifications/tools/list_changed`
-    pub tools: bool,
-    /// `notifications/prompts/list_changed`
-    pub prompts: bool,
-    /// `notifications/resources/list_changed`
-    pub resources: bool,
+    /// Changes of these lists.
+    pub lists: Lists,
     /// `notifications/resources/updated` of these resources.
     pub uris: Vec<Arc<str>>,
     /// The state of these tasks, by id.
@@ -52,6 +48,37 @@ impl Interest {
     /// Whether it contains only changes of lists and messages to the session.
     pub fn is_about_lists_and_session(&self) -> bool {
         self.uris.is_empty() && self.tasks.is_empty() && self.unknown.is_none()
+    }
+
+    /// The interest that a server's filter of `subscriptions/listen` expresses.
+    pub fn of_filter(filter: &Json) -> Self {
+        Self {
+            lists: subscription::lists_of(filter),
+            uris: subscription::texts_of(filter, subscription::URIS),
+            tasks: subscription::texts_of(filter, subscription::TASKS),
+            session: false,
+            unknown: subscription::unknown_members(filter),
+        }
+    }
+
+    /// Announces to a listener that all these lists and resources may have changed. Returns the
+    /// number of messages that did not fit and are lost.
+    pub fn announce(&self, messages: &ServerMessages) -> usize {
+        let lists = self.lists.changes();
+        let lists = lists.map(|change| Notification::new(change.method(), None));
+        let uris = self.uris.iter();
+        let all = lists.chain(uris.map(|uri| Notification::resource_updated(uri)));
+        all.filter(|change| !messages.try_send(ServerMessage::Notification(change.clone())))
+            .count()
+    }
+}
+
+impl From<Lists> for Interest {
+    fn from(lists: Lists) -> Self {
+        Self {
+            lists,
+            ..Self::default()
+        }
     }
 }
 
@@ -100,20 +127,3 @@ impl Listening {
 }
 
 fanlight_protocol::opaque!(ListeningGuard, Listening);
-
-/// Pauses between attempts, which double from the shortest to the longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryDelays {
-    /// The pause after the first failure.
-    pub shortest: Duration,
-    /// The pause after many failures.
-    pub longest: Duration,
-}
-
-impl RetryDelays {
-    /// Pauses before notifications are requested again from a server that refused them.
-    pub const LISTEN: Self = Self {
-        shortest: Duration::from_secs(1),
-        longest: Duration::from_secs(60),
-    };
-}

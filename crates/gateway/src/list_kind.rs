@@ -1,8 +1,9 @@
-//! The kinds of lists, and the announcements of their changes.
+//! The kinds of lists.
 
 use std::time::SystemTime;
 
-use fanlight_canonical::{Interest, PolicyKind};
+use fanlight_canonical::PolicyKind;
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Method, meta};
 
 /// The kinds of lists that servers have.
@@ -136,83 +137,6 @@ impl ListKind {
             Self::ResourceTemplates => 2,
             Self::Prompts => 3,
             Self::Skills => 4,
-        }
-    }
-}
-
-/// An announcement that lists have changed: `notifications/<kind>/list_changed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Change {
-    /// The list of tools.
-    Tools,
-    /// The list of prompts.
-    Prompts,
-    /// The lists of resources, templates and skills.
-    Resources,
-}
-
-impl Change {
-    pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
-
-    /// The change that `method` announces, if it announces one.
-    pub(crate) fn of(method: &Method) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|change| change.method() == *method)
-    }
-
-    pub(crate) fn method(self) -> Method {
-        match self {
-            Self::Tools => Method::ToolsChanged,
-            Self::Prompts => Method::PromptsChanged,
-            Self::Resources => Method::ResourcesChanged,
-        }
-    }
-
-    /// The lists that may have changed.
-    pub(crate) fn kinds(self) -> &'static [ListKind] {
-        match self {
-            Self::Tools => &[ListKind::Tools],
-            Self::Prompts => &[ListKind::Prompts],
-            Self::Resources => &[
-                ListKind::Resources,
-                ListKind::ResourceTemplates,
-                ListKind::Skills,
-            ],
-        }
-    }
-
-    /// The capability of servers with these lists.
-    pub(crate) fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-        }
-    }
-
-    pub(crate) fn is_in(self, interest: &Interest) -> bool {
-        match self {
-            Self::Tools => interest.tools,
-            Self::Prompts => interest.prompts,
-            Self::Resources => interest.resources,
-        }
-    }
-
-    pub(crate) fn set(self, interest: &mut Interest) {
-        match self {
-            Self::Tools => interest.tools = true,
-            Self::Prompts => interest.prompts = true,
-            Self::Resources => interest.resources = true,
-        }
-    }
-
-    /// The index in an array that has one element for each announcement.
-    pub(crate) fn index(self) -> usize {
-        match self {
-            Self::Tools => 0,
-            Self::Prompts => 1,
-            Self::Resources => 2,
         }
     }
 }

@@ -5,13 +5,14 @@
 //! server that knew of one may be gone.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use fanlight_canonical::{
-    Call, CallContext, KEPT_PARAMS, Listen, Listening, ListeningGuard, Parent, RetryDelays,
+    Backoff, Call, CallContext, Interest, KEPT_PARAMS, Listen, Listening, Parent, RetryDelays,
     ServerMessages, SessionKey,
 };
 use fanlight_protocol::json::{Json, ObjectBuilder};
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Method, RpcError};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -19,65 +20,23 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 use tracing::debug;
 
-use crate::catalogue::{ListWatcher, Registration};
+use crate::catalogue::Listener;
 use crate::listening::{self, Concerned};
 use crate::tasks::Tasks;
-use crate::topology::{CurrentTopology, Topology, View};
-use crate::uris::HandedOut;
+use crate::topology::{Topology, View};
 
 /// How many listeners are set up again at the same time. No option: the limit spares servers, and
 /// other listeners wait.
 const AT_ONCE: usize = 64;
 
-/// The listeners, and everything needed to set them up.
+/// Sets up the listeners that the announcer of lists keeps.
 pub(crate) struct Listeners {
-    topology: Arc<CurrentTopology>,
-    lists: Arc<ListWatcher>,
-    handed_out: Arc<HandedOut>,
-    tasks: Arc<Tasks>,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    listeners: HashMap<u64, Arc<Listener>>,
-    next: u64,
-}
-
-/// One listening client.
-struct Listener {
-    listen: Listen,
-    registration: Registration,
-    with_backends: Mutex<WithBackends>,
-}
-
-/// A listener's subscriptions at the servers of one topology.
-#[derive(Default)]
-struct WithBackends {
-    topology: u64,
-    guard: Option<ListeningGuard>,
-}
-
-/// The entry of a listener. Dropping it removes the listener.
-struct Entry {
-    listeners: Weak<Listeners>,
-    number: u64,
+    gateway: Concerned,
 }
 
 impl Listeners {
-    pub(crate) fn new(
-        topology: &Arc<CurrentTopology>,
-        lists: &Arc<ListWatcher>,
-        handed_out: &Arc<HandedOut>,
-        tasks: &Arc<Tasks>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            topology: Arc::clone(topology),
-            lists: Arc::clone(lists),
-            handed_out: Arc::clone(handed_out),
-            tasks: Arc::clone(tasks),
-            open: Mutex::default(),
-        })
+    pub(crate) fn new(gateway: Concerned) -> Arc<Self> {
+        Arc::new(Self { gateway })
     }
 
     /// Listens as `view` permits until the result is dropped, even if the topology changes
@@ -87,26 +46,18 @@ impl Listeners {
         listen: Listen,
         view: &View,
     ) -> Result<Listening, RpcError> {
-        let registration = self.lists.announcer.register(&listen);
-        let listener = Arc::new(Listener {
-            listen,
-            registration,
-            with_backends: Mutex::default(),
-        });
-        let (listening, _) = self.set_up(&listener, view).await?;
-        let honoured = listening.honoured.clone();
-        listener.install(view.topology(), listening);
-        let entry = self.enter(&listener);
+        let registration = self.gateway.lists.announcer.register(listen);
+        let (honoured, _) = self.set_up(&registration.listener, view).await?;
         // A replacement in the meantime did not see this listener.
-        let current = self.topology.load();
+        let current = self.gateway.lists.topology();
         if current.number() != view.topology().number() {
-            let again = Arc::clone(self);
-            self.lists.spawn(async move {
+            let (again, listener) = (Arc::clone(self), Arc::clone(&registration.listener));
+            self.gateway.lists.spawn(async move {
                 let waiting = again.set_up_again(vec![listener], &current).await;
                 again.retry(waiting, current).await;
             });
         }
-        Ok(Listening::new(honoured, entry))
+        Ok(Listening::new(honoured, registration))
     }
 
     /// Sets up all listeners with the servers of `topology`, which is now the current one, then
@@ -116,7 +67,7 @@ impl Listeners {
         topology: Arc<Topology>,
         then: impl Future<Output = ()>,
     ) {
-        let all = self.open.lock().listeners.values().cloned().collect();
+        let all = self.gateway.lists.announcer.set_up();
         let waiting = self.set_up_again(all, &topology).await;
         then.await;
         self.retry(waiting, topology).await;
@@ -130,15 +81,12 @@ impl Listeners {
         topology: &Arc<Topology>,
     ) -> Vec<Arc<Listener>> {
         let set_up = stream::iter(listeners).map(|listener| async move {
-            if !listener.is_open() || !self.is_current(topology.number()) {
+            if !listener.is_open() || self.gateway.lists.topology().number() != topology.number() {
                 return None;
             }
             let view = View::of(Arc::clone(topology), &listener.listen.context);
             match self.set_up(&listener, &view).await {
-                Ok((listening, is_whole)) => {
-                    listener.install(topology, listening);
-                    (!is_whole).then_some(listener)
-                }
+                Ok((_, is_whole)) => (!is_whole).then_some(listener),
                 Err(RpcError { message, .. }) => {
                     debug!(
                         error = message,
@@ -157,17 +105,13 @@ impl Listeners {
 
     /// Retries to set up the `waiting` listeners for as long as `topology` is the current one.
     async fn retry(&self, mut waiting: Vec<Arc<Listener>>, topology: Arc<Topology>) {
-        let RetryDelays {
-            shortest: mut pause,
-            longest,
-        } = RetryDelays::LISTEN;
+        let mut backoff = Backoff::new(RetryDelays::LISTEN);
         let number = topology.number();
         // Holding the topology would keep its servers alive.
         drop(topology);
         while !waiting.is_empty() {
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(longest);
-            let topology = self.topology.load();
+            sleep(backoff.next_delay()).await;
+            let topology = self.gateway.lists.topology();
             if topology.number() != number {
                 return;
             }
@@ -175,105 +119,53 @@ impl Listeners {
         }
     }
 
-    fn is_current(&self, topology: u64) -> bool {
-        self.topology.load().number() == topology
-    }
-
-    /// Listens to the servers that `view` shows. Returns whether all servers concerned have
-    /// answered.
-    async fn set_up(
-        &self,
-        listener: &Listener,
-        view: &View,
-    ) -> Result<(Listening, bool), RpcError> {
-        let Listener {
-            listen,
-            registration,
-            ..
-        } = listener;
-        registration.reads_as(view.reader());
+    /// Listens to the servers that `view` shows. Returns the honoured interest, and whether all
+    /// servers concerned have answered.
+    async fn set_up(&self, listener: &Listener, view: &View) -> Result<(Interest, bool), RpcError> {
+        let Concerned { lists, tasks, .. } = &self.gateway;
+        let listen = &listener.listen;
         // Under any policy, updates are decided on one by one, since it may change.
-        match view.transparent().filter(|_| view.all_rights().is_none()) {
+        let only = view.transparent().filter(|_| view.all_rights().is_none());
+        // Before a server is asked, so that no change is missed meanwhile. Announcements of the
+        // only server pass unchanged.
+        listener.hear(|hearing| {
+            hearing.reader = view.reader().cloned();
+            hearing.announced = match only {
+                Some(_) => Lists::default(),
+                None => listen.interest.lists,
+            };
+            hearing.heard.take_if(|_| only.is_some());
+        });
+        let (listening, is_whole) = match only {
             Some(only) => {
-                // Announcements of the only server pass unchanged.
-                registration.announce_only(&Default::default());
-                registration.hears(None);
                 let mut listen = listen.clone();
                 if Tasks::guard(&listen.context, &Method::Listen, only) {
-                    listen = self.tasks.of_client(view, listen).await;
+                    listen = tasks.of_client(view, listen).await;
                 }
-                let listening = only
-                    .client
-                    .listen(listening::evicting(listen, only.id, &self.lists))
-                    .await;
-                Ok((
-                    listening.map_err(|error| view.no_answer(only.id, &error))?,
-                    true,
-                ))
+                // Kept results of resources that have changed are dropped.
+                listen.messages =
+                    lists.noting(only.id, None, &listen.messages, |_, message| Some(message));
+                let listening = only.client.listen(listen).await;
+                let refused = |error| view.no_answer(only.id, &error);
+                (listening.map_err(refused)?, true)
             }
             None => {
-                self.lists.begin();
-                // Before a server is asked, so that no change is missed meanwhile.
-                registration.announce_only(&listen.interest);
-                let owners = self
-                    .tasks
+                lists.begin();
+                let owners = tasks
                     .owners_of(view, &listen.context, &listen.interest.tasks)
                     .await;
-                let gateway = Concerned {
-                    lists: &self.lists,
-                    handed_out: &self.handed_out,
-                    tasks: &self.tasks,
-                };
-                let all = listening::to_all(view, gateway, listen, &owners).await;
-                registration.announce_only(&all.honoured);
-                registration.hears(Some(all.heard));
-                Ok((
-                    Listening::new(all.honoured, all.guards.into_boxed_slice()),
-                    all.is_whole,
-                ))
+                let all = listening::to_all(view, &self.gateway, listen, &owners).await;
+                listener.hear(|hearing| {
+                    hearing.announced = all.honoured.lists;
+                    hearing.heard = Some(all.heard);
+                });
+                let guards = all.guards.into_boxed_slice();
+                (Listening::new(all.honoured, guards), all.is_whole)
             }
-        }
-    }
-
-    fn enter(self: &Arc<Self>, listener: &Arc<Listener>) -> Entry {
-        let mut open = self.open.lock();
-        let number = open.next;
-        open.next += 1;
-        open.listeners.insert(number, Arc::clone(listener));
-        Entry {
-            listeners: Arc::downgrade(self),
-            number,
-        }
-    }
-}
-
-impl Listener {
-    /// Whether the client still listens.
-    fn is_open(&self) -> bool {
-        self.listen.messages.is_connected()
-    }
-
-    /// Replaces the listening of an earlier topology, unless a later one is installed already.
-    fn install(&self, topology: &Topology, listening: Listening) {
-        let mut current = self.with_backends.lock();
-        let ended = if topology.number() >= current.topology {
-            current.topology = topology.number();
-            current.guard.replace(listening.into_guard())
-        } else {
-            Some(listening.into_guard())
         };
-        drop(current);
-        drop(ended);
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let Some(listeners) = self.listeners.upgrade() else {
-            return;
-        };
-        let gone = listeners.open.lock().listeners.remove(&self.number);
-        drop(gone);
+        let honoured = listening.honoured.clone();
+        listener.install(view.topology().number(), listening);
+        Ok((honoured, is_whole))
     }
 }
 

@@ -12,6 +12,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::Json;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Method, Notification};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -19,24 +20,23 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
-use crate::catalogue::{Change, ListWatcher, updated_uri};
+use crate::catalogue::{Change, ListWatcher};
 use crate::routing::{self, Lookup, Place};
 use crate::tasks::Tasks;
 use crate::topology::{BackendId, Filtered, View};
 use crate::uris::HandedOut;
 
 /// The parts of the gateway that messages to a listening client concern.
-#[derive(Clone, Copy)]
-pub(crate) struct Concerned<'a> {
-    pub(crate) lists: &'a Arc<ListWatcher>,
-    pub(crate) handed_out: &'a Arc<HandedOut>,
-    pub(crate) tasks: &'a Arc<Tasks>,
+pub(crate) struct Concerned {
+    pub(crate) lists: Arc<ListWatcher>,
+    pub(crate) handed_out: Arc<HandedOut>,
+    pub(crate) tasks: Arc<Tasks>,
 }
 
 /// A client's request to listen, to be answered before `deadline`.
 struct ListenRequest<'a> {
     view: &'a View,
-    gateway: Concerned<'a>,
+    gateway: &'a Concerned,
     listen: &'a Listen,
     /// The servers that have the tasks in the interest, as far as Fanlight knows.
     owners: &'a HashMap<Arc<str>, BackendId>,
@@ -65,20 +65,14 @@ pub(crate) struct ListeningToAll {
 /// the servers that have the tasks in the interest, as far as Fanlight knows.
 pub(crate) async fn to_all(
     view: &View,
-    gateway: Concerned<'_>,
+    gateway: &Concerned,
     listen: &Listen,
     owners: &HashMap<Arc<str>, BackendId>,
 ) -> ListeningToAll {
     let deadline = Instant::now() + view.limits().timeout;
-    let lists = gateway.lists;
-    for change in Change::ALL
-        .into_iter()
-        .filter(|change| change.is_in(&listen.interest))
-    {
-        lists
-            .catalogues
-            .changed_by(change)
-            .for_each(|catalogue| catalogue.begin(view.topology()));
+    for change in listen.interest.lists.changes() {
+        let catalogues = gateway.lists.catalogues.changed_by(change);
+        catalogues.for_each(|catalogue| catalogue.begin(view.topology()));
     }
     let request = ListenRequest {
         view,
@@ -88,42 +82,21 @@ pub(crate) async fn to_all(
         deadline,
     };
     let (lists, mut all) = tokio::join!(request.lists(), request.others());
-    Change::ALL
-        .into_iter()
-        .filter(|change| change.is_in(&lists))
-        .for_each(|change| change.set(&mut all.honoured));
+    all.honoured.lists = lists;
     all
-}
-
-/// Listens to the only server, whose messages all pass unchanged. Also drops kept results of
-/// resources that have changed.
-pub(crate) fn evicting(listen: Listen, backend: BackendId, lists: &Arc<ListWatcher>) -> Listen {
-    let lists = Arc::downgrade(lists);
-    let messages = listen.messages.mapped(move |message| {
-        if let (ServerMessage::Notification(notification), Some(lists)) =
-            (&message, lists.upgrade())
-        {
-            lists.notified(backend, notification, None);
-        }
-        Some(message)
-    });
-    Listen { messages, ..listen }
 }
 
 impl ListenRequest<'_> {
     /// The changes of lists that Fanlight honours: of every list that any server has. Fanlight
     /// compares merged lists itself, whatever the servers announce.
-    async fn lists(&self) -> Interest {
+    async fn lists(&self) -> Lists {
         let view = self.view;
         let is_shown = |change: &Change| {
             !Filtered::ALL
                 .into_iter()
                 .any(|kind| kind.capability() == change.capability() && view.shows_none(kind))
         };
-        let wanted = Change::ALL
-            .into_iter()
-            .filter(|change| change.is_in(&self.listen.interest))
-            .filter(is_shown);
+        let wanted = self.listen.interest.lists.changes().filter(is_shown);
         let found = join_all(wanted.map(|change| async move {
             let asked = view
                 .ids()
@@ -137,12 +110,7 @@ impl ListenRequest<'_> {
                 .then_some(change)
         }))
         .await;
-        let mut honoured = Interest::default();
-        found
-            .into_iter()
-            .flatten()
-            .for_each(|change| change.set(&mut honoured));
-        honoured
+        found.into_iter().flatten().collect()
     }
 
     /// Listens for everything except changes of lists.
@@ -281,17 +249,16 @@ impl ListenRequest<'_> {
                 .clone()
                 .filter(|_| view.passes_all_of(backend));
             let session = interest.session;
-            let lists = Interest {
-                tools: session,
-                prompts: session,
-                resources: session,
-                ..Interest::default()
-            };
             let general = Interest {
+                lists: if session {
+                    Lists::ALL
+                } else {
+                    Lists::default()
+                },
                 tasks,
                 session,
                 unknown,
-                ..lists
+                uris: Vec::new(),
             };
             let mut own = Vec::new();
             if !general.is_empty() {
@@ -327,51 +294,43 @@ impl ListenRequest<'_> {
     fn renaming(&self, backend: BackendId, subscription: &BackendSubscription) -> ServerMessages {
         // Most listeners name nothing, and each has one of these channels per server.
         let names = (!subscription.names.is_empty()).then(|| Box::new(subscription.names.clone()));
+        let is_session = subscription.interest.session;
         let Concerned {
             lists,
             handed_out,
             tasks,
         } = self.gateway;
-        let (lists, is_session) = (Arc::downgrade(lists), subscription.interest.session);
         let (handed_out, tasks) = (Arc::clone(handed_out), Arc::clone(tasks));
-        let context = Arc::clone(&self.listen.context);
-        self.listen.messages.mapped(move |message| {
+        let Listen {
+            context, messages, ..
+        } = self.listen;
+        let (context, session) = (Arc::clone(context), context.session());
+        lists.noting(backend, session, messages, move |lists, message| {
             let ServerMessage::Notification(notification) = message else {
                 return Some(message);
             };
-            lists
-                .upgrade()
-                .iter()
-                .for_each(|lists| lists.notified(backend, &notification, context.session()));
             // By the current rules, which may have changed since the client began to listen.
-            let view = lists
-                .upgrade()
-                .map(|lists| View::of(lists.topology(), &context));
-            let is_shown = |view: &View| {
-                let is_about_task = matches!(
-                    notification.method,
-                    Method::TaskStatus | Method::TaskChanged
-                );
-                view.shows(backend)
-                    && is_shown(view, backend, &notification)
-                    && (!is_about_task
-                        || tasks.permits_status(view, &context, notification.params().as_ref()))
-            };
-            if !view.as_ref().is_some_and(is_shown) {
-                return None;
-            }
+            let view = View::of(lists.topology(), &context);
+            let is_about_task = matches!(
+                notification.method,
+                Method::TaskStatus | Method::TaskChanged
+            );
+            let is_permitted = view.shows(backend)
+                && is_shown(&view, backend, &notification)
+                && (!is_about_task
+                    || tasks.permits_status(&view, &context, notification.params().as_ref()));
             // The gateway announces changes of lists itself.
-            if Change::of(&notification.method).is_some() {
+            if !is_permitted || Change::of(&notification.method).is_some() {
                 return None;
             }
-            let Some(uri) = updated_uri(&notification) else {
+            let Some(uri) = notification.updated_uri() else {
                 return Some(ServerMessage::Notification(notification));
             };
             let alias_in_use = || {
-                let lists = lists.upgrade().filter(|_| is_session)?;
-                routing::alias_in_use(backend, &uri, &context, &lists, |uri| {
-                    handed_out.owner(&context.caller, uri)
-                })
+                let owner = |uri: &str| handed_out.owner(&context.caller, uri);
+                is_session
+                    .then(|| routing::alias_in_use(backend, &uri, &context, lists, owner))
+                    .flatten()
             };
             let own = names
                 .iter()
@@ -399,9 +358,9 @@ impl ListenRequest<'_> {
 fn is_shown(view: &View, backend: BackendId, notification: &Notification) -> bool {
     match &notification.method {
         Method::Other(method) => view.passes_all_of(backend) || **method == *ELICITATION_COMPLETE,
-        Method::ResourceUpdated if view.filters(Filtered::Resources) => {
-            updated_uri(notification).is_some_and(|uri| view.permits_update(backend, &uri))
-        }
+        Method::ResourceUpdated if view.filters(Filtered::Resources) => notification
+            .updated_uri()
+            .is_some_and(|uri| view.permits_update(backend, &uri)),
         _ => true,
     }
 }

@@ -30,6 +30,7 @@ pub mod revision;
 pub mod seal;
 pub mod secret;
 pub mod sse;
+pub mod subscription;
 pub mod task_support;
 pub mod uri;
 pub mod visible;

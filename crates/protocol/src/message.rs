@@ -102,7 +102,7 @@ pub struct Notification {
     /// The method.
     pub method: Method,
     /// The range of `params` in the text.
-    params: Option<Range<usize>>,
+    pub(crate) params: Option<Range<usize>>,
     /// The range of a progress token in the text. It is read often, and replaced for the client.
     token: Option<Range<usize>>,
     number: u64,

@@ -20,7 +20,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
 use crate::connection::attempt::Attempt;
 use crate::connection::measured::Measured;
 use crate::connection::{Connection, Loss};
@@ -35,6 +34,7 @@ use crate::subscriptions::SubscriptionRegistry;
 use crate::transport::Transport;
 use crate::transport::http::{HttpEndpoint, HttpTransport};
 use crate::transport::stdio::{self, ProcessSettings};
+use fanlight_canonical::Backoff;
 use fanlight_canonical::{BackendError, FailureDetails, Plain};
 
 /// A server's answer to a ping, which is sent after calls have timed out; without one, its process is ended.

@@ -17,8 +17,8 @@ use fanlight_canonical::{BackendError, Peer};
 use fanlight_protocol::{Json, Method};
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
 use crate::settings::RetryDelays;
+use fanlight_canonical::Backoff;
 
 /// The maximum number of remembered clients that saw a failure. Further clients get no trial of
 /// their own, since each trial costs its client a timeout. A constant: it only limits memory.

@@ -1,9 +1,9 @@
 //! The server capabilities that listening depends on.
 
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::subscription::{Change, Lists};
 
 use crate::connection::Connection;
-use crate::subscriptions::Lists;
 
 /// The notifications that a server declares.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,11 +30,10 @@ impl Notifies {
                 .is_some_and(|value| value.is_true())
         };
         Self {
-            lists: Lists {
-                tools: declares("tools", "listChanged"),
-                prompts: declares("prompts", "listChanged"),
-                resources: declares("resources", "listChanged"),
-            },
+            lists: Change::ALL
+                .into_iter()
+                .filter(|change| declares(change.capability(), "listChanged"))
+                .collect(),
             resources: declares("resources", "subscribe"),
             tasks: capabilities
                 .get("tasks")

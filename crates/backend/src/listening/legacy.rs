@@ -1,21 +1,17 @@
 //! Listening at a legacy server. Over HTTP this uses the stream of a GET, which is kept only while
 //! needed, and `resources/subscribe` for each resource.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fanlight_canonical::{Caller, Principal};
-use fanlight_protocol::{Json, Method};
-use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
+use fanlight_protocol::Method;
 use futures_util::future::OptionFuture;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::capabilities::Notifies;
-use super::resources::{self, CONCURRENT, params_for};
+use super::resources::{self, Completed, ResourceRequests};
 use crate::connection::{Connection, Loss};
 use crate::settings::stream_opening;
 use crate::subscriptions::{Origin, PendingChanges, SubscriptionRegistry, Verdict};
@@ -85,13 +81,7 @@ impl Base<'_> {
 
     async fn keep_subscribed(&self, notifies: Notifies, stream: &watch::Sender<Stream>) {
         let (mut changed, mut is_repeated) = (self.registry.watch(), self.is_repeated);
-        let mut requests = ResourceRequests {
-            base: self,
-            notifies,
-            waiting: VecDeque::new(),
-            busy: HashSet::new(),
-            running: FuturesUnordered::new(),
-        };
+        let mut requests = ResourceRequests::new(self.connection);
         let opening = stream_opening();
         loop {
             changed.mark_unchanged();
@@ -106,10 +96,10 @@ impl Base<'_> {
                             late
                         });
                     },
-                    () = async { loop { requests.complete_one().await } } => {}
+                    () = self.complete_all(&mut requests) => {}
                 }
             }
-            let changes = self.registry.take_changes(&requests.busy);
+            let changes = self.registry.changes(&requests.held, &requests.busy);
             let has_stream = *stream.borrow() != Stream::Absent;
             self.registry.set_declared(
                 changes.generation,
@@ -117,15 +107,55 @@ impl Base<'_> {
                 notifies.tasks,
                 has_stream,
             );
-            requests.add(changes);
+            self.request(&mut requests, changes, notifies);
             if requests.busy.is_empty() && std::mem::take(&mut is_repeated) {
                 self.registry.announce(&Origin::Base, notifies.lists);
             }
             tokio::select! {
                 // The registry outlives this.
                 _ = changed.changed() => {}
-                () = requests.complete_one() => {}
+                Some(completed) = requests.complete_one() => self.judge(completed),
             }
+        }
+    }
+
+    /// Requests the changes that only the server can make.
+    fn request(
+        &self,
+        requests: &mut ResourceRequests<'_>,
+        changes: PendingChanges,
+        notifies: Notifies,
+    ) {
+        for uri in &changes.unsubscribe {
+            requests.add(Method::Unsubscribe, uri, None);
+        }
+        for (uri, params) in changes.subscribe {
+            if requests.held.contains(&uri) {
+                self.registry.set_verdict(&uri, Verdict::Accepted);
+            } else if params.is_none() && !notifies.resources {
+                self.registry.set_verdict(&uri, Verdict::Refused(None));
+            } else {
+                requests.add(Method::Subscribe, &uri, params);
+            }
+        }
+    }
+
+    /// Completes the requests; never returns.
+    async fn complete_all(&self, requests: &mut ResourceRequests<'_>) {
+        while let Some(completed) = requests.complete_one().await {
+            self.judge(completed);
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Records the server's answer to a subscription.
+    fn judge(&self, completed: Completed) {
+        if completed.method == Method::Subscribe {
+            let verdict = match completed.is_accepted() {
+                true => Verdict::Accepted,
+                false => Verdict::Refused(completed.answer),
+            };
+            self.registry.set_verdict(&completed.uri, verdict);
         }
     }
 
@@ -174,85 +204,16 @@ async fn keep_stream<T>(
     }
 }
 
-/// Requests to subscribe and unsubscribe. A slow request does not delay those for other resources.
-/// Each resource has one running request at a time, so that the last one sent counts.
-struct ResourceRequests<'a> {
-    base: &'a Base<'a>,
-    notifies: Notifies,
-    waiting: VecDeque<ResourceRequest>,
-    /// The resources of waiting and running requests.
-    busy: HashSet<Arc<str>>,
-    running: FuturesUnordered<BoxFuture<'a, Arc<str>>>,
-}
-
-/// A resource, and the client's `params` for subscribing, if any; `None` unsubscribes.
-type ResourceRequest = (Arc<str>, Option<Option<Json>>);
-
-impl ResourceRequests<'_> {
-    fn add(&mut self, changes: PendingChanges) {
-        let unsubscribe = changes.unsubscribe.into_iter().map(|uri| (uri, None));
-        let subscribe = changes
-            .subscribe
-            .into_iter()
-            .map(|(uri, params)| (uri, Some(params)));
-        for (uri, request) in unsubscribe.chain(subscribe) {
-            self.busy.insert(Arc::clone(&uri));
-            self.waiting.push_back((uri, request));
-        }
-    }
-
-    /// Waits until one more request is complete; never returns if there is none.
-    async fn complete_one(&mut self) {
-        while self.running.len() < CONCURRENT
-            && let Some((uri, request)) = self.waiting.pop_front()
-        {
-            let (base, notifies) = (self.base, self.notifies);
-            self.running.push(Box::pin(async move {
-                match request {
-                    Some(params) => {
-                        let verdict = subscribe_to(base.connection, notifies, &uri, params).await;
-                        base.registry.set_verdict(&uri, verdict);
-                    }
-                    None => drop(
-                        base.connection
-                            .ask(&Method::Unsubscribe, Some(&params_for(&uri)))
-                            .await,
-                    ),
-                }
-                uri
-            }));
-        }
-        match self.running.next().await {
-            Some(uri) => drop(self.busy.remove(&uri)),
-            None => std::future::pending().await,
-        }
-    }
-}
-
 /// Listens on a connection for `principal`'s clients without a session. A server sends a task's
-/// status on the connection that made the task.
-pub(super) async fn keep_pooled(
+/// status on the connection that made the task. If the connection serves one request, the server
+/// may ask its client (`asks`) during the call, on the stream of a GET.
+pub(super) async fn keep_for_clients(
     registry: &SubscriptionRegistry,
     connection: &Connection,
     principal: &Principal,
+    asks: bool,
 ) {
-    let stream = async {
-        if Notifies::of(connection).tasks {
-            let is_needed = |_: &u64| registry.any_task(principal);
-            keep_stream(connection, registry.watch(), is_needed, |_| (), |_| ()).await;
-        }
-    };
-    tokio::join!(stream, resources::keep(registry, connection, principal));
-}
-
-/// Listens on the connection of one request of `principal`'s client without a session. During a
-/// call, the server may ask the client on the stream of a GET.
-pub(super) async fn keep_of_request(
-    registry: &SubscriptionRegistry,
-    connection: &Connection,
-    principal: &Principal,
-) {
-    let (asks, tasks) = (connection.may_ask(), Notifies::of(connection).tasks);
+    let tasks = Notifies::of(connection).tasks;
     let is_needed = |_: &u64| asks || (tasks && registry.any_task(principal));
     let settled = || connection.stream_is_settled();
     let stream = keep_stream(
@@ -336,43 +297,14 @@ impl Own<'_> {
 
     /// Repeats the session's subscriptions on a new connection.
     async fn resubscribe(&self) {
-        let all = self
-            .registry
-            .recorded()
-            .of(self.session)
-            .into_iter()
-            .map(|uri| async move {
-                let params = params_for(&uri);
-                if self
-                    .connection
-                    .ask(&Method::Subscribe, Some(&params))
-                    .await
-                    .is_none_or(|answer| answer.is_error())
-                {
-                    tracing::debug!("subscription of a session not renewed: refused by the server");
-                }
-            });
-        futures_util::stream::iter(all)
-            .buffer_unordered(CONCURRENT)
-            .for_each(|()| async {})
-            .await;
-    }
-}
-
-/// Subscribes to a resource, with the `params` of the client's own request, if any.
-async fn subscribe_to(
-    connection: &Connection,
-    notifies: Notifies,
-    uri: &str,
-    params: Option<Json>,
-) -> Verdict {
-    if params.is_none() && !notifies.resources {
-        return Verdict::Refused(None);
-    }
-    let params = params.unwrap_or_else(|| params_for(uri));
-    match connection.ask(&Method::Subscribe, Some(&params)).await {
-        Some(answer) if answer.is_error() => Verdict::Refused(Some(answer)),
-        Some(_) => Verdict::Accepted,
-        None => Verdict::Refused(None),
+        let mut requests = ResourceRequests::new(self.connection);
+        for uri in self.registry.recorded().of(self.session) {
+            requests.add(Method::Subscribe, &uri, None);
+        }
+        while let Some(completed) = requests.complete_one().await {
+            if !completed.is_accepted() {
+                tracing::debug!("subscription of a session not renewed: refused by the server");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{BackendError, Interest, Listen, Listening, ServerMessage};
+use fanlight_canonical::{BackendError, Backoff, Interest, Listen, Listening, ServerMessage};
 use fanlight_protocol::Era;
 use fanlight_protocol::result::ServerDescription;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -11,12 +11,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::capabilities::Notifies;
-use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::connection::supervisor::State;
 use crate::listening::subscription::{BackendSubscription, End, SubscriptionEvent};
 use crate::listening::worker::{connected, stopped};
-use crate::subscriptions::{Filter, Lists, SubscriptionRegistry};
+use crate::subscriptions::{Filter, SubscriptionRegistry};
 
 /// Adds listeners of one server.
 pub(crate) struct Listeners {
@@ -100,18 +99,9 @@ impl Listeners {
     /// process rests. It receives messages from the next connection on; until then the server can
     /// send nothing.
     pub(crate) fn add_at_rest(&self, listen: Listen, description: &ServerDescription) -> Listening {
-        let session = listen.interest.session;
-        let declared = Notifies::declared_by(description).lists;
-        let Lists {
-            tools,
-            prompts,
-            resources,
-        } = declared.and(Lists::of(&listen.interest));
         let honoured = Interest {
-            tools,
-            prompts,
-            resources,
-            session,
+            lists: Notifies::declared_by(description).lists & listen.interest.lists,
+            session: listen.interest.session,
             ..Interest::default()
         };
         Listening::new(honoured, self.registry.add(listen))
@@ -219,11 +209,14 @@ impl DedicatedSubscription {
             match event {
                 SubscriptionEvent::Acknowledged(agreed) => {
                     backoff.reset();
-                    let mut honoured = Filter::acknowledged(&agreed).honours(interest);
-                    honoured.unknown = Filter::unknown(&agreed);
+                    let agreed = Interest::of_filter(&agreed);
+                    let mut honoured = Filter::of(&agreed).honours(interest);
+                    honoured.unknown = agreed.unknown;
                     match self.honoured.take() {
                         Some(sender) => drop(sender.send(honoured)),
-                        None => self.registry.announce_to(&self.listen.messages, &honoured),
+                        None => self
+                            .registry
+                            .warn_of_slow(honoured.announce(&self.listen.messages)),
                     }
                 }
                 SubscriptionEvent::Notification(notification) => {

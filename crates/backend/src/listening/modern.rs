@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fanlight_canonical::{Backoff, Interest};
 use tokio::time::{Instant, sleep_until};
 
 use super::subscription::{BackendSubscription, End, SubscriptionEvent};
-use crate::backoff::Backoff;
 use crate::connection::Connection;
 use crate::log::excerpt;
 use crate::subscriptions::{Filter, Origin, SubscriptionRegistry};
@@ -206,7 +206,7 @@ impl<'a> SharedSubscription<'a> {
                     next.asked.covers(&other.asked)
                 };
                 drop(self.earlier.take_if(is_covered));
-                let honoured = Filter::acknowledged(&agreed);
+                let honoured = Filter::of(&Interest::of_filter(&agreed));
                 let lists = honoured.lists;
                 self.registry.acknowledge_part(&next.asked, &honoured);
                 self.is_stale = true;

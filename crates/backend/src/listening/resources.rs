@@ -1,29 +1,104 @@
-//! Subscriptions on the processes that run calls of clients without a session.
+//! Resource subscriptions on one connection to a legacy server.
 //!
-//! Such clients listen on the base connection. Over stdio that is another process, which does not
-//! notice what a call changes in its own process. So each process of a principal subscribes to all
-//! resources that the principal's clients listen to.
+//! Each resource has one running request at a time, so that the last one sent counts. A slow request
+//! does not delay those for other resources.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use fanlight_canonical::Principal;
 use fanlight_protocol::json::ObjectBuilder;
-use fanlight_protocol::{Json, Method};
+use fanlight_protocol::{Json, Method, Response};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 
 use crate::connection::Connection;
 use crate::subscriptions::{ProcessNumber, SubscriptionRegistry};
 
 /// The number of concurrent subscription requests. A constant: it spares a newly connected server,
 /// and the order of the rest does not matter.
-pub(super) const CONCURRENT: usize = 8;
+const CONCURRENT: usize = 8;
 
-type Request<'a> = BoxFuture<'a, ()>;
+/// Requests to subscribe and unsubscribe, which run while [`Self::complete_one`] is polled.
+pub(super) struct ResourceRequests<'a> {
+    connection: &'a Connection,
+    waiting: VecDeque<(Method, Arc<str>, Option<Json>)>,
+    /// The resources of waiting and running requests.
+    pub(super) busy: HashSet<Arc<str>>,
+    /// The resources whose subscription the server has accepted.
+    pub(super) held: HashSet<Arc<str>>,
+    running: FuturesUnordered<BoxFuture<'a, Completed>>,
+}
 
-/// Keeps up the subscriptions of `principal`'s listeners on one connection; returns only if there
-/// can be none.
+/// A request that the server has answered, or that failed without an answer.
+pub(super) struct Completed {
+    pub(super) method: Method,
+    pub(super) uri: Arc<str>,
+    pub(super) answer: Option<Response>,
+}
+
+impl Completed {
+    pub(super) fn is_accepted(&self) -> bool {
+        let answer = self.answer.as_ref();
+        answer.is_some_and(|answer| !answer.is_error())
+    }
+}
+
+impl<'a> ResourceRequests<'a> {
+    pub(super) fn new(connection: &'a Connection) -> Self {
+        Self {
+            connection,
+            waiting: VecDeque::new(),
+            busy: HashSet::new(),
+            held: HashSet::new(),
+            running: FuturesUnordered::new(),
+        }
+    }
+
+    /// Adds a request, with the client's `params` if there are any.
+    pub(super) fn add(&mut self, method: Method, uri: &Arc<str>, params: Option<Json>) {
+        self.busy.insert(Arc::clone(uri));
+        self.waiting.push_back((method, Arc::clone(uri), params));
+    }
+
+    /// Waits until one more request is complete; `None` if there is none. Cancel safe.
+    pub(super) async fn complete_one(&mut self) -> Option<Completed> {
+        while self.running.len() < CONCURRENT
+            && let Some((method, uri, params)) = self.waiting.pop_front()
+        {
+            let connection = self.connection;
+            self.running.push(Box::pin(async move {
+                let params = params.unwrap_or_else(|| {
+                    let mut params = ObjectBuilder::new();
+                    params.string("uri", &uri);
+                    params.finish()
+                });
+                let answer = connection.ask(&method, Some(&params)).await;
+                Completed {
+                    method,
+                    uri,
+                    answer,
+                }
+            }));
+        }
+        let completed = self.running.next().await?;
+        let uri = self.busy.take(&completed.uri)?;
+        match completed.method {
+            Method::Subscribe if completed.is_accepted() => drop(self.held.insert(uri)),
+            Method::Subscribe => {}
+            _ => drop(self.held.remove(&uri)),
+        }
+        Some(completed)
+    }
+}
+
+/// Keeps up the subscriptions of `principal`'s listeners on a process that runs calls of clients
+/// without a session; returns only if there can be none.
+///
+/// Such clients listen on the base connection. Over stdio that is another process, which does not
+/// notice what a call changes in its own process. So each process of a principal subscribes to all
+/// resources that the principal's clients listen to.
 pub(super) async fn keep(
     registry: &SubscriptionRegistry,
     connection: &Connection,
@@ -33,6 +108,7 @@ pub(super) async fn keep(
         return;
     }
     let (mut changed, mut subscribed) = (registry.watch(), HashSet::new());
+    let mut requests = ResourceRequests::new(connection);
     let announcing = Announcing {
         registry,
         process: connection.process(),
@@ -43,18 +119,14 @@ pub(super) async fn keep(
         let (generation, wanted) = registry.resources_of(principal);
         // Set before the request, since the server may announce an update right after its answer.
         announcing.set(&wanted);
-        request(
-            connection,
-            &Method::Unsubscribe,
-            subscribed.difference(&wanted),
-        )
-        .await;
-        request(
-            connection,
-            &Method::Subscribe,
-            wanted.difference(&subscribed),
-        )
-        .await;
+        for uri in subscribed.difference(&wanted) {
+            requests.add(Method::Unsubscribe, uri, None);
+        }
+        for uri in wanted.difference(&subscribed) {
+            requests.add(Method::Subscribe, uri, None);
+        }
+        // A refusal is no failure: the base connection has determined the accepted interests.
+        while requests.complete_one().await.is_some() {}
         subscribed = wanted;
         connection.resources_are_subscribed(generation);
         if changed.changed().await.is_err() {
@@ -82,26 +154,4 @@ impl Drop for Announcing<'_> {
     fn drop(&mut self) {
         self.set(&HashSet::new());
     }
-}
-
-/// Sends one request for each resource. A refusal is no failure: the base connection has determined
-/// the accepted interests.
-async fn request(connection: &Connection, method: &Method, uris: impl Iterator<Item = &Arc<str>>) {
-    let asked = uris.map(|uri| {
-        let params = params_for(uri);
-        // Boxed, since the compiler cannot prove otherwise that it is `Send`.
-        Box::pin(async move { drop(connection.ask(method, Some(&params)).await) }) as Request<'_>
-    });
-    let asked: Vec<_> = asked.collect();
-    futures_util::stream::iter(asked)
-        .buffer_unordered(CONCURRENT)
-        .collect::<()>()
-        .await;
-}
-
-/// The params of a request about a resource.
-pub(super) fn params_for(uri: &str) -> Json {
-    let mut params = ObjectBuilder::new();
-    params.string("uri", uri);
-    params.finish()
 }

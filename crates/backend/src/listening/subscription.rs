@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use crate::connection::Connection;
 use crate::request::Reply;
-use crate::subscriptions::{Filter, without_subscription_id};
+use crate::subscriptions::Filter;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{CallContext, MessageReceiver, ServerMessage, ServerMessages};
 
@@ -99,7 +99,7 @@ impl BackendSubscription {
                 .and_then(|params| params.get("notifications"));
             return SubscriptionEvent::Acknowledged(agreed.unwrap_or_else(Json::empty_object));
         }
-        SubscriptionEvent::Notification(without_subscription_id(notification))
+        SubscriptionEvent::Notification(notification.without_subscription_id())
     }
 }
 

@@ -100,6 +100,13 @@ impl ListeningWorker {
             requests,
             ..
         } = self;
+        let server_requests = |session| ServerRequests {
+            registry,
+            connection,
+            session,
+            limits: context.server_request_limits(),
+            tasks: &context.tasks,
+        };
         match (&*origin, connection.era()) {
             (Origin::Base, Era::Modern) => {
                 registry.reset_verdicts();
@@ -124,43 +131,29 @@ impl ListeningWorker {
                 .await;
             }
             (Origin::Session(session), Era::Legacy) => {
-                let server_requests = ServerRequests {
-                    registry,
-                    connection,
-                    session: Some(session),
-                    limits: context.server_request_limits(),
-                    tasks: &context.tasks,
-                };
                 let own = legacy::Own {
                     registry,
                     connection,
                     session,
                     is_repeated,
                 };
-                let (forwarding, listening) = (server_requests.forward(requests), own.keep());
+                let forwarding = server_requests(Some(session)).forward(requests);
                 let telling = async {
                     for early in registry.take_early(session) {
                         // An error means that the connection is lost.
                         let _ = connection.notify(&early).await;
                     }
                 };
-                Box::pin(join3(forwarding, listening, telling)).await;
+                Box::pin(join3(forwarding, own.keep(), telling)).await;
             }
             (Origin::Pooled(principal), Era::Legacy) => {
-                Box::pin(legacy::keep_pooled(registry, connection, principal)).await;
+                let listening = legacy::keep_for_clients(registry, connection, principal, false);
+                Box::pin(listening).await;
             }
             (Origin::Request(principal), Era::Legacy) => {
-                let (limits, tasks) = (context.server_request_limits(), &context.tasks);
-                let server_requests = ServerRequests {
-                    registry,
-                    connection,
-                    session: None,
-                    limits,
-                    tasks,
-                };
-                let forwarding = server_requests.forward(requests);
-                let listening = legacy::keep_of_request(registry, connection, principal);
-                Box::pin(join(forwarding, listening)).await;
+                let asks = connection.may_ask();
+                let listening = legacy::keep_for_clients(registry, connection, principal, asks);
+                Box::pin(join(server_requests(None).forward(requests), listening)).await;
             }
             (Origin::Session(_) | Origin::Pooled(_) | Origin::Request(_), Era::Modern) => {}
         }

@@ -241,25 +241,10 @@ impl BackendApart {
             ..listen.clone()
         };
         let own = lease.backend.listen(told).await?;
-        let Interest {
-            tools,
-            prompts,
-            resources,
-            session,
-            ..
-        } = listen.interest;
         let lists = Interest {
-            tools,
-            prompts,
-            resources,
-            session,
+            lists: listen.interest.lists,
+            session: listen.interest.session,
             ..Interest::default()
-        };
-        let mut honoured = Interest {
-            tools: false,
-            prompts: false,
-            resources: false,
-            ..own.honoured.clone()
         };
         let of_base = match lists.is_empty() {
             true => None,
@@ -272,19 +257,12 @@ impl BackendApart {
                     .await?,
             ),
         };
-        if let Some(Listening {
-            honoured:
-                Interest {
-                    tools,
-                    prompts,
-                    resources,
-                    ..
-                },
-            ..
-        }) = &of_base
-        {
-            (honoured.tools, honoured.prompts, honoured.resources) = (*tools, *prompts, *resources);
-        }
+        let honoured = Interest {
+            lists: of_base
+                .as_ref()
+                .map_or_else(Default::default, |base| base.honoured.lists),
+            ..own.honoured.clone()
+        };
         Ok(Listening::new(honoured, (own, of_base, lease)))
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fanlight_canonical::{
-    BackendClient, BackendError, CallContext, Interest, Listen, Principal, ServerMessage,
-    ServerMessages,
+    BackendClient, BackendError, CallContext, Listen, Principal, ServerMessage, ServerMessages,
 };
+use fanlight_protocol::subscription::Lists;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -214,14 +214,8 @@ impl Members {
             watchers.tell(&message);
             None
         });
-        let interest = Interest {
-            tools: true,
-            prompts: true,
-            resources: true,
-            ..Interest::default()
-        };
         let listen = Listen {
-            interest,
+            interest: Lists::ALL.into(),
             context: CallContext::internal(),
             messages,
         };

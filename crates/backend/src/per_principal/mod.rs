@@ -18,6 +18,7 @@ use fanlight_canonical::{
 };
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
 use fanlight_protocol::result::{ListToolsResult, ResultView as _, ServerDescription};
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Method, Notification, Response};
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
@@ -41,12 +42,6 @@ const UNKNOWN_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"prompts":{"
 const LONGEST_SIGN_IN: Duration = Duration::from_secs(50);
 /// The wait for the user of a call that has accepted a link, while nobody signs in.
 const UNUSED_LINK: Duration = Duration::from_secs(5);
-
-const LIST_CHANGES: [Method; 3] = [
-    Method::ToolsChanged,
-    Method::PromptsChanged,
-    Method::ResourcesChanged,
-];
 
 /// An MCP server with separate credentials for each principal.
 pub struct BackendPerPrincipal {
@@ -203,11 +198,12 @@ impl BackendPerPrincipal {
 
     /// Announces that lists have changed, since a principal has signed in or out.
     async fn announce_change(&self) {
-        for change in LIST_CHANGES {
+        for change in Change::ALL {
             self.members
                 .watchers
                 .tell(&ServerMessage::Notification(Notification::new(
-                    change, None,
+                    change.method(),
+                    None,
                 )));
         }
         for principal in self.wishes.principals() {
@@ -224,7 +220,10 @@ impl BackendPerPrincipal {
             Weak::clone(&self.itself),
             Arc::clone(&self.credentials),
         );
-        let (guard, honoured) = (end.clone().drop_guard(), lists_of(&listen.interest));
+        let (guard, honoured) = (
+            end.clone().drop_guard(),
+            Interest::from(listen.interest.lists),
+        );
         let listening = async move {
             loop {
                 let changed = credentials.changed();
@@ -354,11 +353,11 @@ impl BackendClient for BackendPerPrincipal {
         Box::pin(async move {
             // Fanlight listens to changes of everybody's lists.
             if listen.context.caller.is_gateway() {
-                let honoured = lists_of(&listen.interest);
+                let honoured = Interest::from(listen.interest.lists);
                 self.members.watchers.add(listen.messages);
                 return Ok(Listening::new(honoured, ()));
             }
-            let told = self.wishes.listen(&listen);
+            self.wishes.listen(&listen);
             let (listening, lease) = match self.of(&listen.context.caller).await {
                 Ok(lease) => (lease.backend.listen(listen).await?, Some(lease)),
                 Err(error) if error.sign_in().is_some() => {
@@ -367,7 +366,7 @@ impl BackendClient for BackendPerPrincipal {
                 Err(error) => return Err(error),
             };
             let honoured = listening.honoured.clone();
-            Ok(Listening::new(honoured, (listening, lease, told)))
+            Ok(Listening::new(honoured, (listening, lease)))
         })
     }
 
@@ -469,22 +468,6 @@ impl BackendClient for BackendPerPrincipal {
             starting: None,
             failure: None,
         })
-    }
-}
-
-/// The lists in an interest.
-fn lists_of(interest: &Interest) -> Interest {
-    let Interest {
-        tools,
-        prompts,
-        resources,
-        ..
-    } = *interest;
-    Interest {
-        tools,
-        prompts,
-        resources,
-        ..Interest::default()
     }
 }
 

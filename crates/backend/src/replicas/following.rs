@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::member::Member;
-use crate::subscriptions::announce_to;
 
 /// The interests at each endpoint, by its number.
 type Plan = BTreeMap<u64, (Arc<Member>, Interest)>;
@@ -87,7 +86,7 @@ async fn follow(
                 listened = elsewhere;
                 // The old endpoint may have announced changes while nobody listened. Messages that
                 // do not fit are lost, as any notification.
-                let _lost = announce_to(&listen.messages, &listened.honoured);
+                let _lost = listened.honoured.announce(&listen.messages);
             }
             Err(error) => {
                 has_failed = true;
@@ -153,20 +152,14 @@ async fn set_up(plan: Plan, listen: &Listen) -> Result<Listened, BackendError> {
         let (
             all,
             Interest {
-                tools,
-                prompts,
-                resources,
+                lists,
                 uris,
                 tasks,
                 session,
                 unknown,
             },
         ) = (&mut listened.honoured, listening.honoured.clone());
-        (all.tools, all.prompts, all.resources) = (
-            all.tools | tools,
-            all.prompts | prompts,
-            all.resources | resources,
-        );
+        all.lists = all.lists | lists;
         all.session |= session;
         all.uris.extend(uris);
         all.tasks.extend(tasks);
@@ -188,12 +181,10 @@ async fn subscribe_again(
     let uris = member.backend.subscribe_again(&listen.context).await?;
     // The resources may have changed without a subscription. Messages that do not fit are lost, as
     // any notification.
-    let _lost = announce_to(
-        &listen.messages,
-        &Interest {
-            uris,
-            ..Interest::default()
-        },
-    );
+    let changed = Interest {
+        uris,
+        ..Interest::default()
+    };
+    let _lost = changed.announce(&listen.messages);
     Ok(())
 }

@@ -28,20 +28,13 @@ fn verdict(is_accepted: bool) -> Verdict {
 impl State {
     /// Forgets all verdicts for a new connection.
     pub(super) fn reset_verdicts(&mut self) {
-        self.uris.retain(|_, entry| {
-            entry.verdict = Verdict::Pending;
-            !entry.subscribers.is_empty()
-        });
-        self.tasks
-            .values_mut()
-            .for_each(|entry| entry.verdict = Verdict::Pending);
-        self.dirty = self.uris.keys().cloned().collect();
+        let entries = self.uris.values_mut().chain(self.tasks.values_mut());
+        entries.for_each(|entry| entry.verdict = Verdict::Pending);
         self.generation += 1;
     }
 
     /// Records a modern server's answer to `asked`.
     pub(super) fn acknowledge(&mut self, asked: &Filter, honoured: &Filter) {
-        self.uris.retain(|_, entry| !entry.subscribers.is_empty());
         for (entries, asked, honoured) in [
             (&mut self.uris, &asked.uris, &honoured.uris),
             (&mut self.tasks, &asked.tasks, &honoured.tasks),
@@ -50,60 +43,28 @@ impl State {
                 entry.verdict = verdict(honoured.contains(name));
             }
         }
-        self.dirty.clear();
     }
 
-    /// The changes to request from a legacy server. Each change is returned once. Changes of
-    /// resources in `busy`, which have a running request, are kept for later.
-    pub(super) fn take_changes(&mut self, busy: &HashSet<Arc<str>>) -> PendingChanges {
-        let mut changes = PendingChanges {
-            generation: self.generation,
-            subscribe: Vec::new(),
-            unsubscribe: Vec::new(),
+    /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
+    /// except for resources in `busy`, which have a running request.
+    pub(super) fn changes(
+        &self,
+        held: &HashSet<Arc<str>>,
+        busy: &HashSet<Arc<str>>,
+    ) -> PendingChanges {
+        let is_undecided = |(uri, entry): &(&Arc<str>, &Entry)| {
+            matches!(entry.verdict, Verdict::Pending) && !busy.contains(*uri)
         };
-        let (later, now) = std::mem::take(&mut self.dirty)
-            .into_iter()
-            .partition(|uri| busy.contains(uri));
-        self.dirty = later;
-        for uri in HashSet::<_>::into_iter(now) {
-            let Some(entry) = self.uris.get(&uri) else {
-                continue;
-            };
-            match (entry.subscribers.is_empty(), &entry.verdict) {
-                (false, Verdict::Pending) => changes.subscribe.push((uri, entry.params.clone())),
-                (false, _) => {}
-                (true, verdict) => {
-                    let was_accepted = matches!(verdict, Verdict::Accepted);
-                    self.uris.remove(&uri);
-                    changes.unsubscribe.extend(was_accepted.then_some(uri));
-                }
-            }
-        }
-        changes
-    }
-
-    /// Records a legacy server's answer.
-    pub(super) fn set_verdict(&mut self, uri: &Arc<str>, verdict: Verdict) {
-        match self.uris.get_mut(uri) {
-            Some(entry) => {
-                entry.verdict = verdict;
-                if entry.subscribers.is_empty() {
-                    self.dirty.insert(Arc::clone(uri));
-                }
-            }
-            // All subscribers have left meanwhile.
-            None if matches!(verdict, Verdict::Accepted) => {
-                self.uris.insert(
-                    Arc::clone(uri),
-                    Entry {
-                        verdict,
-                        ..Entry::default()
-                    },
-                );
-                self.dirty.insert(Arc::clone(uri));
-                self.generation += 1;
-            }
-            None => {}
+        let is_unwanted = |uri: &&Arc<str>| !self.uris.contains_key(*uri) && !busy.contains(*uri);
+        PendingChanges {
+            generation: self.generation,
+            subscribe: self
+                .uris
+                .iter()
+                .filter(is_undecided)
+                .map(|(uri, entry)| (Arc::clone(uri), entry.params.clone()))
+                .collect(),
+            unsubscribe: held.iter().filter(is_unwanted).cloned().collect(),
         }
     }
 

@@ -5,25 +5,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use fanlight_canonical::{Caller, Interest, Principal, ServerMessage, ServerMessages};
+use fanlight_canonical::{Caller, Principal, ServerMessage};
+use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Method, Notification};
 
 use super::Origin;
-use super::filter::{Lists, list_of};
 use super::listener::{Listener, Session};
-use super::notifications::resource_updated;
 use super::state::{Entry, State, Subscriber, Verdict};
-
-/// Whether a notification announces a changed list.
-pub(super) fn is_list_change(method: &Method) -> bool {
-    list_of(method).is_some()
-}
-
-/// Whether a notification announces a changed list or resource.
-pub(super) fn is_change(method: &Method) -> bool {
-    is_list_change(method) || *method == Method::ResourceUpdated
-}
 
 /// Sends a notification to its listeners, except for the session that has already received it.
 /// Returns the number of listeners without capacity.
@@ -75,11 +64,6 @@ pub(super) fn update(state: &State, audience: Audience<'_>, notification: &Notif
     delivery.dropped
 }
 
-/// The URI in a resource update.
-pub(super) fn updated_uri(notification: &Notification) -> Option<String> {
-    Some(notification.params()?.get("uri")?.as_str()?.into_owned())
-}
-
 /// Announces to all listeners of a connection that lists and resources may have changed. `recorded`
 /// has the subscriptions of the session on its own connection.
 pub(super) fn announce(
@@ -97,34 +81,15 @@ pub(super) fn announce(
         .filter(|(_, entry)| accepted(entry))
         .map(|(uri, _)| uri)
         .chain(recorded);
-    let changes: Vec<_> = changes(lists, uris).collect();
-    changes
-        .into_iter()
+    let uris: Vec<_> = uris
+        .map(|uri| Notification::resource_updated(uri))
+        .collect();
+    lists
+        .changes()
+        .map(|change| Notification::new(change.method(), None))
+        .chain(uris)
         .map(|notification| deliver(state, origin, false, &notification, None))
         .sum()
-}
-
-/// Announces to one listener that lists and resources may have changed.
-pub(crate) fn announce_to(messages: &ServerMessages, honoured: &Interest) -> usize {
-    let all = changes(Lists::of(honoured), honoured.uris.iter());
-    all.filter(|notification| !messages.try_send(ServerMessage::Notification(notification.clone())))
-        .count()
-}
-
-fn changes<'a>(
-    lists: Lists,
-    uris: impl Iterator<Item = &'a Arc<str>>,
-) -> impl Iterator<Item = Notification> {
-    let kinds = [
-        (Method::ToolsChanged, lists.tools),
-        (Method::PromptsChanged, lists.prompts),
-        (Method::ResourcesChanged, lists.resources),
-    ];
-    let lists = kinds
-        .into_iter()
-        .filter(|(_, wanted)| *wanted)
-        .map(|(method, _)| Notification::new(method, None));
-    lists.chain(uris.map(|uri| resource_updated(uri)))
 }
 
 struct Delivery<'a> {
@@ -170,24 +135,24 @@ impl State {
         {
             return session.more().unheard.add(delivery.notification);
         }
-        let wanted = list_of(&delivery.notification.method);
+        let change = Change::of(&delivery.notification.method);
         let listeners = self
             .session(caller)
             .into_iter()
             .flat_map(|session| self.of(session));
         delivery.send_all(
-            listeners.filter(|listener| wanted.is_none_or(|wanted| wanted(listener.lists))),
+            listeners.filter(|listener| change.is_none_or(|change| listener.lists.has(change))),
         );
     }
 
     fn deliver_to_all(&self, shared: bool, delivery: &mut Delivery<'_>) {
         let sessions = || self.sessions.values();
-        if let Some(wanted) = list_of(&delivery.notification.method) {
+        if let Some(change) = Change::of(&delivery.notification.method) {
             // A session with its own stream receives the change there.
             let listeners = self
                 .listeners
                 .values()
-                .filter(|listener| wanted(listener.request.lists));
+                .filter(|listener| listener.request.lists.has(change));
             return delivery.send_all(
                 listeners.filter(|listener| !self.has_own_stream(&listener.context.caller)),
             );
@@ -227,7 +192,7 @@ impl State {
     /// The updated resource may be a part of the subscribed one (2026-07-28 schema,
     /// `ResourceUpdatedNotification`).
     fn deliver_update(&self, audience: Audience<'_>, delivery: &mut Delivery<'_>) {
-        let Some(uri) = updated_uri(delivery.notification) else {
+        let Some(uri) = delivery.notification.updated_uri() else {
             return;
         };
         for entry in with_parents(&uri).filter_map(|uri| self.uris.get(uri)) {

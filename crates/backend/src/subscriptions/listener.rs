@@ -7,10 +7,9 @@ use std::sync::Arc;
 use fanlight_canonical::{CallContext, Caller, Interest, Principal, ServerMessages};
 use fanlight_protocol::Notification;
 use fanlight_protocol::meta::LogLevel;
+use fanlight_protocol::subscription::Lists;
 use smallvec::SmallVec;
 use tokio::sync::watch;
-
-use super::filter::Lists;
 
 /// Identifies a listener.
 pub(crate) type ListenerId = u64;
@@ -112,7 +111,7 @@ impl ListenRequest {
         };
         let any = !uris.is_empty() || !tasks.is_empty();
         Self {
-            lists: Lists::of(interest),
+            lists: interest.lists,
             session: *session,
             named: any.then(named),
         }

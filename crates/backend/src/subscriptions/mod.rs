@@ -9,7 +9,6 @@ mod deliver;
 mod filter;
 mod joint_updates;
 mod listener;
-mod notifications;
 mod state;
 mod task_progress;
 mod unsolicited;
@@ -21,6 +20,7 @@ use std::time::Duration;
 use fanlight_canonical::{
     CallContext, Caller, Interest, Listen, Principal, ServerMessage, ServerMessages, SessionKey,
 };
+use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::{Json, Method, Notification};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -35,10 +35,8 @@ use state::State;
 use task_progress::ProgressTarget;
 
 pub(crate) use agreement::PendingChanges;
-pub(crate) use deliver::announce_to;
-pub(crate) use filter::{Filter, Lists};
+pub(crate) use filter::Filter;
 pub(crate) use joint_updates::ProcessNumber;
-pub(crate) use notifications::{subscription_id, without_subscription_id};
 pub(crate) use state::Verdict;
 pub(crate) use task_progress::{ExpectedTask, TaskProgress, WaitGuard};
 pub(crate) use unsolicited::{UnsolicitedRequest, UnsolicitedRequests, UnsolicitedSender};
@@ -164,15 +162,8 @@ impl SubscriptionRegistry {
         if !agreement.has_updates {
             uris.clear();
         }
-        let Lists {
-            tools,
-            prompts,
-            resources,
-        } = agreement.lists.and(Lists::of(interest));
         Interest {
-            tools,
-            prompts,
-            resources,
+            lists: agreement.lists & interest.lists,
             uris,
             tasks,
             session: interest.session,
@@ -357,8 +348,8 @@ impl SubscriptionRegistry {
     /// of these lists, and of tasks if `tasks`.
     pub(crate) fn needs_stream(&self, lists: Lists, tasks: bool) -> bool {
         let state = self.state.lock();
-        state.lists().and(lists).any()
-            || state.any_uri()
+        !(state.lists() & lists).is_empty()
+            || !state.uris.is_empty()
             || (tasks && !state.tasks.is_empty())
             || (self.shared && state.any_session())
     }
@@ -366,7 +357,7 @@ impl SubscriptionRegistry {
     /// Whether listeners on the base connection want more than changes of lists.
     pub(crate) fn needs_more_than_lists(&self) -> bool {
         let state = self.state.lock();
-        state.any_uri() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
+        !state.uris.is_empty() || !state.tasks.is_empty() || Arc::strong_count(&self.dedicated) > 1
     }
 
     /// Marks that a listener has its own subscription on the base connection, until this is
@@ -380,14 +371,21 @@ impl SubscriptionRegistry {
         self.change(State::reset_verdicts);
     }
 
-    /// The changes to request from a legacy server, except for resources in `busy`.
-    pub(crate) fn take_changes(&self, busy: &HashSet<Arc<str>>) -> PendingChanges {
-        self.state.lock().take_changes(busy)
+    /// The changes to request from a legacy server, which has accepted the subscriptions `held`,
+    /// except for resources in `busy`.
+    pub(crate) fn changes(
+        &self,
+        held: &HashSet<Arc<str>>,
+        busy: &HashSet<Arc<str>>,
+    ) -> PendingChanges {
+        self.state.lock().changes(held, busy)
     }
 
     /// Records a legacy server's answer.
     pub(crate) fn set_verdict(&self, uri: &Arc<str>, verdict: Verdict) {
-        self.change(|state| state.set_verdict(uri, verdict));
+        if let Some(entry) = self.state.lock().uris.get_mut(uri) {
+            entry.verdict = verdict;
+        }
         // Wakes callers that wait for the verdict.
         self.agreement.send_modify(|_| ());
     }
@@ -433,7 +431,9 @@ impl SubscriptionRegistry {
         mut notification: Notification,
         except: Option<&Caller>,
     ) {
-        if deliver::is_change(&notification.method) {
+        if Change::of(&notification.method).is_some()
+            || notification.method == Method::ResourceUpdated
+        {
             // Copied, since many listeners may keep it for long: otherwise it would keep its read
             // buffer in memory.
             notification.text = notification.text.detached();
@@ -444,7 +444,7 @@ impl SubscriptionRegistry {
         {
             return self.deliver_update_of_base(&notification);
         }
-        if !deliver::is_list_change(&notification.method) {
+        if Change::of(&notification.method).is_none() {
             return self.deliver_now(origin, &notification, except);
         }
         let method = notification.method.clone();
@@ -461,19 +461,9 @@ impl SubscriptionRegistry {
             }
             Admission::Merged => {}
             Admission::Waits(until) => {
-                let (registry, origin, shutdown) = (
-                    Weak::clone(&self.itself),
-                    origin.clone(),
-                    self.shutdown.clone(),
-                );
-                self.tasks.spawn(async move {
-                    if shutdown
-                        .run_until_cancelled(sleep_until(until))
-                        .await
-                        .is_some()
-                        && let Some(registry) = registry.upgrade()
-                        && let Some(due) = registry.coalescing.take_due(&origin, &method)
-                    {
+                let origin = origin.clone();
+                self.later(until, move |registry| {
+                    if let Some(due) = registry.coalescing.take_due(&origin, &method) {
                         registry.deliver_now(&origin, &due.notification, due.except.as_ref());
                     }
                 });
@@ -481,10 +471,22 @@ impl SubscriptionRegistry {
         }
     }
 
+    /// Runs `act` at this time, unless the server ends before.
+    fn later(&self, until: Instant, act: impl FnOnce(&Self) + Send + 'static) {
+        let (registry, shutdown) = (Weak::clone(&self.itself), self.shutdown.clone());
+        self.tasks.spawn(async move {
+            let waited = shutdown.run_until_cancelled(sleep_until(until)).await;
+            if let Some(registry) = waited.and_then(|()| registry.upgrade()) {
+                act(&registry);
+            }
+        });
+    }
+
     /// Delivers an update that the base connection's process has announced. Principals with their
     /// own subscribed processes get it together with the announcements of those.
     fn deliver_update_of_base(&self, notification: &Notification) {
-        let joint = deliver::updated_uri(notification)
+        let joint = notification
+            .updated_uri()
             .map(|uri| self.joint_updates.principals(&uri))
             .unwrap_or_default();
         self.deliver_update(Audience::AllBut(&joint), notification);
@@ -512,7 +514,7 @@ impl SubscriptionRegistry {
         principal: &Principal,
         notification: &Notification,
     ) {
-        let Some(uri) = deliver::updated_uri(notification) else {
+        let Some(uri) = notification.updated_uri() else {
             return;
         };
         let is_base_subscribed = self.state.lock().is_subscribed(&uri);
@@ -522,21 +524,11 @@ impl SubscriptionRegistry {
         {
             UpdateAdmission::Deliver => self.deliver_update(Audience::Of(principal), notification),
             UpdateAdmission::Merged => {}
-            UpdateAdmission::Held(until, number) => {
-                let (registry, shutdown) = (Weak::clone(&self.itself), self.shutdown.clone());
-                self.tasks.spawn(async move {
-                    if shutdown
-                        .run_until_cancelled(sleep_until(until))
-                        .await
-                        .is_some()
-                        && let Some(registry) = registry.upgrade()
-                        && let Some((principal, notification)) =
-                            registry.joint_updates.take_due(number)
-                    {
-                        registry.deliver_update(Audience::Of(&principal), &notification);
-                    }
-                });
-            }
+            UpdateAdmission::Held(until, number) => self.later(until, move |registry| {
+                if let Some((principal, update)) = registry.joint_updates.take_due(number) {
+                    registry.deliver_update(Audience::Of(&principal), &update);
+                }
+            }),
         }
     }
 
@@ -628,11 +620,6 @@ impl SubscriptionRegistry {
         };
         let dropped = deliver::announce(&mut self.state.lock(), origin, lists, &recorded);
         self.warn_of_slow(dropped);
-    }
-
-    /// Announces the same to one listener.
-    pub(crate) fn announce_to(&self, messages: &ServerMessages, honoured: &Interest) {
-        self.warn_of_slow(announce_to(messages, honoured));
     }
 
     /// Logs that listeners had no capacity for a message.

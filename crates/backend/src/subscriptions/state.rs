@@ -6,12 +6,13 @@ use std::sync::Arc;
 use fanlight_canonical::{
     Caller, Interest, KEPT_PARAMS, Listen, Principal, ServerMessage, SessionKey,
 };
+use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
 use fanlight_protocol::{Json, Response};
 use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
-use super::filter::{Filter, Lists, list_of};
+use super::filter::Filter;
 use super::listener::{ListenRequest, Listener, ListenerId, Session};
 
 #[derive(Default)]
@@ -26,8 +27,6 @@ pub(super) struct State {
     pub(super) uris: HashMap<Arc<str>, Entry>,
     /// The tasks that listeners have named.
     pub(super) tasks: HashMap<Arc<str>, Entry>,
-    /// Resources to subscribe to or unsubscribe from at a legacy server.
-    pub(super) dirty: HashSet<Arc<str>>,
     counts: Counts,
     /// Whether the registry is closed, so that no listener can be added.
     pub(super) closed: bool,
@@ -39,6 +38,13 @@ pub(super) struct Entry {
     pub(super) subscribers: HashSet<Subscriber>,
     pub(super) params: Option<Json>,
     pub(super) verdict: Verdict,
+}
+
+/// The kinds of entries that listeners name.
+#[derive(Clone, Copy)]
+enum Named {
+    Resource,
+    Task,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,9 +67,7 @@ pub(crate) enum Verdict {
 /// The numbers of listeners that depend on the base connection, for each kind of message.
 #[derive(Default)]
 struct Counts {
-    tools: usize,
-    prompts: usize,
-    resources: usize,
+    lists: [usize; 3],
     sessions: usize,
 }
 
@@ -85,7 +89,7 @@ impl State {
             context,
             messages,
         } = listen;
-        let (request, lists) = (ListenRequest::default(), Lists::of(&interest));
+        let (request, lists) = (ListenRequest::default(), interest.lists);
         if interest.session
             && let Some(session) = self.session_or_new(&context.caller)
         {
@@ -93,7 +97,7 @@ impl State {
             session.update_presence();
             session.level = session.level.or(context.log_level);
             for unheard in session.more().unheard.take() {
-                if list_of(&unheard.method).is_none_or(|wanted| wanted(lists)) {
+                if Change::of(&unheard.method).is_none_or(|change| lists.has(change)) {
                     let _ = messages.try_send(ServerMessage::Notification(unheard));
                 }
             }
@@ -137,61 +141,39 @@ impl State {
             self.count(before.lists, before.session, false);
         }
         let who = Subscriber::Listener(id);
-        for uri in interest
-            .uris
-            .iter()
-            .filter(|uri| !before.uris().contains(uri))
-        {
-            self.subscribe(who, uri, None, limit);
-        }
-        for uri in before
-            .uris()
-            .iter()
-            .filter(|uri| !interest.uris.contains(uri))
-        {
-            self.unsubscribe(who, uri);
-        }
-        for task in interest
-            .tasks
-            .iter()
-            .filter(|task| !before.tasks().contains(task))
-        {
-            if self.tasks.contains_key(task) || self.tasks.len() < limit {
-                self.tasks
-                    .entry(Arc::clone(task))
-                    .or_default()
-                    .subscribers
-                    .insert(who);
-                self.generation += 1;
+        for (named, wanted, before) in [
+            (Named::Resource, &interest.uris, before.uris()),
+            (Named::Task, &interest.tasks, before.tasks()),
+        ] {
+            for name in wanted.iter().filter(|name| !before.contains(name)) {
+                self.subscribe(named, who, name, (None, limit));
             }
-        }
-        for task in before
-            .tasks()
-            .iter()
-            .filter(|task| !interest.tasks.contains(task))
-        {
-            if let Some(entry) = self.tasks.get_mut(task)
-                && entry.subscribers.remove(&who)
-                && entry.subscribers.is_empty()
-            {
-                self.tasks.remove(task);
-                self.generation += 1;
+            for name in before.iter().filter(|name| !wanted.contains(name)) {
+                self.unsubscribe(named, who, name);
             }
         }
     }
 
-    /// Adds a subscriber to a resource; false if that would exceed `limit`.
+    fn entries(&mut self, named: Named) -> &mut HashMap<Arc<str>, Entry> {
+        match named {
+            Named::Resource => &mut self.uris,
+            Named::Task => &mut self.tasks,
+        }
+    }
+
+    /// Adds a subscriber to a resource or task; false if that would exceed `limit`.
     fn subscribe(
         &mut self,
+        named: Named,
         who: Subscriber,
-        uri: &Arc<str>,
-        params: Option<&Json>,
-        limit: usize,
+        name: &Arc<str>,
+        (params, limit): (Option<&Json>, usize),
     ) -> bool {
-        if !self.uris.contains_key(uri) && self.uris.len() >= limit {
+        let entries = self.entries(named);
+        if !entries.contains_key(name) && entries.len() >= limit {
             return false;
         }
-        let entry = self.uris.entry(Arc::clone(uri)).or_default();
+        let entry = entries.entry(Arc::clone(name)).or_default();
         if entry.subscribers.is_empty() {
             entry.params = params
                 .filter(|params| params.bytes().len() <= KEPT_PARAMS)
@@ -200,18 +182,18 @@ impl State {
         entry.subscribers.insert(who);
         if !matches!(entry.verdict, Verdict::Accepted) {
             entry.verdict = Verdict::Pending;
-            self.dirty.insert(Arc::clone(uri));
             self.generation += 1;
         }
         true
     }
 
-    fn unsubscribe(&mut self, who: Subscriber, uri: &Arc<str>) {
-        let Some(entry) = self.uris.get_mut(uri) else {
-            return;
-        };
-        if entry.subscribers.remove(&who) && entry.subscribers.is_empty() {
-            self.dirty.insert(Arc::clone(uri));
+    fn unsubscribe(&mut self, named: Named, who: Subscriber, name: &Arc<str>) {
+        let entries = self.entries(named);
+        if let Some(entry) = entries.get_mut(name)
+            && entry.subscribers.remove(&who)
+            && entry.subscribers.is_empty()
+        {
+            entries.remove(name);
             self.generation += 1;
         }
     }
@@ -228,7 +210,12 @@ impl State {
         };
         // The session must belong to the caller.
         if self.session_or_new(caller).is_none()
-            || !self.subscribe(Subscriber::Session(key), uri, params, limit)
+            || !self.subscribe(
+                Named::Resource,
+                Subscriber::Session(key),
+                uri,
+                (params, limit),
+            )
         {
             self.remove_if_unused(caller);
             return false;
@@ -244,7 +231,7 @@ impl State {
             return;
         };
         session.more().base_uris.remove(uri);
-        self.unsubscribe(Subscriber::Session(key), uri);
+        self.unsubscribe(Named::Resource, Subscriber::Session(key), uri);
         self.remove_if_unused(caller);
     }
 
@@ -283,7 +270,7 @@ impl State {
             .map(|more| std::mem::take(&mut more.base_uris))
             .unwrap_or_default()
         {
-            self.unsubscribe(Subscriber::Session(key), &uri);
+            self.unsubscribe(Named::Resource, Subscriber::Session(key), &uri);
         }
         for id in listeners {
             self.remove(id);
@@ -360,13 +347,12 @@ impl State {
 
     fn count(&mut self, lists: Lists, session: bool, more: bool) {
         let before = (self.lists(), self.any_session());
-        let counts = &mut self.counts;
-        for (count, wanted) in [
-            (&mut counts.tools, lists.tools),
-            (&mut counts.prompts, lists.prompts),
-            (&mut counts.resources, lists.resources),
-            (&mut counts.sessions, session),
-        ] {
+        let Counts {
+            lists: counts,
+            sessions,
+        } = &mut self.counts;
+        let wanted = Change::ALL.map(|change| lists.has(change));
+        for (count, wanted) in counts.iter_mut().zip(wanted).chain([(sessions, session)]) {
             let by = usize::from(wanted);
             *count = if more {
                 *count + by
@@ -379,29 +365,15 @@ impl State {
 
     /// The lists whose changes are wanted on the base connection.
     pub(super) fn lists(&self) -> Lists {
-        let Counts {
-            tools,
-            prompts,
-            resources,
-            ..
-        } = self.counts;
-        Lists {
-            tools: tools > 0,
-            prompts: prompts > 0,
-            resources: resources > 0,
-        }
+        let counts = Change::ALL.into_iter().zip(self.counts.lists);
+        counts
+            .filter_map(|(change, count)| (count > 0).then_some(change))
+            .collect()
     }
 
     /// Whether any session depends on the base connection.
     pub(super) fn any_session(&self) -> bool {
         self.counts.sessions > 0
-    }
-
-    /// Whether there is any resource subscription on the base connection.
-    pub(super) fn any_uri(&self) -> bool {
-        self.uris
-            .values()
-            .any(|entry| !entry.subscribers.is_empty())
     }
 
     /// Whether updates of a resource arrive on the base connection, as far as known.
@@ -437,13 +409,9 @@ impl State {
 
     /// The whole demand on the base connection.
     pub(super) fn demand(&self) -> Filter {
-        let subscribed = self
-            .uris
-            .iter()
-            .filter(|(_, entry)| !entry.subscribers.is_empty());
         Filter {
             lists: self.lists(),
-            uris: subscribed.map(|(uri, _)| Arc::clone(uri)).collect(),
+            uris: self.uris.keys().cloned().collect(),
             tasks: self.tasks.keys().cloned().collect(),
         }
     }

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fanlight_canonical::{
-    BackendError, CallContext, Caller, Interest, Listen, ServerMessages, SessionKey, TaskDialect,
+    BackendError, Backoff, CallContext, Caller, Interest, Listen, ServerMessages, SessionKey,
+    TaskDialect,
 };
 use fanlight_protocol::Json;
 use futures_util::FutureExt as _;
@@ -19,7 +20,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::TaskTranslation;
 use super::translate::Status;
-use crate::backoff::Backoff;
 use crate::sessions::dispatcher::Dispatcher;
 
 /// The maximum length of a followed task's id in bytes.

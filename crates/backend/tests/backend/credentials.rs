@@ -14,6 +14,7 @@ use fanlight_canonical::{
     BackendClient, BackendError, CallContext, Caller, Interest, Listen, Outcome, Principal,
     ServerMessages, ServerSessions, SessionKey, SignInWish,
 };
+use fanlight_protocol::subscription::Change;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -450,7 +451,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
     );
     let (messages, mut told) = ServerMessages::channel(16);
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     };
     let listen = Listen {
@@ -459,7 +460,7 @@ async fn signing_in_is_announced_as_a_change_of_lists() {
         messages,
     };
     let listening = backend.listen(listen).await.unwrap();
-    assert!(listening.honoured.tools);
+    assert!(listening.honoured.lists.has(Change::Tools));
     // Its task may not be waiting for changes yet.
     tokio::time::timeout(PATIENCE, async {
         loop {

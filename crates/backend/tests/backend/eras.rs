@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{BackendClient, CallContext};
 use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
 use fanlight_testkit::scripted;
 use tokio::sync::Notify;
@@ -282,7 +283,7 @@ async fn changing() -> (Child, fanlight_canonical::Interest) {
     (
         child,
         fanlight_canonical::Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             session: true,
             ..Default::default()
         },

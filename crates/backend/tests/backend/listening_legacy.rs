@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use fanlight_backend::{Backend, BackendSettings, SessionPolicy};
 use fanlight_canonical::{BackendClient, Interest, SessionKey};
 
+use fanlight_protocol::subscription::{Change, Lists};
 use tokio::sync::Notify;
 
 use crate::support::server::{Feed, Feeds, Reply, Seen, Server, event, feeds, legacy, status};
@@ -54,8 +55,7 @@ fn shared(mut settings: BackendSettings) -> Arc<Backend> {
 
 fn tools() -> Interest {
     Interest {
-        tools: true,
-        prompts: true,
+        lists: [Change::Tools, Change::Prompts].into_iter().collect(),
         ..Interest::default()
     }
 }
@@ -91,10 +91,7 @@ async fn stream_is_open_only_while_it_is_needed() {
     // The server does not announce changed prompts.
     assert_eq!(
         listening.honoured,
-        Interest {
-            prompts: false,
-            ..tools()
-        }
+        Interest::from(Lists::from(Change::Tools))
     );
     let feed = feeds.next().await;
     assert_eq!(feed.seen.header("mcp-session-id"), Some("s0"));
@@ -112,10 +109,7 @@ async fn stream_is_open_only_while_it_is_needed() {
     // Interests that the server cannot serve need no stream.
     let (none, _inbox) = listen(
         &backend,
-        Interest {
-            tools: false,
-            ..tools()
-        },
+        Lists::from(Change::Prompts).into(),
         without_session,
     )
     .await
@@ -177,7 +171,7 @@ async fn server_without_a_stream_is_asked_once() {
         let (listening, _inbox) = listen(
             &backend,
             Interest {
-                tools: true,
+                lists: Change::Tools.into(),
                 ..resource("a:1")
             },
             without_session,
@@ -249,7 +243,7 @@ async fn lost_session_is_replaced_with_its_subscriptions() {
     .await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..resource("a:1")
     };
     let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();
@@ -476,7 +470,7 @@ async fn resources_are_subscribed_to_while_the_stream_cannot_be_opened() {
     let (mut server, mut feeds) = streaming(failing).await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..resource("a:1")
     };
     let (listening, mut inbox) = listen(&backend, interest.clone(), without_session)
@@ -507,7 +501,7 @@ async fn silent_stream_delays_no_subscription() {
     let (server, _feeds) = streaming(|seen| (seen.verb == "GET").then_some(Reply::Hang)).await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..resource("a:1")
     };
     let (listening, _inbox) = listen(&backend, interest.clone(), without_session)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fanlight_backend::Backend;
 use fanlight_canonical::Interest;
 use fanlight_protocol::Json;
+use fanlight_protocol::subscription::Change;
 
 use crate::support::server::{Feed, Feeds, Seen, Server, feeds, modern};
 use crate::support::{
@@ -21,14 +22,14 @@ fn updated(uri: &str) -> String {
 
 fn tools() -> Interest {
     Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     }
 }
 
 fn prompts() -> Interest {
     Interest {
-        prompts: true,
+        lists: Change::Prompts.into(),
         ..Interest::default()
     }
 }
@@ -135,8 +136,7 @@ async fn listener_does_not_wait_for_the_acknowledgement_of_another() {
 async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {
-        tools: true,
-        prompts: true,
+        lists: [Change::Tools, Change::Prompts].into_iter().collect(),
         uris: vec!["a:1".into(), "a:2".into()],
         ..resource("")
     };
@@ -151,7 +151,7 @@ async fn acknowledgement_decides_and_the_last_listener_ends_the_subscription() {
         feed
     });
     let honoured = Interest {
-        tools: false,
+        lists: Change::Prompts.into(),
         uris: vec!["a:2".into()],
         ..interest
     };
@@ -187,7 +187,7 @@ async fn subscription_shrinks_after_a_delay() {
 async fn ended_subscription_is_renewed_and_changes_are_announced() {
     let (_server, mut feeds, backend) = subscribing().await;
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..resource("a:1")
     };
     let listener = async { listen(&backend, interest, without_session).await.unwrap() };
@@ -249,7 +249,7 @@ async fn refused_filter_leaves_other_listeners_unchanged() {
     let (bad, _inbox) = listen(
         &backend,
         Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             ..resource("bad:1")
         },
         without_session,
@@ -430,7 +430,7 @@ async fn resource_refused_after_a_break_affects_only_resources() {
         listen(
             &backend,
             Interest {
-                tools: true,
+                lists: Change::Tools.into(),
                 ..resource("a:1")
             },
             without_session,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fanlight_backend::Backend;
 use fanlight_canonical::{BackendClient, Interest, SessionKey};
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
 
 use crate::listening_legacy::telling;
@@ -67,7 +68,7 @@ async fn listening_session_receives_from_a_server_that_starts_later() {
     let (server, mut feeds) = streaming(absent).await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..session()
     };
     let (all, mut inbox) = listen(&backend, interest, of_session(1, CAPABILITIES))
@@ -94,7 +95,7 @@ async fn session_receives_everything_on_its_own_stream() {
     let (server, mut feeds) = streaming(|_| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..session()
     };
     let (listening, mut inbox) = listen(&backend, interest.clone(), of_session(1, CAPABILITIES))

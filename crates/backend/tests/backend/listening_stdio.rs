@@ -2,6 +2,7 @@
 
 use fanlight_backend::SessionPolicy;
 use fanlight_canonical::{BackendClient, Interest};
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
 use fanlight_testkit::scripted::{Fault, Reply};
 
@@ -26,7 +27,7 @@ async fn notifying() -> Child {
 
 fn interest() -> Interest {
     Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         uris: vec!["a:1".into()],
         ..Interest::default()
     }
@@ -111,7 +112,7 @@ async fn subscription_is_renewed_when_a_modern_process_restarts() {
     child.on("test/exit", Reply::fault(Fault::Die(0)));
     let backend = start(settings(child.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     };
     let (listening, mut inbox) = listen(&backend, interest.clone(), without_session)

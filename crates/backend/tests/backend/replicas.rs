@@ -11,6 +11,7 @@ use fanlight_backend::{
     BackendSettings, Endpoints, LookUp, Server as Connected, TransportSettings,
 };
 use fanlight_canonical::{BackendClient, BackendState, Caller, Interest, Principal, TaskDialect};
+use fanlight_protocol::subscription::Change;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -232,7 +233,7 @@ async fn listening_goes_on_at_another_endpoint_when_its_own_has_gone() {
     let server = connected(settings, 2).await;
     let agree = |feed: &Feed| feed.acknowledge(r#"{"toolsListChanged":true}"#);
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     };
     let (listening, (first_is_one, first)) = tokio::join!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fanlight_backend::{EraChoice, TransportSettings};
 use fanlight_canonical::{BackendClient as _, BackendError, BackendState, Interest};
 use fanlight_protocol::result::ResultView as _;
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Response};
 use tokio::sync::mpsc;
 
@@ -277,7 +278,7 @@ async fn list_changes_are_delivered() {
     let (mut server, streams) = old("/message", |_, _| None).await;
     let backend = start(settings(server.transport()));
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     };
     let (_listening, mut inbox) = listen(&backend, interest, without_session).await.unwrap();

@@ -17,10 +17,11 @@ use fanlight_gateway::{Gateway, ListenOperation};
 use fanlight_protocol::capability::{
     ClientCapability, MissingCapability, missing_capability_error,
 };
-use fanlight_protocol::json::{ArrayBuilder, Chunks, Edits, ObjectBuilder, rewrite_object};
+use fanlight_protocol::json::{Chunks, ObjectBuilder};
 use fanlight_protocol::message::notification_text;
 use fanlight_protocol::method::ELICITATION_COMPLETE;
-use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code, meta};
+use fanlight_protocol::subscription::{self, Change, subscription_meta};
+use fanlight_protocol::{Json, Method, Notification, Request, Response, RpcError, code};
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -32,12 +33,6 @@ use crate::guardrail::LiveHooks;
 use crate::protection::Turn;
 use crate::recording::{RequestRecording, not_recorded};
 use crate::session::Cancellation;
-
-const TOOLS: &str = "toolsListChanged";
-const PROMPTS: &str = "promptsListChanged";
-const RESOURCES: &str = "resourcesListChanged";
-const URIS: &str = "resourceSubscriptions";
-const TASKS: &str = "taskIds";
 
 type Opening = BoxFuture<'static, Result<Listening, RpcError>>;
 type Item = ResponseItem<Chunks, Response>;
@@ -185,7 +180,7 @@ impl Subscription {
         let mut result = ObjectBuilder::new();
         result
             .string("resultType", "complete")
-            .member("_meta", &meta_of(&self.id));
+            .member("_meta", &subscription_meta(&self.id));
         ResponseItem::Response(Response::from_result(&result.finish()))
     }
 
@@ -237,7 +232,7 @@ impl Subscription {
                         // `tasks/get`, which judges it.
                         let is_unjudged = has_result(&notification) && self.hooks.judge_results();
                         if !is_unjudged && is_wanted(&listening.honoured, &notification) {
-                            let text = with_id(&notification, &self.id);
+                            let text = notification.with_subscription_id(&self.id);
                             return Poll::Ready(Some(ResponseItem::Message(
                                 text.into_bytes().into(),
                             )));
@@ -283,18 +278,17 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
     let filter = filter.ok_or_else(|| {
         invalid("\"notifications\" is missing from the params, or no object".to_owned())
     })?;
-    let keys = [TOOLS, PROMPTS, RESOURCES, URIS, TASKS];
-    let found = filter.find_distinct(&keys);
+    let found = filter.find_distinct(&subscription::MEMBERS);
     let found = found.map_err(|ambiguous| invalid(format!("{ambiguous} in \"notifications\"")))?;
     let [tools, prompts, resources, uris, tasks] =
         found.map(|range| range.map(|range| filter.slice(range)));
-    let flag = |value: Option<Json>, name: &str| match value {
-        None => Ok(false),
-        Some(value) if matches!(value.as_text(), "true" | "false") => Ok(value.is_true()),
-        Some(_) => Err(invalid(format!(
-            "\"{name}\" in \"notifications\" must be true or false"
-        ))),
-    };
+    let flags = [tools, prompts, resources].into_iter();
+    for (flag, name) in flags.zip(subscription::MEMBERS) {
+        if flag.is_some_and(|flag| !matches!(flag.as_text(), "true" | "false")) {
+            let message = format!("\"{name}\" in \"notifications\" must be true or false");
+            return Err(invalid(message));
+        }
+    }
     let strings = |value: Option<Json>, name: &str| -> Result<Vec<Arc<str>>, RpcError> {
         let wrong = || {
             invalid(format!(
@@ -316,57 +310,29 @@ fn interest(params: Option<&Json>, limit: usize) -> Result<Interest, RpcError> {
         let text = |range| value.slice(range).as_str().map(Arc::from).ok_or_else(wrong);
         value.elements().map(text).collect()
     };
-    let unknown = rewrite_object(
-        &filter,
-        |member| !keys.iter().any(|key| member.is(&filter, key)),
-        b"",
-    );
     Ok(Interest {
-        tools: flag(tools, TOOLS)?,
-        prompts: flag(prompts, PROMPTS)?,
-        resources: flag(resources, RESOURCES)?,
-        uris: strings(uris, URIS)?,
-        tasks: strings(tasks, TASKS)?,
+        lists: subscription::lists_of(&filter),
+        uris: strings(uris, subscription::URIS)?,
+        tasks: strings(tasks, subscription::TASKS)?,
         session: false,
-        unknown: unknown
-            .members()
-            .next()
-            .is_some()
-            .then(|| unknown.detached()),
+        unknown: subscription::unknown_members(&filter),
     })
 }
 
 /// The first message, which reports the accepted part of the filter.
 fn acknowledged(id: &Json, honoured: &Interest) -> Json {
-    let mut filter = ObjectBuilder::new();
-    let yes = Json::literal("true");
-    for (key, set) in [
-        (TOOLS, honoured.tools),
-        (PROMPTS, honoured.prompts),
-        (RESOURCES, honoured.resources),
-    ] {
-        if set {
-            filter.member(key, &yes);
-        }
-    }
-    for (key, texts) in [(URIS, &honoured.uris), (TASKS, &honoured.tasks)] {
-        if !texts.is_empty() {
-            let mut array = ArrayBuilder::default();
-            for text in texts {
-                array.push(&Json::string(text));
-            }
-            filter.member(key, &array.finish());
-        }
-    }
-    for unknown in honoured.unknown.iter() {
-        for member in unknown.members() {
-            filter.raw_member(&unknown.slice(member.key), &unknown.slice(member.value));
-        }
-    }
+    let Interest {
+        lists,
+        uris,
+        tasks,
+        unknown,
+        ..
+    } = honoured;
+    let filter = subscription::filter(*lists, uris, tasks, unknown.as_ref());
     let mut params = ObjectBuilder::new();
     params
-        .member("_meta", &meta_of(id))
-        .member("notifications", &filter.finish());
+        .member("_meta", &subscription_meta(id))
+        .member("notifications", &filter);
     notification_text(Method::Acknowledged.as_str(), Some(&params.finish()))
 }
 
@@ -375,10 +341,10 @@ fn acknowledged(id: &Json, honoured: &Interest) -> Json {
 /// A type that the specification does not define passes only to a client whose filter has a member
 /// that it does not define either. Nothing tells which member names which type.
 fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
+    if let Some(change) = Change::of(&notification.method) {
+        return honoured.lists.has(change);
+    }
     match &notification.method {
-        Method::ToolsChanged => honoured.tools,
-        Method::PromptsChanged => honoured.prompts,
-        Method::ResourcesChanged => honoured.resources,
         // The URI may name a part of a subscribed resource.
         Method::ResourceUpdated => !honoured.uris.is_empty(),
         Method::TaskChanged => {
@@ -396,72 +362,6 @@ fn is_wanted(honoured: &Interest, notification: &Notification) -> bool {
         // Notifications of a request, of this subscription, and of the other era.
         _ => false,
     }
-}
-
-fn meta_of(id: &Json) -> Json {
-    let mut object = ObjectBuilder::new();
-    object.member(meta::SUBSCRIPTION_ID, id);
-    object.finish()
-}
-
-/// The notification with the subscription's id in `params._meta`; all other bytes stay.
-fn with_id(notification: &Notification, id: &Json) -> Json {
-    if let Some(place) = id_range(notification) {
-        return notification.with_value(place, id);
-    }
-    let own_meta = meta_of(id);
-    let inner = |object: &Json| object.bytes().slice(1..object.bytes().len() - 1);
-    let mut edits = Edits::new(notification.text.bytes().clone());
-    let mut member = ObjectBuilder::new();
-    member.member("_meta", &own_meta);
-    let text = &notification.text;
-    let params = text
-        .members()
-        .find(|member| member.is(text, "params"))
-        .map(|member| member.value);
-    match (notification.param_range("_meta"), params) {
-        (Some(place), _) if text.slice(place.clone()).is_object() => {
-            edits.insert_members(place.start, &inner(&own_meta));
-        }
-        // `_meta` is empty.
-        (Some(place), _) => edits.replace(place, own_meta.into_bytes()),
-        (None, Some(params)) => edits.insert_members(params.start, &inner(&member.finish())),
-        (None, None) => {
-            let mut params = ObjectBuilder::new();
-            params.member("params", &member.finish());
-            edits.insert_members(0, &inner(&params.finish()));
-        }
-    }
-    edits.finish_json()
-}
-
-/// The notification without a subscription's id, which a legacy client does not know.
-pub(crate) fn without_id(notification: &Notification) -> Json {
-    let (Some(_), Some(place)) = (id_range(notification), notification.param_range("_meta")) else {
-        return notification.text.clone();
-    };
-    let own_meta = notification.text.slice(place.clone());
-    let rest = rewrite_object(
-        &own_meta,
-        |member| !member.is(&own_meta, meta::SUBSCRIPTION_ID),
-        b"",
-    );
-    notification.with_value(place, &rest)
-}
-
-/// The range of the subscription's id in the text, if present.
-fn id_range(notification: &Notification) -> Option<std::ops::Range<usize>> {
-    // Fast path: almost no notification has an id. An escape could hide the key.
-    let text = notification.text.as_text();
-    if !text.contains(meta::SUBSCRIPTION_ID) && !text.contains("\\u") {
-        return None;
-    }
-    let place = notification.param_range("_meta")?;
-    let own_meta = notification.text.slice(place.clone());
-    let member = own_meta
-        .members()
-        .find(|member| member.is(&own_meta, meta::SUBSCRIPTION_ID))?;
-    Some(place.start + member.value.start..place.start + member.value.end)
 }
 
 #[cfg(test)]

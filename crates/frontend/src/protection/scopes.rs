@@ -206,6 +206,8 @@ fn distinct(mut scopes: Vec<Arc<str>>) -> Vec<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use fanlight_protocol::subscription::Lists;
+
     use super::*;
 
     fn list(scopes: &[&str]) -> Vec<String> {
@@ -263,7 +265,7 @@ mod tests {
             ),
             (
                 Operation::of_listening(&Interest {
-                    tools: true,
+                    lists: Lists::ALL,
                     ..Interest::default()
                 }),
                 "mcp:read",

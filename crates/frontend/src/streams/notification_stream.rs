@@ -9,18 +9,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use fanlight_canonical::{
-    CallContext, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays, ServerMessage,
-    ServerMessages,
+    Backoff, CallContext, Interest, Listening, ListeningGuard, MessageReceiver, RetryDelays,
+    ServerMessage, ServerMessages,
 };
 use fanlight_gateway::Gateway;
-use fanlight_protocol::json::ObjectBuilder;
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Era, Json, Method, Notification, RpcError};
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::mailbox::{Mailbox, QueueLimits, Waiting};
-use crate::call::subscription;
 use crate::decision::{self, OwnRequest};
 use crate::eras::legacy;
 use crate::eras::notifications::{self, LogGate};
@@ -84,9 +83,16 @@ impl NotificationStream {
                 let listening =
                     listen_until_accepted(&core, context, sender.clone(), &settings, &answered)
                         .await;
-                moved.iter().for_each(|subscriptions| {
-                    announce(&listening.honoured, subscriptions, &sender);
-                });
+                // The other replica kept the session's events, and they are lost.
+                if let Some(subscriptions) = moved {
+                    let missed = Interest {
+                        lists: listening.honoured.lists,
+                        uris: subscriptions.into_iter().map(Arc::from).collect(),
+                        ..Interest::default()
+                    };
+                    // What does not fit is lost, as are messages of servers.
+                    let _lost = missed.announce(&sender);
+                }
                 listening
             }),
             messages,
@@ -233,8 +239,7 @@ fn may_have(settings: &FrontendSettings, session: &Session, notification: &Notif
         || decision::may(settings, session.client(), &OwnRequest(&Method::Subscribe)).is_ok()
 }
 
-/// Listens as soon as the core accepts; cancels `answered` at the core's first answer. The pause
-/// between attempts doubles each time, within the settings' limits, with up to half as much jitter.
+/// Listens as soon as the core accepts; cancels `answered` at the core's first answer.
 async fn listen_until_accepted(
     core: &Gateway,
     context: Arc<CallContext>,
@@ -242,15 +247,10 @@ async fn listen_until_accepted(
     settings: &FrontendSettings,
     answered: &CancellationToken,
 ) -> Listening {
-    let RetryDelays {
-        shortest: mut pause,
-        longest,
-    } = RetryDelays::LISTEN;
+    let mut backoff = Backoff::new(RetryDelays::LISTEN);
     loop {
         let interest = Interest {
-            tools: true,
-            prompts: true,
-            resources: true,
+            lists: Lists::ALL,
             session: true,
             ..Interest::default()
         };
@@ -259,11 +259,10 @@ async fn listen_until_accepted(
             Ok(()) => core.listen(operation, messages.clone()).await,
             Err(refused) => Err(refused.to_error()),
         };
-        let was_answered = answered.is_cancelled();
         answered.cancel();
         match outcome {
             Ok(listening) => return listening,
-            Err(RpcError { message, .. }) if was_answered => {
+            Err(RpcError { message, .. }) if backoff.has_failed() => {
                 tracing::debug!(
                     error = message,
                     "messages outside of calls still unavailable to a client"
@@ -276,30 +275,7 @@ async fn listen_until_accepted(
                 );
             }
         }
-        sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(longest);
-    }
-}
-
-/// Tells the client of a taken-over session what may have changed unnoticed. The other replica kept
-/// the session's events, and they are lost.
-fn announce(honoured: &Interest, subscriptions: &[String], messages: &ServerMessages) {
-    let lists = [
-        (honoured.tools, Method::ToolsChanged),
-        (honoured.prompts, Method::PromptsChanged),
-        (honoured.resources, Method::ResourcesChanged),
-    ];
-    let lists = lists
-        .into_iter()
-        .filter_map(|(is_honoured, method)| is_honoured.then(|| Notification::new(method, None)));
-    let updated = |uri: &String| {
-        let mut params = ObjectBuilder::new();
-        params.string("uri", uri);
-        Notification::new(Method::ResourceUpdated, Some(&params.finish()))
-    };
-    for notification in lists.chain(subscriptions.iter().map(updated)) {
-        // Drop what does not fit, as for messages of servers.
-        let _ = messages.try_send(ServerMessage::Notification(notification));
+        sleep(backoff.next_delay()).await;
     }
 }
 
@@ -310,7 +286,7 @@ fn translate(notification: Notification, logs: LogGate) -> Option<Json> {
         Method::Progress | Method::Cancelled => None,
         Method::LogMessage if !logs.lets_through(&notification) => None,
         ref method if !notifications::is_known_to(Era::Legacy, method) => None,
-        _ => Some(subscription::without_id(&notification)),
+        _ => Some(notification.without_subscription_id().text),
     }
 }
 

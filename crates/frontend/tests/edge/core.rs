@@ -13,6 +13,7 @@ use fanlight_gateway::Gateway;
 use fanlight_protocol::capability::{ClientCapability, MissingCapability};
 use fanlight_protocol::json::ObjectBuilder;
 use fanlight_protocol::result::ServerDescription;
+use fanlight_protocol::subscription::Change;
 use fanlight_protocol::{Json, Message, Method, Notification, Response, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -404,7 +405,10 @@ impl BackendClient for TestCore {
             return Box::pin(ready(Err(BackendError::Unreachable { reason })));
         }
         honoured.uris.retain(|uri| **uri != *"ignore:");
-        honoured.prompts &= honoured.session;
+        if !honoured.session {
+            let is_honoured = |change: &Change| *change != Change::Prompts;
+            honoured.lists = honoured.lists.changes().filter(is_honoured).collect();
+        }
         let _ = self.happened.send(Happened::Listens(listen));
         let ending = Ending(self.happened.clone(), Some(Happened::ListensNoMore));
         Box::pin(ready(Ok(Listening::new(honoured, ending))))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{Listen, ServerMessage, ServerRequest};
 use fanlight_frontend::FrontendSettings;
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Json, Method, Response};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -64,13 +65,7 @@ async fn session_notification_is_passed_through_unchanged() {
     let mut server = Server::start().await;
     let (id, mut stream, listen) = listening(&mut server, "2025-06-18").await;
     let interest = &listen.interest;
-    assert!(
-        interest.session
-            && interest.tools
-            && interest.prompts
-            && interest.resources
-            && interest.uris.is_empty()
-    );
+    assert!(interest.session && interest.lists == Lists::ALL && interest.uris.is_empty());
     assert!(listen.context.session().is_some());
     // Notifications of another era or of a request are dropped.
     say(&listen, "notifications/subscriptions/acknowledged", "{}").await;

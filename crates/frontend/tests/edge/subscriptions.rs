@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fanlight_canonical::{Listen, ServerMessage, TaskDialect};
 use fanlight_frontend::FrontendSettings;
+use fanlight_protocol::subscription::Change;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Server, modern_headers, modern_request, soon};
@@ -50,7 +51,9 @@ async fn subscription_carries_requested_notifications_under_its_id() {
     let mut server = Server::start().await;
     let (mut client, listen) = subscribed(&mut server, r#""\u0031""#, FILTER).await;
     assert!(
-        listen.context.session().is_none() && listen.interest.tools && !listen.interest.session
+        listen.context.session().is_none()
+            && listen.interest.lists.has(Change::Tools)
+            && !listen.interest.session
     );
     assert_eq!(listen.interest.uris, ["a:b".into(), "ignore:".into()]);
     assert_eq!(

@@ -1,13 +1,12 @@
-//! Notifies clients that a merged list has changed, at a limited rate.
+//! The listening clients. Notifies them that a merged list has changed, at a limited rate.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlight_canonical::{
-    CallContext, Endpoint, Interest, Listen, ServerMessage, ServerMessages, SessionKey,
-};
+use fanlight_canonical::{Endpoint, Listen, Listening, ListeningGuard, ServerMessage, SessionKey};
 use fanlight_protocol::Notification;
+use fanlight_protocol::subscription::Lists;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,7 +18,7 @@ use crate::topology::{BackendId, Reader, Topology, View, settle_time};
 /// The sessions that a server has told of a change, and when; `None` for clients without one.
 pub(super) type Told = HashMap<Option<SessionKey>, Instant>;
 
-/// The clients that listen for changes of merged lists, and the notifications that are due.
+/// The clients that listen, and the notifications that are due.
 #[derive(Default)]
 pub(crate) struct Announcer {
     state: Mutex<State>,
@@ -31,27 +30,34 @@ pub(crate) struct Announcer {
 
 #[derive(Default)]
 struct State {
-    listeners: HashMap<u64, Listener>,
+    listeners: HashMap<u64, Arc<Listener>>,
     next: u64,
     timing: [Timing; 3],
 }
 
-struct Listener {
-    context: Arc<CallContext>,
-    /// The principal whose lists the client sees; `None` if it sees the common lists. Set again
-    /// with each topology.
-    reader: Option<Reader>,
-    /// The kinds of changes that the gateway announces to this client.
-    wants: [bool; 3],
-    /// The kinds of changes announced to this client after the topology was replaced. All kinds in
-    /// its interest, because a server that announces its own changes knows nothing of the
-    /// replacement.
-    on_replacement: [bool; 3],
+/// A listening client.
+pub(crate) struct Listener {
+    number: u64,
+    /// The client's request. After the topology was replaced, changes of all lists in it are
+    /// announced, because a server that announces its own changes knows nothing of the replacement.
+    pub(crate) listen: Listen,
+    hearing: Mutex<Hearing>,
+}
+
+/// What a listening client hears, and from whom. Set again with each topology.
+#[derive(Default)]
+pub(crate) struct Hearing {
+    /// The principal whose lists the client sees; `None` if it sees the common lists.
+    pub(crate) reader: Option<Reader>,
+    /// The lists whose changes the gateway announces to this client.
+    pub(crate) announced: Lists,
     /// The servers whose messages the client gets directly; `None` means all of them.
-    heard: Option<HashSet<BackendId>>,
+    pub(crate) heard: Option<HashSet<BackendId>>,
     /// When the client was last told of each kind of change.
     told: [Option<Instant>; 3],
-    messages: ServerMessages,
+    /// The number of the topology whose servers the client listens to.
+    topology: u64,
+    with_servers: Option<ListeningGuard>,
 }
 
 #[derive(Clone, Default)]
@@ -77,10 +83,34 @@ pub(super) enum Audience {
 
 impl Listener {
     fn endpoint(&self) -> &Endpoint {
-        self.context.caller.endpoint()
+        self.listen.context.caller.endpoint()
     }
 
-    fn is_among(&self, number: u64, told: &HashSet<(Endpoint, Audience)>) -> bool {
+    /// Whether the client still listens.
+    pub(crate) fn is_open(&self) -> bool {
+        self.listen.messages.is_connected()
+    }
+
+    /// Changes what the client hears.
+    pub(crate) fn hear(&self, change: impl FnOnce(&mut Hearing)) {
+        change(&mut self.hearing.lock());
+    }
+
+    /// Replaces the listening at the servers of an earlier topology, unless a later one is
+    /// installed already.
+    pub(crate) fn install(&self, topology: u64, listening: Listening) {
+        let mut hearing = self.hearing.lock();
+        let ended = if topology >= hearing.topology {
+            hearing.topology = topology;
+            hearing.with_servers.replace(listening.into_guard())
+        } else {
+            Some(listening.into_guard())
+        };
+        drop(hearing);
+        drop(ended);
+    }
+
+    fn is_among(&self, hearing: &Hearing, told: &HashSet<(Endpoint, Audience)>) -> bool {
         let is_told = |audience| told.contains(&(self.endpoint().clone(), audience));
         let is_reader = |reader: &Reader| {
             is_told(Audience::Reader(reader.clone()))
@@ -90,49 +120,67 @@ impl Listener {
                     .any(|backend| is_told(Audience::MovedFrom(backend)))
         };
         is_told(Audience::Everyone)
-            || is_told(Audience::Listener(number))
-            || self.reader.as_ref().is_some_and(is_reader)
+            || is_told(Audience::Listener(self.number))
+            || hearing.reader.as_ref().is_some_and(is_reader)
+    }
+
+    /// Sends a notification. A listener whose channel is full misses its copy.
+    fn tell(&self, notification: &Notification) {
+        let message = ServerMessage::Notification(notification.clone());
+        let _ = self.listen.messages.try_send(message);
     }
 }
 
-/// The registration of a listener. Dropping it ends the registration.
+/// The entry of a listener. Dropping it ends the listening.
 pub(crate) struct Registration {
     announcer: Arc<Announcer>,
-    number: u64,
+    pub(crate) listener: Arc<Listener>,
 }
 
 impl Announcer {
-    /// Registers a client: from now on it gets notifications of changes in its interest.
-    pub(crate) fn register(self: &Arc<Self>, listen: &Listen) -> Registration {
-        let wants = Change::ALL.map(|change| change.is_in(&listen.interest));
+    /// Adds a client: from now on it gets notifications of changes in its interest.
+    pub(crate) fn register(self: &Arc<Self>, listen: Listen) -> Registration {
         let mut state = self.lock();
-        let number = state.next;
         state.next += 1;
-        state.listeners.insert(
+        let number = state.next;
+        let hearing = Mutex::new(Hearing {
+            announced: listen.interest.lists,
+            ..Hearing::default()
+        });
+        let listener = Arc::new(Listener {
             number,
-            Listener {
-                context: Arc::clone(&listen.context),
-                reader: None,
-                wants,
-                on_replacement: wants,
-                heard: None,
-                told: [None; 3],
-                messages: listen.messages.clone(),
-            },
-        );
+            listen,
+            hearing,
+        });
+        state.listeners.insert(number, Arc::clone(&listener));
         self.demand.set_clients(true);
         drop(state);
         Registration {
             announcer: Arc::clone(self),
-            number,
+            listener,
         }
+    }
+
+    /// The clients that listen to servers.
+    pub(crate) fn set_up(&self) -> Vec<Arc<Listener>> {
+        let is_set_up = |listener: &&Arc<Listener>| listener.hearing.lock().with_servers.is_some();
+        let state = self.lock();
+        state
+            .listeners
+            .values()
+            .filter(is_set_up)
+            .cloned()
+            .collect()
     }
 
     /// The endpoints at which clients listen.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let state = self.lock();
-        let distinct: HashSet<&Endpoint> =
-            state.listeners.values().map(Listener::endpoint).collect();
+        let distinct: HashSet<&Endpoint> = state
+            .listeners
+            .values()
+            .map(|listener| listener.endpoint())
+            .collect();
         distinct.into_iter().cloned().collect()
     }
 
@@ -176,20 +224,24 @@ impl Announcer {
     ) {
         let has_own = |reader: &Reader| is_private && reader.principal().is_named();
         let is_due = |listener: &Listener| {
-            let last = listener.told.get(change.index()).copied().flatten();
-            let since = told.get(&listener.context.session());
+            let (hearing, context) = (listener.hearing.lock(), &listener.listen.context);
+            let last = hearing.told.get(change.index()).copied().flatten();
+            let since = told.get(&context.session());
             let is_new = since.is_some_and(|since| last < Some(*since));
-            is_new && !listener.reader.as_ref().is_some_and(has_own) && {
-                let view = View::of(Arc::clone(topology), &listener.context);
+            is_new && !hearing.reader.as_ref().is_some_and(has_own) && {
+                let view = View::of(Arc::clone(topology), context);
                 view.shows(backend) && view.passes_all_of(backend)
             }
         };
         let audience: Vec<_> = self
             .lock()
             .listeners
-            .iter()
-            .filter(|(_, listener)| is_due(listener))
-            .map(|(number, listener)| (listener.endpoint().clone(), Audience::Listener(*number)))
+            .values()
+            .filter(|listener| is_due(listener))
+            .map(|listener| {
+                let audience = Audience::Listener(listener.number);
+                (listener.endpoint().clone(), audience)
+            })
             .collect();
         if !audience.is_empty() {
             self.add_due(change, settle_time(), audience.into_iter());
@@ -218,7 +270,7 @@ impl Announcer {
             .min()
     }
 
-    /// Sends the notifications that are due. A listener whose channel is full misses its copy.
+    /// Sends the notifications that are due.
     pub(super) fn send_due(&self) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -232,17 +284,15 @@ impl Announcer {
             let endpoints = std::mem::take(&mut timing.endpoints);
             (timing.due, timing.sent) = (None, Some(now));
             let notification = Notification::new(change.method(), None);
-            let wants = |(number, listener): &(&u64, &mut Listener)| {
-                listener.wants.get(change.index()) == Some(&true)
-                    && listener.is_among(**number, &endpoints)
-            };
-            for (_, listener) in state.listeners.iter_mut().filter(wants) {
-                if let Some(told) = listener.told.get_mut(change.index()) {
+            for listener in state.listeners.values() {
+                let mut hearing = listener.hearing.lock();
+                if !hearing.announced.has(change) || !listener.is_among(&hearing, &endpoints) {
+                    continue;
+                }
+                if let Some(told) = hearing.told.get_mut(change.index()) {
                     *told = Some(now);
                 }
-                let _ = listener
-                    .messages
-                    .try_send(ServerMessage::Notification(notification.clone()));
+                listener.tell(&notification);
             }
         }
     }
@@ -255,14 +305,13 @@ impl Announcer {
         is_shown: impl Fn(&Endpoint) -> bool,
     ) {
         for listener in self.lock().listeners.values() {
-            let is_heard = listener
+            let hearing = listener.hearing.lock();
+            let is_heard = hearing
                 .heard
                 .as_ref()
                 .is_none_or(|heard| heard.contains(&backend));
             if !is_heard && is_shown(listener.endpoint()) {
-                let _ = listener
-                    .messages
-                    .try_send(ServerMessage::Notification(notification.clone()));
+                listener.tell(notification);
             }
         }
     }
@@ -272,7 +321,7 @@ impl Announcer {
         self.lock()
             .listeners
             .values()
-            .any(|listener| listener.on_replacement.get(change.index()) == Some(&true))
+            .any(|listener| listener.listen.interest.lists.has(change))
     }
 
     /// Notifies each interested listener at whose endpoint the new topology changed the lists.
@@ -291,15 +340,12 @@ impl Announcer {
                 timing.due = timing.due.filter(|_| !timing.endpoints.is_empty());
             }
             let notification = Notification::new(change.method(), None);
-            let interested = |listener: &&Listener| {
-                listener.on_replacement.get(change.index()) == Some(&true)
+            let interested = |listener: &&Arc<Listener>| {
+                listener.listen.interest.lists.has(*change)
                     && differing.includes(listener.endpoint())
             };
-            for listener in state.listeners.values().filter(interested) {
-                let _ = listener
-                    .messages
-                    .try_send(ServerMessage::Notification(notification.clone()));
-            }
+            let interested = state.listeners.values().filter(interested);
+            interested.for_each(|listener| listener.tell(&notification));
         }
     }
 
@@ -308,33 +354,10 @@ impl Announcer {
     }
 }
 
-impl Registration {
-    /// Sets the principal whose lists the listener sees from now on.
-    pub(crate) fn reads_as(&self, reader: Option<&Reader>) {
-        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
-            listener.reader = reader.cloned();
-        }
-    }
-
-    /// Limits what the gateway announces to this listener to `interest`.
-    pub(crate) fn announce_only(&self, interest: &Interest) {
-        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
-            listener.wants = Change::ALL.map(|change| change.is_in(interest));
-        }
-    }
-
-    /// Sets the servers whose messages the listener gets directly; `None` means all of them.
-    pub(crate) fn hears(&self, backends: Option<HashSet<BackendId>>) {
-        if let Some(listener) = self.announcer.lock().listeners.get_mut(&self.number) {
-            listener.heard = backends;
-        }
-    }
-}
-
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut state = self.announcer.lock();
-        let gone = state.listeners.remove(&self.number);
+        let gone = state.listeners.remove(&self.listener.number);
         self.announcer
             .demand
             .set_clients(!state.listeners.is_empty());

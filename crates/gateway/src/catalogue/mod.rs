@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{BackendClient, BackendState};
 use fanlight_protocol::Json;
+pub(crate) use fanlight_protocol::subscription::Change;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -52,13 +53,12 @@ pub use snapshot::{Entry, InvalidEntry, UnknownName, UnreadableEntry};
 pub(crate) use starting::is_starting;
 pub use view::ListView;
 pub(crate) use view::PageOf;
-pub(crate) use watch::{ListWatcher, updated_uri};
+pub(crate) use watch::ListWatcher;
 
-pub(crate) use crate::list_kind::Change;
 pub use crate::list_kind::ListKind;
 use crate::topology::{BackendId, CurrentTopology, Reader, Topology};
 use announce::Announcer;
-pub(crate) use announce::Registration;
+pub(crate) use announce::Listener;
 use extensions::ListCapabilities;
 use memory::{ListMemory, ReservedBytes};
 use newest::Basis;
@@ -176,7 +176,10 @@ impl Catalogues {
 
     /// The catalogues that a change of this kind concerns.
     pub(crate) fn changed_by(&self, change: Change) -> impl Iterator<Item = &Arc<Catalogue>> {
-        change.kinds().iter().map(|kind| self.of(*kind))
+        let kinds = ListKind::ALL.into_iter();
+        kinds
+            .filter(move |kind| kind.change() == change)
+            .map(|kind| self.of(kind))
     }
 
     /// The common list, which Fanlight reads for itself.

@@ -5,13 +5,14 @@
 //! configuration with many servers starts fast.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use fanlight_canonical::{
-    BackendClient, CallContext, Interest, Listen, Parent, RetryDelays, ServerMessage,
+    BackendClient, Backoff, CallContext, Listen, Parent, RetryDelays, ServerMessage,
     ServerMessages, SessionKey,
 };
+use fanlight_protocol::subscription::Lists;
 use fanlight_protocol::{Json, Method, Notification};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
@@ -147,9 +148,29 @@ impl ListWatcher {
         }
         if let Some(change) = change {
             self.list_changed(change, backend);
-        } else if let Some(uri) = updated_uri(notification) {
+        } else if let Some(uri) = notification.updated_uri() {
             self.reads.changed(backend, &uri);
         }
+    }
+
+    /// A sender to the channel of a listener that acts on each announcement of the server first,
+    /// then sends what `pass` makes of the message. The reference to the watcher is weak, because
+    /// the watcher owns the server that calls the sender.
+    pub(crate) fn noting(
+        self: &Arc<Self>,
+        backend: BackendId,
+        session: Option<SessionKey>,
+        messages: &ServerMessages,
+        pass: impl Fn(&Arc<Self>, ServerMessage) -> Option<ServerMessage> + Send + Sync + 'static,
+    ) -> ServerMessages {
+        let watcher = Arc::downgrade(self);
+        messages.mapped(move |message| {
+            let watcher = watcher.upgrade()?;
+            if let ServerMessage::Notification(notification) = &message {
+                watcher.notified(backend, notification, session);
+            }
+            pass(&watcher, message)
+        })
     }
 
     /// Forwards an unknown notification to the clients that do not listen to this server
@@ -319,8 +340,7 @@ impl ListWatcher {
         if is_resting(&*client) {
             client.connection_made(None).await;
         }
-        let RetryDelays { shortest, longest } = RetryDelays::LISTEN;
-        let mut pause = shortest;
+        let mut backoff = Backoff::new(RetryDelays::LISTEN);
         loop {
             if self.topology().limits.spares_streams {
                 self.announcer.demand.begins(backend).await;
@@ -328,35 +348,35 @@ impl ListWatcher {
             // Nothing is sent through the channel. The mapping acts on each message at once, so a
             // burst cannot fill the channel and lose messages.
             let (messages, _receiver) = ServerMessages::channel(1);
+            let pass_on_unknown = move |watcher: &Arc<Self>, message| {
+                if let ServerMessage::Notification(notification) = message
+                    && let Method::Other(_) = notification.method
+                {
+                    watcher.pass_on(backend, &notification);
+                }
+                None
+            };
             let listen = Listen {
-                interest: Interest {
-                    tools: true,
-                    prompts: true,
-                    resources: true,
-                    ..Interest::default()
-                },
+                interest: Lists::ALL.into(),
                 context: CallContext::internal(),
-                messages: messages.mapped(notifying(Arc::downgrade(&self), backend)),
+                messages: self.noting(backend, None, &messages, pass_on_unknown),
             };
             match timeout(self.topology().limits.timeout, client.listen(listen)).await {
                 Ok(Ok(listening)) => {
-                    let honoured: Vec<_> = Change::ALL
-                        .into_iter()
-                        .filter(|change| change.is_in(&listening.honoured))
-                        .collect();
+                    let honoured = listening.honoured.lists;
                     if version == Listened::Itself {
-                        self.now_listening(backend, &honoured, pause > shortest);
+                        self.now_listening(backend, honoured, backoff.has_failed());
                     }
                     // A server that announces no changes may still send other notifications.
                     self.listened_enough(backend).await;
                     drop(listening);
                     if version == Listened::Itself {
-                        let catalogues = honoured
-                            .into_iter()
-                            .flat_map(|change| self.catalogues.changed_by(change));
-                        catalogues.for_each(|catalogue| catalogue.announces_no_more(backend));
+                        honoured
+                            .changes()
+                            .flat_map(|change| self.catalogues.changed_by(change))
+                            .for_each(|catalogue| catalogue.announces_no_more(backend));
                     }
-                    pause = shortest;
+                    backoff.reset();
                     continue;
                 }
                 Ok(Err(error)) => {
@@ -367,8 +387,7 @@ impl ListWatcher {
                     "no answer to listening for changes of lists"
                 ),
             }
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(longest);
+            sleep(backoff.next_delay()).await;
         }
     }
 
@@ -398,16 +417,16 @@ impl ListWatcher {
 
     /// Reads lists again that may have changed before listening began. After a failed attempt
     /// (`is_late`) all lists are read, because they were probably unreadable too.
-    fn now_listening(&self, backend: BackendId, honoured: &[Change], is_late: bool) {
-        for change in honoured {
+    fn now_listening(&self, backend: BackendId, honoured: Lists, is_late: bool) {
+        for change in honoured.changes() {
             self.catalogues
-                .changed_by(*change)
+                .changed_by(change)
                 .for_each(|catalogue| catalogue.announces(backend));
         }
-        let unsure = Change::ALL
-            .into_iter()
-            .filter(|change| is_late || honoured.contains(change));
-        unsure.for_each(|change| self.read_again(change, backend));
+        let unsure = if is_late { Lists::ALL } else { honoured };
+        unsure
+            .changes()
+            .for_each(|change| self.read_again(change, backend));
     }
 
     fn take_pending(&self, busy: &HashSet<Part>) -> Vec<(Part, Told)> {
@@ -417,38 +436,6 @@ impl ListWatcher {
     fn with_pending<T>(&self, f: impl FnOnce(&mut HashMap<Part, Told>) -> T) -> T {
         f(&mut self.pending.lock())
     }
-}
-
-/// Acts on notifications and drops them. The reference is weak, because the watcher owns the server
-/// that calls the function.
-fn notifying(
-    watcher: Weak<ListWatcher>,
-    backend: BackendId,
-) -> impl Fn(ServerMessage) -> Option<ServerMessage> {
-    move |message| {
-        if let ServerMessage::Notification(notification) = message
-            && let Some(watcher) = watcher.upgrade()
-        {
-            watcher.notified(backend, &notification, None);
-            if let Method::Other(_) = notification.method {
-                watcher.pass_on(backend, &notification);
-            }
-        }
-        None
-    }
-}
-
-/// The URI in a notification that a resource has changed.
-pub(crate) fn updated_uri(notification: &Notification) -> Option<String> {
-    let is_update = notification.method == Method::ResourceUpdated;
-    Some(
-        notification
-            .params()
-            .filter(|_| is_update)?
-            .get("uri")?
-            .as_str()?
-            .into_owned(),
-    )
 }
 
 /// Starts tasks and ends them together.

@@ -5,7 +5,7 @@ use fanlight_protocol::json::{ArrayBuilder, Json, ObjectBuilder, rewrite_object}
 use fanlight_protocol::{Method, Response};
 
 use super::Gateway;
-use crate::catalogue::{Change, updated_uri};
+use crate::catalogue::Change;
 use crate::topology::{BackendId, Filtered, View};
 use crate::uri_places;
 use crate::uris::{Asked, Opened, Renaming};
@@ -106,7 +106,9 @@ pub(super) fn shown_messages(view: &View, messages: &ServerMessages) -> ServerMe
             Method::ResourceUpdated => {
                 let is_permitted =
                     |uri: &str| view.ids().all(|backend| view.permits_update(backend, uri));
-                updated_uri(notification).is_some_and(|uri| is_permitted(&uri))
+                notification
+                    .updated_uri()
+                    .is_some_and(|uri| is_permitted(&uri))
             }
             _ => true,
         };

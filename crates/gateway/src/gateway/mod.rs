@@ -24,6 +24,7 @@ use crate::catalogue::{ListKind, ListWatcher, as_shown, describe_only};
 use crate::cursor::{CursorSeal, KeyError, Keys};
 use crate::fault;
 use crate::listeners::{Listeners, SessionSubscriptions, SubscriptionRequest};
+use crate::listening::Concerned;
 use crate::notices::Notices;
 use crate::reads::{CacheLimits, Reads};
 use crate::routing::{Lookup, Routed, Target};
@@ -112,7 +113,11 @@ impl Gateway {
         let tasks = Arc::new(Tasks::new(settings.common_tasks, &lists));
         let handed_out = Arc::new(HandedOut::new(HANDED_OUT, OPEN_APPS));
         let notices = Notices::new(&lists, &handed_out, &tasks);
-        let listeners = Listeners::new(&topology, &lists, &handed_out, &tasks);
+        let listeners = Listeners::new(Concerned {
+            lists: Arc::clone(&lists),
+            handed_out: Arc::clone(&handed_out),
+            tasks: Arc::clone(&tasks),
+        });
         let subscribed = Arc::new(SessionSubscriptions::new(SUBSCRIPTIONS));
         let identity = Arc::new(settings.identity);
         Ok(Self {

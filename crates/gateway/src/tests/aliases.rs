@@ -148,7 +148,7 @@ async fn tools_are_merged_again_when_another_backend_begins_to_claim_their_app()
     scene.backends[0].answer("resources/list", r#""result":{"resources":[]}"#);
     let mut client = scene
         .listen(Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             ..Interest::default()
         })
         .await;

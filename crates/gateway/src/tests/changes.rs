@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fanlight_canonical::Interest;
 use fanlight_protocol::Method;
+use fanlight_protocol::subscription::Lists;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -16,9 +17,7 @@ const T2: &str = r#""result":{"tools":[{"name":"3"}]}"#;
 
 fn lists() -> Interest {
     Interest {
-        tools: true,
-        prompts: true,
-        resources: true,
+        lists: Lists::ALL,
         ..Interest::default()
     }
 }

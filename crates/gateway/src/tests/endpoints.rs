@@ -838,7 +838,7 @@ async fn changes_are_announced_where_they_show() {
     ];
     let scene = scene_with_endpoints(vec![changing("a"), changing("b")], endpoints);
     let interest = || Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         session: true,
         ..Interest::default()
     };
@@ -876,7 +876,7 @@ async fn endpoint_that_is_changed_is_announced_and_served_by_its_new_rules() {
         .listen_at(
             READERS,
             Interest {
-                tools: true,
+                lists: Change::Tools.into(),
                 ..Interest::default()
             },
         )

@@ -193,7 +193,7 @@ impl Fake {
         for listen in self.listeners.lock().unwrap().open.values() {
             let interest = &listen.interest;
             let wanted = match (Change::of(&method), &uri) {
-                (Some(change), _) => change.is_in(interest),
+                (Some(change), _) => interest.lists.has(change),
                 (None, Some(uri)) => interest.uris.iter().any(|one| uri.starts_with(&**one)),
                 (None, None) => false,
             };
@@ -236,9 +236,11 @@ impl Fake {
                 .is_some_and(|flag| flag.is_true())
         };
         Interest {
-            tools: interest.tools && flag("tools", "listChanged"),
-            prompts: interest.prompts && flag("prompts", "listChanged"),
-            resources: interest.resources && flag("resources", "listChanged"),
+            lists: interest
+                .lists
+                .changes()
+                .filter(|change| flag(change.capability(), "listChanged"))
+                .collect(),
             uris: if flag("resources", "subscribe") {
                 interest.uris.clone()
             } else {

@@ -34,16 +34,14 @@ async fn changes_of_lists_are_honoured_if_a_backend_has_such_a_list() {
     prompts.describe_as(Ok(r#"{"capabilities":{"prompts":{}}}"#));
     let scene = scene(vec![tools, prompts]);
     let wanted = Interest {
-        tools: true,
-        resources: true,
-        prompts: false,
+        lists: [Change::Tools, Change::Resources].into_iter().collect(),
         ..Interest::default()
     };
     let client = scene.listen(wanted).await;
     assert_eq!(
         client.listening.honoured,
         Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             ..Interest::default()
         }
     );
@@ -58,13 +56,13 @@ async fn client_gets_no_notification_after_it_stops_listening_or_of_other_kinds(
     let scene = scene(vec![announcing("a", &[]), announcing("b", &[])]);
     let mut tools = scene
         .listen(Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             ..Interest::default()
         })
         .await;
     let mut prompts = scene
         .listen(Interest {
-            prompts: true,
+            lists: Change::Prompts.into(),
             ..Interest::default()
         })
         .await;
@@ -80,7 +78,7 @@ async fn client_gets_no_notification_after_it_stops_listening_or_of_other_kinds(
         assert!(prompts.received().is_empty());
         tools = scene
             .listen(Interest {
-                tools: true,
+                lists: Change::Tools.into(),
                 ..Interest::default()
             })
             .await;
@@ -213,7 +211,7 @@ async fn unknown_members_bring_no_changes_of_single_lists() {
     let unknown = Some(Json::literal(r#"{"x":true}"#));
     let mut client = scene
         .listen(Interest {
-            tools: true,
+            lists: Change::Tools.into(),
             unknown,
             ..Interest::default()
         })
@@ -273,7 +271,7 @@ async fn no_backend_is_waited_for_longer_than_for_a_list() {
     let scene = scene(vec![slow, gone, good]);
     let began = Instant::now();
     let interest = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         session: true,
         ..uris(&["x://1", "g://1"])
     };
@@ -284,7 +282,7 @@ async fn no_backend_is_waited_for_longer_than_for_a_list() {
         began.elapsed()
     );
     let expected = Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         session: true,
         ..uris(&["g://1"])
     };

@@ -271,7 +271,7 @@ async fn change_of_a_private_list_is_told_to_its_principal() {
     let scene = private();
     scene.backends[0].set("tools/list", Scripted::Personal(STALE));
     let interest = || Interest {
-        tools: true,
+        lists: Change::Tools.into(),
         ..Interest::default()
     };
     let mut clients = Vec::new();

@@ -325,7 +325,7 @@ async fn change_evicts_once_for_any_number_of_listeners() {
     for scene in [only, several] {
         let interest = Interest {
             uris: vec!["x://1".into()],
-            resources: true,
+            lists: Change::Resources.into(),
             session: true,
             ..Interest::default()
         };
@@ -415,7 +415,7 @@ async fn reads_of_the_only_backend_are_kept_and_evicted() {
     let mut client = scene
         .listen(Interest {
             uris: vec!["x://1".into()],
-            tools: true,
+            lists: Change::Tools.into(),
             ..Interest::default()
         })
         .await;

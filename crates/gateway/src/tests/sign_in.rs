@@ -90,7 +90,7 @@ async fn list_is_there_after_signing_in_and_listeners_are_notified() {
         .listen_as(
             caller("ann"),
             Interest {
-                tools: true,
+                lists: Change::Tools.into(),
                 ..Interest::default()
             },
         )

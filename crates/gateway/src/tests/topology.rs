@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fanlight_canonical::{CallContext, Caller, Interest, Principal, SessionKey};
 use fanlight_protocol::Method;
+use fanlight_protocol::subscription::Lists;
 use futures_util::poll;
 use tokio::sync::Semaphore;
 
@@ -173,9 +174,7 @@ fn with_tools(name: &'static str, tools: &'static str) -> Fake {
 
 fn all_lists() -> Interest {
     Interest {
-        tools: true,
-        prompts: true,
-        resources: true,
+        lists: Lists::ALL,
         ..Interest::default()
     }
 }

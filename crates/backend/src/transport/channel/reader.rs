@@ -19,7 +19,6 @@ use crate::request::trace;
 use crate::request::{
     meant_for, messages, no_server_requests, pong_text, refusal_text, request_number,
 };
-use crate::subscriptions::subscription_id;
 use fanlight_canonical::BackendError;
 use fanlight_canonical::{ServerMessage, ServerMessages};
 
@@ -163,7 +162,7 @@ impl<'a> Reader<'a> {
             return self.shared.context.outlet.withdraw(&id);
         }
         if self.shared.is_modern()
-            && let Some(id) = subscription_id(&notification)
+            && let Some(id) = notification.subscription_id()
         {
             return self.take_subscribed(&id, notification);
         }

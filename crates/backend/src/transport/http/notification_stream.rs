@@ -7,12 +7,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::HttpTransport;
 use super::event_stream::{EventStream, Opened, Position};
-use crate::backoff::Backoff;
 use crate::request::messages;
 use crate::request::server_request::{
     ImmediateReply, cancelled_id, cannot_ask_text, reply_immediately,
 };
 use crate::settings::{STABLE_CONNECTION, server_retry};
+use fanlight_canonical::Backoff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamState {

@@ -22,10 +22,7 @@ fn asked(filter: &'static str) -> Result<Interest, RpcError> {
 fn filter_is_read_and_acknowledged() {
     let all = r#"{"toolsListChanged":true,"promptsListChanged":false,"x/y":{ "a":1.0},"resourceSubscriptions":["a:\u0062"],"taskIds":["t"]}"#;
     let read = asked(all).unwrap();
-    assert_eq!(
-        (read.tools, read.prompts, read.resources, read.session),
-        (true, false, false, false)
-    );
+    assert_eq!((read.lists, read.session), (Change::Tools.into(), false));
     assert_eq!(
         (read.uris.as_slice(), read.tasks.as_slice()),
         (&["a:b".into()][..], &["t".into()][..])
@@ -102,41 +99,4 @@ fn only_requested_notifications_are_wanted() {
         let is_wanted = is_wanted(&unknown, &notification(text.leak()));
         assert_eq!(is_wanted, wanted, "{method}");
     }
-}
-
-#[test]
-fn subscription_id_is_inserted_without_other_changes() {
-    const ID: &str = "io.modelcontextprotocol/subscriptionId";
-    let id = Json::literal(r#""\u0041""#);
-    let own = format!(r#""{ID}":"\u0041""#);
-    for (text, expected) in [
-        (
-            r#"{ "jsonrpc":"2.0","method":"n","params":{ "a":1.0 ,"_meta":{ "k" : 1E400}} }"#,
-            format!(r#"{{ "jsonrpc":"2.0","method":"n","params":{{ "a":1.0 ,"_meta":{{{own}, "k" : 1E400}}}} }}"#),
-        ),
-        (
-            r#"{"method":"n","params":{ },"jsonrpc":"2.0"}"#,
-            format!(r#"{{"method":"n","params":{{"_meta":{{{own}}} }},"jsonrpc":"2.0"}}"#),
-        ),
-        (r#"{"jsonrpc":"2.0","method":"n"}"#, format!(r#"{{"params":{{"_meta":{{{own}}}}},"jsonrpc":"2.0","method":"n"}}"#)),
-        (
-            r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscription\u0049d":7,"k":0}}}"#,
-            r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscription\u0049d":"\u0041","k":0}}}"#
-                .to_owned(),
-        ),
-    ] {
-        assert_eq!(with_id(&notification(text), &id).as_text(), expected);
-    }
-}
-
-#[test]
-fn subscription_id_is_removed_for_legacy_clients() {
-    let text = r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"k":0}}}"#;
-    let without = without_id(&notification(text));
-    assert_eq!(
-        without.as_text(),
-        r#"{"jsonrpc":"2.0","method":"n","params":{"_meta":{"k":0}}}"#
-    );
-    let other = r#"{ "jsonrpc":"2.0","method":"n","params":{"_meta":{"k":0} } }"#;
-    assert_eq!(without_id(&notification(other)).as_text(), other);
 }

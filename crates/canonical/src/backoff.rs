@@ -2,20 +2,36 @@
 
 use std::time::Duration;
 
-use crate::settings::RetryDelays;
-
 /// The longest delay while a server refuses the credentials. New ones and clients end it.
 const AFTER_REFUSALS: Duration = Duration::from_secs(15 * 60);
 
+/// Pauses between attempts, which double from the shortest to the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryDelays {
+    /// The pause after the first failure.
+    pub shortest: Duration,
+    /// The pause after many failures.
+    pub longest: Duration,
+}
+
+impl RetryDelays {
+    /// Pauses before notifications are requested again from a server that refused them.
+    pub const LISTEN: Self = Self {
+        shortest: Duration::from_secs(1),
+        longest: Duration::from_secs(60),
+    };
+}
+
 /// Delays that double from attempt to attempt, up to a limit.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     delays: RetryDelays,
     failures: u32,
 }
 
 impl Backoff {
-    pub(crate) fn new(delays: RetryDelays) -> Self {
+    /// Begins with the shortest delay.
+    pub fn new(delays: RetryDelays) -> Self {
         Self {
             delays,
             failures: 0,
@@ -23,19 +39,24 @@ impl Backoff {
     }
 
     /// Begins with the shortest delay again.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
+    }
+
+    /// Whether an attempt has failed since the beginning or the last reset.
+    pub fn has_failed(&self) -> bool {
+        self.failures > 0
     }
 
     /// The delay before the next attempt: between half and all of the nominal one. So many gateways
     /// do not reconnect to one server at the same time.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         self.grown(2, self.delays.longest)
     }
 
     /// The delay before a server is asked again that refused the credentials. It answers, so it
     /// will most likely refuse them again.
-    pub(crate) fn delay_after_refusal(&mut self) -> Duration {
+    pub fn delay_after_refusal(&mut self) -> Duration {
         self.grown(10, AFTER_REFUSALS)
     }
 
