@@ -488,7 +488,6 @@ impl Backend {
 
     /// Ends a client's session here, because it goes on at another endpoint.
     pub(crate) fn leave_session(&self, session: SessionKey) {
-        self.tasks.end_session(session);
         self.pool.leave_session(session);
     }
 
@@ -640,7 +639,6 @@ impl BackendClient for Backend {
     }
 
     fn end_session(&self, session: SessionKey) {
-        self.tasks.end_session(session);
         self.pool.end_session(session);
     }
 

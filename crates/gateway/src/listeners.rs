@@ -198,13 +198,8 @@ pub(crate) struct SubscriptionRequest {
 }
 
 impl SubscriptionRequest {
-    /// The change that `call` makes, if it subscribes or unsubscribes.
-    pub(crate) fn of(call: &Call) -> Option<Self> {
-        let is_new = match call.method {
-            Method::Subscribe => true,
-            Method::Unsubscribe => false,
-            _ => return None,
-        };
+    /// The change that a call makes, which subscribes or unsubscribes.
+    pub(crate) fn of(call: &Call, is_new: bool) -> Option<Self> {
         let (session, params) = (call.context.session()?, call.params.as_ref()?);
         let uri: Box<str> = params.get("uri")?.as_str()?.into();
         let params = is_new.then(|| kept_params(params, &uri));

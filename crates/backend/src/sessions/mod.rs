@@ -262,6 +262,11 @@ impl SessionPool {
             .map_or(connect, |_| start_total().max(start))
     }
 
+    /// The server's listeners.
+    pub(crate) fn registry(&self) -> &SubscriptionRegistry {
+        &self.registry
+    }
+
     /// Output of its processes other than messages.
     pub(crate) fn process_log(&self) -> &Arc<ProcessLog> {
         &self.settings.context.process_log
@@ -539,12 +544,14 @@ impl SessionPool {
     /// The answer to a call about subscriptions that the server need not get; `None` for other
     /// calls.
     pub(crate) async fn local_answer(&self, call: &Call, lease: &Lease) -> Option<Response> {
-        self.registry.note_level(&call.context);
-        if lease.base.is_some() {
-            return listening::refusal(&self.registry, call);
+        if self.policy == SessionPolicy::Shared {
+            self.registry.note_level(&call.context);
         }
         if !matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
             return None;
+        }
+        if lease.base.is_some() {
+            return listening::refusal(&self.registry, call);
         }
         // Boxed, since it is large: this keeps the futures of other calls small.
         Box::pin(listening::local_answer(
@@ -557,7 +564,9 @@ impl SessionPool {
 
     /// Records the effect of an answered call on a client's own connection.
     pub(crate) fn remember(&self, call: &Call, lease: &Lease, answer: &Response) {
-        listening::record(&self.registry, call, answer);
+        if matches!(call.method, Method::Subscribe | Method::Unsubscribe) {
+            listening::record(&self.registry, call, answer);
+        }
         if lease.release.is_some()
             && call.method == Method::CallTool
             && answer

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fanlight_canonical::{Caller, Principal, ServerMessage};
 use fanlight_protocol::subscription::{Change, Lists};
 use fanlight_protocol::uri::with_parents;
-use fanlight_protocol::{Json, Method, Notification};
+use fanlight_protocol::{Method, Notification};
 
 use super::Origin;
 use super::listener::{Listener, Session};
@@ -35,6 +35,7 @@ pub(super) fn deliver(
         ) =>
         {
             state.deliver_task(origin, &mut delivery);
+            state.unfollow_ended(origin, notification);
         }
         Origin::Session(caller) => state.deliver_to_session(caller, &mut delivery),
         Origin::Base => state.deliver_to_all(shared, &mut delivery),
@@ -90,6 +91,15 @@ pub(super) fn announce(
         .chain(uris)
         .map(|notification| deliver(state, origin, false, &notification, None))
         .sum()
+}
+
+/// The statuses of tasks that have ended.
+const ENDED: [&str; 3] = ["completed", "failed", "cancelled"];
+
+/// The id of the task that a notification is about.
+fn task_of(notification: &Notification) -> Option<String> {
+    let params = notification.params()?;
+    Some(params.get("taskId")?.as_str()?.into_owned())
 }
 
 struct Delivery<'a> {
@@ -220,28 +230,42 @@ impl State {
     /// connection it arrived on. On a connection of one principal, only that principal's listeners
     /// get it.
     fn deliver_task(&self, origin: &Origin, delivery: &mut Delivery<'_>) {
-        let id = delivery
-            .notification
-            .params()
-            .and_then(|params| params.get("taskId"));
-        let entry = id
-            .as_ref()
-            .and_then(Json::as_str)
-            .and_then(|id| self.tasks.get(&*id));
-        let (session, principal) = match origin {
-            Origin::Base => (None, None),
-            Origin::Session(caller) => (self.session(caller), Some(caller.principal())),
-            Origin::Pooled(principal) | Origin::Request(principal) => (None, Some(principal)),
+        let entry = task_of(delivery.notification).and_then(|id| self.tasks.get(&*id));
+        let session = match origin {
+            Origin::Session(caller) => self.session(caller),
+            Origin::Base | Origin::Pooled(_) | Origin::Request(_) => None,
         };
+        let principal = origin.principal();
         let named = entry.into_iter().flat_map(Entry::listeners);
+        let sessions = session.into_iter().chain(self.following(entry));
         let ids: HashSet<_> = named
-            .chain(session.into_iter().flat_map(|session| &session.listeners))
+            .chain(sessions.flat_map(|session| &session.listeners))
             .collect();
         let listeners = ids.into_iter().filter_map(|id| self.listeners.get(id));
         let is_allowed = |listener: &&Listener| {
             principal.is_none_or(|principal| principal == listener.principal())
         };
         delivery.send_all(listeners.filter(is_allowed));
+    }
+
+    /// Stops naming a task that has ended, for all sessions that have learnt of that.
+    fn unfollow_ended(&mut self, origin: &Origin, notification: &Notification) {
+        let status = notification
+            .params()
+            .and_then(|params| params.get("status"));
+        let has_ended = ENDED
+            .iter()
+            .any(|ended| status.as_ref().is_some_and(|status| status.is_str(ended)));
+        let Some(task) = task_of(notification).filter(|_| has_ended) else {
+            return;
+        };
+        let is_told = |session: &&Session| {
+            let principal = origin.principal();
+            principal.is_none_or(|principal| principal == session.caller.principal())
+        };
+        let told = self.following(self.tasks.get(&*task)).filter(is_told);
+        let told: Vec<_> = told.map(|session| session.caller.clone()).collect();
+        told.iter().for_each(|caller| self.unfollow(caller, &task));
     }
 
     fn of(&self, session: &Session) -> impl Iterator<Item = &Listener> {

@@ -87,6 +87,8 @@ pub(super) struct More {
     pub(super) presence: Option<watch::Sender<bool>>,
     /// The resources that it is subscribed to on the base connection.
     pub(super) base_uris: HashSet<Arc<str>>,
+    /// The running tasks that are named for it while it listens.
+    pub(super) tasks: HashSet<Arc<str>>,
 }
 
 impl Listener {
@@ -152,7 +154,7 @@ impl Session {
         let more = self.more.as_ref();
         !self.listeners.is_empty()
             || self.has_own_stream
-            || more.is_some_and(|more| !more.base_uris.is_empty())
+            || more.is_some_and(|more| !more.base_uris.is_empty() || !more.tasks.is_empty())
             || more
                 .and_then(|more| more.presence.as_ref())
                 .is_some_and(|watched| watched.receiver_count() > 0)

@@ -54,6 +54,17 @@ pub(crate) enum Origin {
     Request(Principal),
 }
 
+impl Origin {
+    /// The principal that the connection belongs to, if it belongs to one.
+    fn principal(&self) -> Option<&Principal> {
+        match self {
+            Self::Base => None,
+            Self::Session(caller) => Some(caller.principal()),
+            Self::Pooled(principal) | Self::Request(principal) => Some(principal),
+        }
+    }
+}
+
 /// The server's agreement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Agreement {
@@ -246,7 +257,19 @@ impl SubscriptionRegistry {
         recorded.len() < self.limit || recorded.contains(uri)
     }
 
-    /// Whether a listener of `principal` has named a task.
+    /// Names a task for a session while it listens, until the task ends. The session's own dialect
+    /// cannot name tasks. A session has at most `of_session` of them.
+    pub(crate) fn follow_task(&self, session: &Caller, task: &str, of_session: usize) {
+        let limits = (of_session, self.limit);
+        self.change(|state| state.follow(session, &task.into(), limits));
+    }
+
+    /// Stops naming a task that has ended.
+    pub(crate) fn unfollow_task(&self, session: &Caller, task: &str) {
+        self.change(|state| state.unfollow(session, task));
+    }
+
+    /// Whether a task is named for a listener of `principal`.
     pub(crate) fn any_task(&self, principal: &Principal) -> bool {
         self.state.lock().any_task(principal)
     }
@@ -273,8 +296,7 @@ impl SubscriptionRegistry {
 
     /// Records the log level in a session's call.
     pub(crate) fn note_level(&self, context: &CallContext) {
-        if self.shared
-            && context.log_level.is_some()
+        if context.log_level.is_some()
             && let Some(session) = self.state.lock().session_mut(&context.caller)
         {
             session.level = context.log_level;
@@ -601,13 +623,8 @@ impl SubscriptionRegistry {
     }
 
     fn deliver_now(&self, origin: &Origin, notification: &Notification, except: Option<&Caller>) {
-        let dropped = deliver::deliver(
-            &mut self.state.lock(),
-            origin,
-            self.shared,
-            notification,
-            except,
-        );
+        let dropped =
+            self.change(|state| deliver::deliver(state, origin, self.shared, notification, except));
         self.warn_of_slow(dropped);
     }
 

@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
 use super::filter::Filter;
-use super::listener::{ListenRequest, Listener, ListenerId, Session};
+use super::listener::{ListenRequest, Listener, ListenerId, More, Session};
 
 #[derive(Default)]
 pub(super) struct State {
@@ -102,6 +102,7 @@ impl State {
                 }
             }
         }
+        let caller = context.caller.clone();
         self.listeners.insert(
             id,
             Listener {
@@ -112,6 +113,7 @@ impl State {
             },
         );
         self.replace_request(id, &interest, limit);
+        self.name_tasks(&caller, limit);
         id
     }
 
@@ -123,6 +125,7 @@ impl State {
         if let Some(session) = self.session_mut(&listener.context.caller) {
             session.listeners.retain(|listener| *listener != id);
             session.update_presence();
+            self.name_tasks(&listener.context.caller, 0);
             self.remove_if_unused(&listener.context.caller);
         }
     }
@@ -187,7 +190,7 @@ impl State {
         true
     }
 
-    fn unsubscribe(&mut self, named: Named, who: Subscriber, name: &Arc<str>) {
+    fn unsubscribe(&mut self, named: Named, who: Subscriber, name: &str) {
         let entries = self.entries(named);
         if let Some(entry) = entries.get_mut(name)
             && entry.subscribers.remove(&who)
@@ -259,18 +262,78 @@ impl State {
             .collect()
     }
 
+    /// Names a task for a session while it listens, until the task ends. A session has at most
+    /// `of_session` such tasks.
+    pub(super) fn follow(
+        &mut self,
+        caller: &Caller,
+        task: &Arc<str>,
+        (of_session, limit): (usize, usize),
+    ) {
+        if let Some(session) = self.session_or_new(caller)
+            && session.more().tasks.len() < of_session
+        {
+            session.more().tasks.insert(Arc::clone(task));
+            self.name_tasks(caller, limit);
+        }
+    }
+
+    /// Stops naming a task for a session.
+    pub(super) fn unfollow(&mut self, caller: &Caller, task: &str) {
+        let tasks = |session: &mut Session| Some(session.more.as_mut()?.tasks.remove(task));
+        let is_followed = self.session_mut(caller).and_then(tasks).unwrap_or_default();
+        if let Some(key) = caller.session().filter(|_| is_followed) {
+            self.unsubscribe(Named::Task, Subscriber::Session(key), task);
+            self.remove_if_unused(caller);
+        }
+    }
+
+    /// Makes the tasks that are named for a session agree with whether it listens.
+    fn name_tasks(&mut self, caller: &Caller, limit: usize) {
+        let Some((key, session)) = caller.session().zip(self.session(caller)) else {
+            return;
+        };
+        let (who, is_listening) = (Subscriber::Session(key), !session.listeners.is_empty());
+        let is_named = |task: &&Arc<str>| {
+            let entry = self.tasks.get(*task);
+            entry.is_some_and(|entry| entry.subscribers.contains(&who))
+        };
+        let tasks = session.more.iter().flat_map(|more| &more.tasks);
+        let changed = tasks.filter(|task| is_named(task) != is_listening);
+        for task in changed.cloned().collect::<Vec<_>>() {
+            match is_listening {
+                true => drop(self.subscribe(Named::Task, who, &task, (None, limit))),
+                false => self.unsubscribe(Named::Task, who, &task),
+            }
+        }
+    }
+
+    /// The sessions that a task is named for.
+    pub(super) fn following<'a>(
+        &'a self,
+        entry: Option<&'a Entry>,
+    ) -> impl Iterator<Item = &'a Session> {
+        let subscribers = entry.into_iter().flat_map(|entry| &entry.subscribers);
+        subscribers.filter_map(|subscriber| match subscriber {
+            Subscriber::Session(key) => self.sessions.get(key),
+            Subscriber::Listener(_) => None,
+        })
+    }
+
     pub(super) fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(&key) else {
             return;
         };
         let (caller, listeners) = (session.caller.clone(), session.listeners.clone());
-        for uri in session
-            .more
-            .as_mut()
-            .map(|more| std::mem::take(&mut more.base_uris))
-            .unwrap_or_default()
-        {
-            self.unsubscribe(Named::Resource, Subscriber::Session(key), &uri);
+        let names = |more: &mut Box<More>| {
+            let (uris, tasks) = (&mut more.base_uris, &mut more.tasks);
+            (std::mem::take(uris), std::mem::take(tasks))
+        };
+        let (uris, tasks) = session.more.as_mut().map(names).unwrap_or_default();
+        for (named, names) in [(Named::Resource, uris), (Named::Task, tasks)] {
+            for name in names {
+                self.unsubscribe(named, Subscriber::Session(key), &name);
+            }
         }
         for id in listeners {
             self.remove(id);
@@ -382,16 +445,17 @@ impl State {
         entries.any(|entry| matches!(entry.verdict, Verdict::Accepted))
     }
 
-    /// Whether a listener of `principal` has named a task.
+    /// Whether a task is named for a listener of `principal`.
     pub(super) fn any_task(&self, principal: &Principal) -> bool {
         let is_of = |id: &ListenerId| {
             self.listeners
                 .get(id)
                 .is_some_and(|listener| listener.principal() == principal)
         };
-        self.tasks
-            .values()
-            .any(|entry| entry.listeners().any(is_of))
+        let is_of_session = |session: &Session| session.caller.principal() == principal;
+        self.tasks.values().any(|entry| {
+            entry.listeners().any(is_of) || self.following(Some(entry)).any(is_of_session)
+        })
     }
 
     /// The resources that `principal`'s listeners want, without those that the server refused.
@@ -409,10 +473,14 @@ impl State {
 
     /// The whole demand on the base connection.
     pub(super) fn demand(&self) -> Filter {
+        // A listener learns what the server refuses, and then wants no more of it.
+        let wanted = self.tasks.iter().filter(|(_, entry)| {
+            !matches!(entry.verdict, Verdict::Refused(_)) || entry.listeners().next().is_some()
+        });
         Filter {
             lists: self.lists(),
             uris: self.uris.keys().cloned().collect(),
-            tasks: self.tasks.keys().cloned().collect(),
+            tasks: wanted.map(|(task, _)| Arc::clone(task)).collect(),
         }
     }
 }

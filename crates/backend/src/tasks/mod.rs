@@ -19,7 +19,6 @@
 
 mod collector;
 mod extension_client;
-mod following;
 mod notifications;
 pub(crate) mod owners;
 mod plain_client;
@@ -33,8 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fanlight_canonical::{
-    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, SessionKey,
-    TaskDialect,
+    BackendError, Call, CallContext, Caller, HandleSeal, Peer, ServerMessages, TaskDialect,
 };
 use fanlight_fair::{Budget, Reservation, Spent};
 use fanlight_protocol::json::{ArrayBuilder, ObjectBuilder};
@@ -51,7 +49,6 @@ use crate::settings::{BackendLimits, CLIENT_DESCRIPTION};
 use crate::tasks::translate::with_related_task;
 use crate::tasks::wait::milliseconds;
 use collector::InputCollector;
-use following::FollowedTasks;
 use notifications::TaskNotifications;
 use owners::{AtEndpoint, TaskOwners};
 use table::{Table, TaskKey};
@@ -86,7 +83,8 @@ pub(crate) struct TaskTranslation {
     collecting: Mutex<()>,
     /// Modern tasks whose server requests a client is answering.
     answering: Arc<Mutex<HashSet<String>>>,
-    followed: Arc<FollowedTasks>,
+    /// The maximum number of tasks that are followed for one session.
+    followed: usize,
     notifications: Arc<TaskNotifications>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -107,9 +105,7 @@ impl TaskTranslation {
         let limit = limits.tasks.max(1);
         let bytes = limits.task_state_bytes;
         let owners: Arc<AtEndpoint> = Arc::new(AtEndpoint { owners, endpoint });
-        let followed = Arc::new(FollowedTasks::new(limit));
-        let (notifications, statuses) =
-            TaskNotifications::new(name, Arc::clone(&owners), Arc::clone(&followed));
+        let (notifications, statuses) = TaskNotifications::new(name, Arc::clone(&owners));
         let translation = Arc::new(Self {
             calls,
             handles,
@@ -122,7 +118,7 @@ impl TaskTranslation {
             collectors: Table::new(limit, bytes),
             collecting: Mutex::default(),
             answering: Arc::default(),
-            followed,
+            followed: limit,
             notifications,
             tasks,
             shutdown,
@@ -147,11 +143,6 @@ impl TaskTranslation {
         self.calls
             .limit(&progress, Box::pin(self.answer(&call, &progress)))
             .await
-    }
-
-    /// Handles the end of a client's session.
-    pub(crate) fn end_session(&self, session: SessionKey) {
-        self.followed.end_session(session);
     }
 
     /// Answers a call that may be about tasks.

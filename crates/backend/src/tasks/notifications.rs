@@ -19,10 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::TaskTranslation;
-use super::following::FollowedTasks;
 use super::owners::AtEndpoint;
 use super::translate::{Status, task_to_legacy, with_method};
 
+/// The maximum length of a followed task's id in bytes.
+const MAX_ID: usize = 1024;
 /// The number of statuses that may wait for translation.
 const QUEUE: usize = 256;
 /// The number of statuses that are translated at the same time. A constant: further ones wait.
@@ -35,7 +36,6 @@ const MAX_TRANSLATION: Duration = Duration::from_secs(30);
 pub(super) struct TaskNotifications {
     backend: String,
     owners: Arc<AtEndpoint>,
-    followed: Arc<FollowedTasks>,
     statuses: mpsc::Sender<TaskStatus>,
     next_listener: AtomicU64,
 }
@@ -57,7 +57,6 @@ impl TaskNotifications {
     pub(super) fn new(
         backend: &str,
         owners: Arc<AtEndpoint>,
-        followed: Arc<FollowedTasks>,
     ) -> (Arc<Self>, mpsc::Receiver<TaskStatus>) {
         let (statuses, receiver) = mpsc::channel(QUEUE);
         let (backend, next_listener) = (backend.to_owned(), AtomicU64::default());
@@ -65,7 +64,6 @@ impl TaskNotifications {
             Arc::new(Self {
                 backend,
                 owners,
-                followed,
                 statuses,
                 next_listener,
             }),
@@ -107,13 +105,11 @@ impl TaskNotifications {
         let task = params
             .get("taskId")
             .and_then(|id| Some(id.as_str()?.into_owned()));
-        if let Some(task) = &task {
-            if self.owners.is_foreign(task, caller) {
-                return None;
-            }
-            if Status::of(&params).is_terminal() {
-                self.followed.remove(caller, task);
-            }
+        if task
+            .as_ref()
+            .is_some_and(|task| self.owners.is_foreign(task, caller))
+        {
+            return None;
         }
         match (&notification.method, dialect) {
             (Method::TaskStatus, Extension) => {
@@ -159,16 +155,33 @@ impl TaskTranslation {
         if listen.interest.session || !listen.interest.tasks.is_empty() {
             listen.messages = self.notifications.translated(&listen);
         }
-        if !listen.interest.session || client.tasks != Some(TaskDialect::Requested) {
-            return self.calls.pool.listen(listen).await;
+        self.calls.pool.listen(listen).await
+    }
+
+    /// Follows a task of a 2025-11-25 session until it ends, at a server that does not notify the
+    /// session itself.
+    ///
+    /// A modern server notifies about a task only if a subscription names it, which that dialect
+    /// cannot do. On a shared connection, a legacy server does not tell which session a task belongs
+    /// to. So Fanlight itself names the tasks of a session while the session listens.
+    pub(super) fn follow(&self, client: &CallContext, task: &Json) {
+        let id = task.get("taskId");
+        let id = id.as_ref().and_then(Json::as_str);
+        let Some(id) = id.filter(|_| client.tasks == Some(TaskDialect::Requested)) else {
+            return;
+        };
+        let (registry, session) = (self.calls.pool.registry(), &client.caller);
+        if Status::of(task).is_terminal() {
+            registry.unfollow_task(session, &id);
+        } else if id.len() <= MAX_ID {
+            registry.follow_task(session, &id, self.followed);
         }
-        let following = self.follow_for(&client, &listen.messages);
-        let listening = self.calls.pool.listen(listen).await?;
-        let honoured = listening.honoured.clone();
-        Ok(Listening::new(
-            honoured,
-            (following, listening.into_guard()),
-        ))
+    }
+
+    /// Stops following a session's task, which has ended.
+    pub(super) fn unfollow(&self, client: &CallContext, task: &str) {
+        let registry = self.calls.pool.registry();
+        registry.unfollow_task(&client.caller, task);
     }
 
     /// Translates the statuses of a legacy server for listeners with the extension; never returns.

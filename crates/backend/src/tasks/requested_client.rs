@@ -88,7 +88,7 @@ impl TaskTranslation {
                 let response = self.calls.exchange(&call, progress).await?;
                 let Some(state) = response.result() else {
                     if response.error_code() == Some(code::INVALID_PARAMS) {
-                        self.followed.remove(&call.context.caller, &task.name);
+                        self.unfollow(&call.context, &task.name);
                     }
                     return Ok(response);
                 };

@@ -31,29 +31,21 @@ type Opening = BoxFuture<'static, Listening>;
 /// The messages to one client outside of calls.
 #[derive(Default)]
 pub(crate) struct NotificationStream {
-    state: State,
+    /// `None` while not listening. Earlier messages may still be in the mailbox.
+    listener: Option<Listener>,
     mailbox: Mailbox,
     settings: Option<Arc<FrontendSettings>>,
     /// The server requests that have been sent or wait in the mailbox.
     open: Vec<u64>,
 }
 
-#[derive(Default)]
-enum State {
-    /// Not listening. Earlier messages may still be in the mailbox.
-    #[default]
-    Unavailable,
-    /// The core is asked to listen, repeatedly if necessary. `opened` is cancelled once it has
-    /// answered.
-    Opening {
-        opening: Opening,
-        messages: MessageReceiver,
-        opened: CancellationToken,
-    },
-    Listening {
-        messages: MessageReceiver,
-        _until_dropped: ListeningGuard,
-    },
+struct Listener {
+    /// The core is asked to listen, repeatedly if necessary; `None` once it does.
+    opening: Option<Opening>,
+    /// Cancelled once the core has answered.
+    answered: CancellationToken,
+    messages: MessageReceiver,
+    _until_dropped: Option<ListeningGuard>,
 }
 
 impl NotificationStream {
@@ -66,39 +58,41 @@ impl NotificationStream {
         session: &Session,
         settings: &Arc<FrontendSettings>,
     ) -> Option<CancellationToken> {
-        match &self.state {
-            State::Listening { .. } => return None,
-            State::Opening { opened, .. } if !opened.is_cancelled() => return Some(opened.clone()),
-            State::Opening { .. } | State::Unavailable => {}
+        if let Some(listener) = &self.listener {
+            listener.opening.as_ref()?;
+            if !listener.answered.is_cancelled() {
+                return Some(listener.answered.clone());
+            }
         }
         let (sender, messages) = ServerMessages::channel(settings.notification_buffer);
         let context = Arc::new(session.context(false));
         let (core, settings) = (Arc::clone(core), Arc::clone(settings));
-        let opened = CancellationToken::new();
+        let answered = CancellationToken::new();
         self.settings = Some(Arc::clone(&settings));
-        let answered = opened.clone();
         let moved = session.was_moved().then(|| session.subscriptions());
-        self.state = State::Opening {
-            opening: Box::pin(async move {
-                let listening =
-                    listen_until_accepted(&core, context, sender.clone(), &settings, &answered)
-                        .await;
-                // The other replica kept the session's events, and they are lost.
-                if let Some(subscriptions) = moved {
-                    let missed = Interest {
-                        lists: listening.honoured.lists,
-                        uris: subscriptions.into_iter().map(Arc::from).collect(),
-                        ..Interest::default()
-                    };
-                    // What does not fit is lost, as are messages of servers.
-                    let _lost = missed.announce(&sender);
-                }
-                listening
-            }),
+        let opened = answered.clone();
+        let opening: Opening = Box::pin(async move {
+            let listening =
+                listen_until_accepted(&core, context, sender.clone(), &settings, &opened).await;
+            // The other replica kept the session's events, and they are lost.
+            if let Some(subscriptions) = moved {
+                let missed = Interest {
+                    lists: listening.honoured.lists,
+                    uris: subscriptions.into_iter().map(Arc::from).collect(),
+                    ..Interest::default()
+                };
+                // What does not fit is lost, as are messages of servers.
+                let _lost = missed.announce(&sender);
+            }
+            listening
+        });
+        self.listener = Some(Listener {
+            opening: Some(opening),
+            answered: answered.clone(),
             messages,
-            opened: opened.clone(),
-        };
-        Some(opened)
+            _until_dropped: None,
+        });
+        Some(answered)
     }
 
     /// The next message for the client of `session`.
@@ -127,30 +121,23 @@ impl NotificationStream {
         for number in self.open.drain(..) {
             drop(session.server_requests.withdraw(number));
         }
-        let Self { state, mailbox, .. } = std::mem::take(self);
-        drop((state, mailbox));
+        drop(std::mem::take(self));
     }
 
     fn poll_receive(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<()> {
-        if let State::Opening { opening, .. } = &mut self.state
-            && let Poll::Ready(listening) = opening.as_mut().poll(cx)
-        {
-            self.state = match std::mem::take(&mut self.state) {
-                State::Opening { messages, .. } => State::Listening {
-                    messages,
-                    _until_dropped: listening.into_guard(),
-                },
-                other => other,
-            };
-        }
-        let (State::Opening { messages, .. } | State::Listening { messages, .. }) = &mut self.state
-        else {
+        let Some(listener) = &mut self.listener else {
             return Poll::Pending;
         };
-        match ready!(messages.poll_recv(cx)) {
+        if let Some(opening) = &mut listener.opening
+            && let Poll::Ready(listening) = opening.as_mut().poll(cx)
+        {
+            listener._until_dropped = Some(listening.into_guard());
+            listener.opening = None;
+        }
+        match ready!(listener.messages.poll_recv(cx)) {
             Some(message) => self.take_in(session, message),
             // The future or the core has dropped its sender.
-            None => self.state = State::Unavailable,
+            None => self.listener = None,
         }
         Poll::Ready(())
     }

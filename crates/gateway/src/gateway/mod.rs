@@ -383,7 +383,11 @@ impl Gateway {
             context,
             messages,
         };
-        let subscription = SubscriptionRequest::of(&call);
+        let subscription = match call.method {
+            Method::Subscribe => SubscriptionRequest::of(&call, true),
+            Method::Unsubscribe => SubscriptionRequest::of(&call, false),
+            _ => None,
+        };
         let guarded = view
             .transparent()
             .filter(|only| Tasks::guard(&call.context, &call.method, only))
